@@ -1,0 +1,43 @@
+"""The errors that hwsim raises for what a user can mend. The command line maps them to exit codes."""
+
+from __future__ import annotations
+
+
+class HwsimError(Exception):
+    """Base of every error a user can mend; `hwsim` exits with 2 (1 for `MismatchError`)."""
+
+    exit_code = 2
+
+
+class InputError(HwsimError, ValueError):
+    """An argument, option or file does not fit: says where, what was got, what is allowed."""
+
+
+class ConfigError(HwsimError):
+    """A device file is wrong. `problems` holds one line per problem, sorted by position."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class ProgramError(HwsimError):
+    """A program breaks a rule of its device: capacity, shape, alignment, ordering, deadlock, leak."""
+
+
+class UnsupportedError(HwsimError):
+    """The device cannot do what was asked for; says what it can do."""
+
+
+class MismatchError(HwsimError):
+    """A result differs from what it was checked against."""
+
+    exit_code = 1
+
+
+def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
+    """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string."""
+    import difflib
+
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,201 @@
+"""The program: what every core of a device is told to do, loops kept as loops.
+
+A program knows buffers, tiles, instructions and their order; it does not know which scheme it computes,
+which bits come out, or how long anything takes. Two machines interpret it (hwsim.machine).
+
+A core runs one or more *streams*. A stream issues its instructions in order into the in-order queues of
+the core's *engines*, which run beside each other; semaphores order engines among themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+CORE = "core"  # the variable that holds a core's absolute index in every Affine
+
+Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """constant + sum of coefficient * variable; a variable is a loop, a counter of the stream, or CORE."""
+
+    constant: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms)
+        joined = dict(self.terms)
+        for name, coefficient in other.terms:
+            joined[name] = joined.get(name, 0) + coefficient
+        return Affine(self.constant + other.constant, tuple((n, c) for n, c in joined.items() if c))
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine(self.constant * factor, tuple((n, c * factor) for n, c in self.terms if c * factor))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+ZERO = Affine()
+
+
+def variable(name: str) -> Affine:
+    """The value of a loop, a counter, or CORE."""
+    return Affine(0, ((name, 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalArray:
+    """A row-major matrix in global memory: rows x cols elements of a format (hwsim.formats)."""
+
+    name: str
+    rows: int
+    cols: int
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """`slots` equal slots of `slot_bytes` in one of a core's memories (the device's name for it)."""
+
+    name: str
+    memory: str
+    slots: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """A counting semaphore of one core. A wait takes from it, a signal adds to it."""
+
+    name: str
+    initial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Wait for, or signal, `count` of a semaphore."""
+
+    semaphore: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTile:
+    """rows x cols elements of a global array, from (row, col)."""
+
+    array: str
+    row: Affine
+    col: Affine
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTile:
+    """rows x cols elements of one slot of a buffer, from (row, col) within the slot.
+
+    The slot taken is `slot` modulo the buffer's number of slots, evaluated when the stream issues.
+    """
+
+    buffer: str
+    rows: int
+    cols: int
+    format: str
+    slot: Affine = ZERO
+    row: int = 0
+    col: int = 0
+
+
+Tile = GlobalTile | LocalTile
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """One instruction: which engine, what it does, what it touches, what it awaits and signals.
+
+    copy    writes[0] = reads[0] (formats equal)
+    mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
+            matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
+            (zero_at=() accumulates never; None always).
+    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`
+    add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even
+    scale   writes[0] = reads[0] * scalar, fp32, nearest even
+    fill    writes[0] = scalar
+    sync    nothing but its waits and signals
+    Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
+    """
+
+    engine: str
+    opcode: Opcode
+    writes: tuple[Tile, ...] = ()
+    reads: tuple[Tile, ...] = ()
+    waits: tuple[Sync, ...] = ()
+    signals: tuple[Sync, ...] = ()
+    unit: str | None = None
+    zero_at: tuple[str, ...] | None = ()
+    scalar: float = 0.0
+    rounding: str = "RNE"
+    repeat: int = 1
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`count` passes over `body`; `name` is the loop's variable, unique in the stream."""
+
+    name: str
+    count: int
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Adds `by` to a counter of the stream (counters start at 0): the cursor of a ring of slots."""
+
+    counter: str
+    by: int = 1
+
+
+Node = Instr | Loop | Advance
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One thread of issue of a core."""
+
+    name: str
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreGroup:
+    """Cores first .. first + count - 1, all running the same streams (addresses may depend on CORE)."""
+
+    first: int
+    count: int
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One device kernel (a phase): starts when the one before has ended on all cores."""
+
+    name: str
+    groups: tuple[CoreGroup, ...]
+    buffers: tuple[Buffer, ...] = ()
+    semaphores: tuple[Semaphore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Kernels in order over global arrays. `inputs` are filled by the caller, `output` is read by it."""
+
+    arrays: tuple[GlobalArray, ...]
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[str, ...]
+    output: str
+    facts: dict[str, object] = field(default_factory=dict)  # what the lowering chose: tile, k_group, ...
