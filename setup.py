@@ -12,7 +12,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 # Contraction stays off: a fused multiply-add that the source does not ask for changes bits.
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-std=gnu11", "-pthread"]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -21,7 +21,10 @@ if X86:
     VARIANTS["avx2"] = ["-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
     VARIANTS["avx512"] = [*VARIANTS["avx2"], "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512cd",
                           "-mprefer-vector-width=512"]
-VARIANT_SOURCES = {"hwsim._kernels.dot": sorted((ROOT / "kernels_ext/src/variant").glob("*.c"))}
+VARIANT_SOURCES = {
+    f"hwsim._kernels.{folder.name}": sorted(folder.glob("*.c"))
+    for folder in (ROOT / "kernels_ext/variant").glob("*") if folder.is_dir()
+}
 
 
 class BuildExt(build_ext):
@@ -31,8 +34,8 @@ class BuildExt(build_ext):
         for variant, flags in VARIANTS.items():
             for source in VARIANT_SOURCES.get(ext.name, []):
                 ext.extra_objects += self.compiler.compile(
-                    [os.path.relpath(source, os.getcwd())],
-                    output_dir=os.path.join(self.build_temp, variant),
+                    [str(source.relative_to(ROOT))],
+                    output_dir=str(Path(self.build_temp) / variant),
                     macros=[("HWSIM_VARIANT", variant), *ext.define_macros],
                     include_dirs=ext.include_dirs,
                     extra_postargs=[*FLAGS, *sanitize, *flags],
@@ -43,7 +46,7 @@ class BuildExt(build_ext):
 
 sanitize = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("HWSIM_SANITIZE") else []
 debug = bool(os.environ.get("HWSIM_DEBUG"))
-headers = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "kernels_ext").rglob("*.h"))]
+headers = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "kernels_ext").rglob("*.[ch]"))]
 names = [path.stem for path in sorted((ROOT / "kernels_ext").glob("*.pyx"))]
 extensions = [
     Extension(

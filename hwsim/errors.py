@@ -36,8 +36,12 @@ class MismatchError(HwsimError):
 
 
 def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
-    """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string."""
+    """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string.
+
+    Among the close ones, one with the same letters (fp61, fp16) comes first.
+    """
     import difflib
 
-    close = difflib.get_close_matches(name, allowed, n=1)
+    close = difflib.get_close_matches(name, allowed)
+    close.sort(key=lambda word: sorted(word) != sorted(name))
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,1 +1,25 @@
+"""Devices: schema, loader and registry. A device is data; nothing here knows a scheme or a program.
 
+Importing this package is cheap: pydantic and PyYAML are imported when a device is first loaded.
+"""
+
+from __future__ import annotations
+
+from hwsim.devices.loader import expanded, load
+from hwsim.devices.query import (
+    choices,
+    dot_spec,
+    example,
+    find,
+    instruction,
+    numerics_evidence,
+    specials,
+    timing_evidence,
+    weakest,
+)
+from hwsim.devices.registry import names
+
+__all__ = [
+    "choices", "dot_spec", "example", "expanded", "find", "instruction", "load", "names", "numerics_evidence",
+    "specials", "timing_evidence", "weakest",
+]

@@ -1,1 +1,38 @@
+"""Dataflows: one module per architecture family turns a plan into a program for a device of that family.
 
+A lowering knows plans and devices; it does not know how a scheme splits, which bits come out, or cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hwsim.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.program.ir import Program
+    from hwsim.program.plan import Plan
+
+FAMILIES = ("davinci",)
+
+
+def dataflow(device: Device) -> ModuleType:
+    """The module for the device's family: `lower(plan, device, m, n, k, options)`, `TILE_KEYS`, `OPTIONS`.
+
+    Raises UnsupportedError when there is none.
+    """
+    if device.family not in FAMILIES:
+        raise UnsupportedError(
+            f"device {device.name}: no dataflow for family {device.family!r}; there is one for {', '.join(FAMILIES)}"
+        )
+    return import_module(f"hwsim.lowering.{device.family}")
+
+
+def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, object]) -> Program:
+    """The program of `plan` for C[m, n] = A[m, k] B[k, n] on `device` (see `dataflow`)."""
+    program: Program = dataflow(device).lower(plan, device, m, n, k, options)
+    return program

@@ -9,7 +9,7 @@ the core's *engines*, which run beside each other; semaphores order engines amon
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
@@ -99,6 +99,7 @@ class LocalTile:
     """rows x cols elements of one slot of a buffer, from (row, col) within the slot.
 
     The slot taken is `slot` modulo the buffer's number of slots, evaluated when the stream issues.
+    `width`: elements per row of what lies in the slot, when the tile is a part of it (0: `cols`).
     """
 
     buffer: str
@@ -108,6 +109,11 @@ class LocalTile:
     slot: Affine = ZERO
     row: int = 0
     col: int = 0
+    width: int = 0
+
+    def part(self, row: int, rows: int) -> LocalTile:
+        """Rows row .. row + rows - 1 of this tile."""
+        return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
 
 
 Tile = GlobalTile | LocalTile

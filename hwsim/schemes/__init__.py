@@ -1,1 +1,38 @@
+"""The schemes by name: hwsim's own, and those that installed packages register.
 
+A package registers a scheme through the entry point group `hwsim.schemes` (a `Scheme` object).
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import entry_points
+
+from hwsim.errors import InputError, nearest
+from hwsim.schemes import native, sgemm_cube
+from hwsim.schemes.scheme import Notice, Option, Scheme
+
+OWN = (native.SCHEME, sgemm_cube.SCHEME)
+
+
+def schemes() -> dict[str, Scheme]:
+    """All schemes by name; a broken plug-in warns and is left out."""
+    found = {scheme.name: scheme for scheme in OWN}
+    for entry in sorted(entry_points(group="hwsim.schemes"), key=lambda e: e.name):
+        try:
+            scheme = entry.load()
+            found.setdefault(scheme.name, scheme)
+        except Exception as error:  # a plug-in may fail in any way
+            warnings.warn(f"scheme plug-in {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
+    return found
+
+
+def scheme_of(name: str) -> Scheme:
+    """The scheme called `name`. Raises InputError listing those there are."""
+    found = schemes()
+    if name not in found:
+        raise InputError(f"no scheme {name!r}; there are {', '.join(sorted(found))}{nearest(name, list(found))}")
+    return found[name]
+
+
+__all__ = ["Notice", "Option", "Scheme", "scheme_of", "schemes"]

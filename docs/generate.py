@@ -1,0 +1,208 @@
+"""Writes the generated parts of these pages: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+
+`python docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hwsim
+from hwsim.api import program
+from hwsim.devices.loader import DEFAULT
+from hwsim.devices.provenance import LEVELS
+from hwsim.lowering import FAMILIES
+from hwsim.machine import timing
+from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
+from hwsim.report.device_text import evidence_text
+
+FOLDER = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PACKAGE = FOLDER.parent / "configs" / "devices"
+ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
+EDGE = 5632
+PAPER_TFLOPS = {"double": 65.3, "single": 41.7}
+#: What the table of sensitivity changes: links, and what becomes of their numbers.
+VARIED: dict[str, Mapping[str, Mapping[str, int]]] = {
+    "nothing": {},
+    "`GM_L1` 128 bytes per cycle": {"GM_L1": {"bytes_per_cycle": 128}},
+    "`L1_L0A` 512, `L1_L0B` 256 bytes per cycle": {
+        "L1_L0A": {"bytes_per_cycle": 512}, "L1_L0B": {"bytes_per_cycle": 256},
+    },
+    "`L1_L0A`, `L1_L0B` 50 cycles of overhead": {"L1_L0A": {"overhead_cycles": 50}, "L1_L0B": {"overhead_cycles": 50}},
+}
+NOTHING: Mapping[str, Mapping[str, int]] = {}
+#: Parts of a device that the table of parameters leaves out: arithmetic has a section of its own.
+LEFT_OUT = ("dot_units", "specials", "mmad.m16n16k32.s32.s8.s8")
+
+
+def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    """A Markdown table."""
+    rule = ["---:" if i in right else "---" for i in range(len(head))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, tuple(rule), *rows)) + "\n"
+
+
+def devices() -> str:
+    """Every device of the package, and what the release computes for it."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
+            device = hwsim.device(PACKAGE / f"{name}.yaml")
+            whole = device.family in FAMILIES and timing.missing(device) is None
+            yield (f"`{name}`", device.title, "GEMM programs: bits and cycles" if whole else "single instructions",
+                   str(len(device.matrix_instructions)))
+
+    return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
+
+
+def parameters() -> str:
+    """The 910A's numbers, one row for each part of the chip."""
+    device = hwsim.device("ascend910a")
+    parts: dict[str, list[tuple[str, str, str]]] = {}
+    for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
+        about = device.evidence.get(".".join(path))
+        if about is None or about.source == DEFAULT.source or any(part in LEFT_OUT for part in path):
+            continue
+        span = f" ({_number(about.span[0])} to {_number(about.span[1])})" if about.span else ""
+        part = " ".join(p for p in path[:-1] if p != "timing") or "chip"
+        parts.setdefault(part, []).append((path[-1], _number(value), span, str(about.evidence)))
+
+    alike: dict[tuple[str, str], list[str]] = {}
+    for part, found in parts.items():
+        for level in LEVELS:
+            of_level = ", ".join(f"{name} {value}{span}" for name, value, span, evidence in found if evidence == level)
+            if of_level:
+                alike.setdefault((of_level, level), []).append(part)
+    rows = ((_joined(names), numbers, level) for (numbers, level), names in alike.items())
+    text = table(("part", "numbers (range that sources give)", "evidence"), rows)
+    return f"{text}\nIn all: {evidence_text(device)}.\n"
+
+
+def anchors() -> str:
+    """The paper's best setting, run by the timing machine."""
+    runs = {buffering: _gemm(buffering) for buffering in PAPER_TFLOPS}
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for buffering, (cycles, tflops, _) in runs.items():
+            paper = PAPER_TFLOPS[buffering]
+            yield buffering, f"{cycles:,}", f"{tflops:.1f}", f"{paper}", f"{100 * (tflops / paper - 1):+.1f} %"
+        ratio, paper = (runs["double"][1] / runs["single"][1], PAPER_TFLOPS["double"] / PAPER_TFLOPS["single"])
+        yield "double / single", "", f"{ratio:.2f}", f"{paper:.2f}", f"{100 * (ratio / paper - 1):+.1f} %"
+
+    return table(("buffering", "cycles of `gemm`", "TFLOP/s", "paper", "difference"), rows(), right=(1, 2, 3, 4))
+
+
+def sensitivity() -> str:
+    """The same with one assumption changed."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        cases = [(what, links, None) for what, links in VARIED.items()]
+        later = "`L0C.free` signalled after the addition, not after the store"
+        for what, links, change in (*cases, (later, NOTHING, _store_beside_the_cube)):
+            double, single = (_gemm(buffering, links, change)[1] for buffering in PAPER_TFLOPS)
+            yield what, f"{double:.1f}", f"{single:.1f}", f"{double / single:.2f}"
+
+    return table(("changed", "double", "single", "ratio"), rows(), right=(1, 2, 3))
+
+
+def traffic() -> str:
+    """Eq. 9 beside what the counters of the double-buffered gemm kernel say, in bytes over the three terms."""
+    _, _, counted = _gemm("double")
+    b_m, b_k, _ = ANCHOR["tile"]
+    f = ANCHOR["n_fused"] * b_m * b_k / 2**19
+    a = 3 * 2 * EDGE**2
+    b_once = 3 * 2 * EDGE**3 / (32 * b_m)
+    c = 3 * 4 * 2 * EDGE**3 * b_m / (f * 2**19)
+    rows = (
+        ("A, and B for every core: `GM_L1`", f"{a + 32 * b_once:,.0f}", f"{counted['GM_L1']:,}"),
+        ("C read and written: `GM_UB` + `UB_GM`", f"{c:,.0f}", f"{counted['GM_UB'] + counted['UB_GM']:,}"),
+        ("A, B once for all cores, C read: `HBM read`", f"{a + b_once + c / 2:,.0f}", f"{counted['HBM read']:,}"),
+        ("C written: `HBM write`", f"{c / 2:,.0f}", f"{counted['HBM write']:,}"),
+    )
+    return table(("bytes in `gemm`", "Eq. 9", "counted"), iter(rows), right=(1, 2))
+
+
+def _gemm(
+    buffering: str, links: Mapping[str, Mapping[str, int]] = NOTHING, change: Callable[[Node], Node] | None = None
+) -> tuple[int, float, dict[str, int]]:
+    """Cycles, TFLOP/s and traffic of the gemm kernel, on a variant of the device or with its nodes changed."""
+    said = {"source": "UT, KPP, ASC-MM; varied", "evidence": "assumption"}
+    varied = {link: {k: {"value": v, **said} for k, v in numbers.items()} for link, numbers in links.items()}
+    chip: dict[str, Any] = {"schema_version": 1, "name": "varied", "extends": "ascend910a", "links": varied}
+    device, lowered = program(m=EDGE, n=EDGE, k=EDGE, device=chip, scheme="sgemm-cube", buffering=buffering, **ANCHOR)
+    if change is not None:
+        kernels = tuple(_changed(kernel, change) if kernel.name == "gemm" else kernel for kernel in lowered.kernels)
+        lowered = replace(lowered, kernels=kernels)
+    kernel = next(x for x in timing.run(lowered, device).kernels if x.name == "gemm")
+    seconds = kernel.cycles / (device.clock_mhz * 1e6)
+    return kernel.cycles, 2 * EDGE**3 / seconds / 1e12, dict(kernel.traffic_bytes)
+
+
+def _changed(kernel: Kernel, change: Callable[[Node], Node]) -> Kernel:
+    groups = tuple(
+        replace(group, streams=tuple(replace(s, body=tuple(map(change, s.body))) for s in group.streams))
+        for group in kernel.groups
+    )
+    return replace(kernel, groups=groups)
+
+
+def _store_beside_the_cube(node: Node) -> Node:
+    """The accumulator is given back when the vector unit has added it, while the block of C is being stored."""
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(map(_store_beside_the_cube, node.body)))
+    free = Sync("L0C.free")
+    if isinstance(node, Instr) and free in node.signals:
+        return replace(node, signals=tuple(sync for sync in node.signals if sync != free))
+    if isinstance(node, Instr) and Sync("C.done") in node.signals:
+        return replace(node, signals=(*node.signals, free))
+    return node
+
+
+def _joined(parts: list[str]) -> str:
+    """`links GM_L1, GM_UB` for parts of one block."""
+    first, _, _ = parts[0].rpartition(" ")
+    return ", ".join([parts[0], *(part.removeprefix(f"{first} ") for part in parts[1:])])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) and value < 1e11 else f"{value:g}"
+
+
+def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _leaves(value, (*path, key))
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield path, data
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "devices": devices,
+    "ascend910a-parameters": parameters,
+    "ascend910a-anchors": anchors,
+    "ascend910a-sensitivity": sensitivity,
+    "ascend910a-traffic": traffic,
+}
+
+
+def current(page: str) -> str:
+    """The text of a page with its generated blocks made anew."""
+    return BLOCK.sub(lambda found: found[1] + BLOCKS[found[2]]() + found[3], page)
+
+
+def main() -> None:
+    """Rewrite what is behind."""
+    for path in sorted(FOLDER.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        after = current(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"rewrote {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""The compiled twin of hwsim.numerics: matrix products on arrays of codes, by the fastest build that runs here.
+
+`variants` are the builds that this machine can run ("baseline" always; "avx2", "avx512"), `variant` the one
+in use: the last of them, or the one that the environment variable HWSIM_KERNEL names. All give the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hwsim._kernels.dot import choose_variant, chosen_variant, gemm, runnable_variants
+from hwsim.errors import InputError
+
+variants: tuple[str, ...] = runnable_variants()
+_wanted = os.environ.get("HWSIM_KERNEL", "")
+if _wanted:
+    try:
+        choose_variant(_wanted)
+    except InputError as error:
+        raise InputError(f"HWSIM_KERNEL: {error}") from None
+variant: str = chosen_variant()
+
+__all__ = ["gemm", "variant", "variants"]

@@ -1,0 +1,33 @@
+from collections.abc import Mapping
+from typing import Final, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+TICKS_PER_CYCLE: Final[int]
+RATE_BITS: Final[int]
+FIRST_SEMAPHORE: Final[int]
+OK: Final[int]
+DEADLOCK: Final[int]
+LEAK: Final[int]
+CAUSE_NONE: Final[int]
+CAUSE_EMPTY: Final[int]
+COLUMNS: Final[dict[str, int]]
+ROW_COLUMNS: Final[tuple[str, ...]]
+
+class Outcome(TypedDict):
+    status: int
+    end: int
+    executed: NDArray[np.int64]
+    account: NDArray[np.int64]
+    group_end: NDArray[np.int64]
+    semaphore: NDArray[np.int64]
+    blocked: NDArray[np.int64]
+    counters: tuple[int, int, int, int]
+    rows: NDArray[np.int64]
+
+class Machine:
+    def __init__(
+        self, l2_capacity: int, l2_rate: int, hbm_rate: int, has_hbm: bool, arrays: NDArray[np.int64]
+    ) -> None: ...
+    def run(self, tables: Mapping[str, NDArray[np.int64]], trace: int) -> Outcome: ...

@@ -1,0 +1,56 @@
+"""`hwsim devices`: which there are, what one consists of and where its numbers come from, whether a file is right."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hwsim.devices import expanded, load, names
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's actions."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
+    actions.add_parser("list", help="name and place of every device").add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+    show = actions.add_parser("show", help="one device", allow_abbrev=False)
+    show.add_argument("device", metavar="NAME", help="device name or YAML file")
+    show.add_argument("--sources", action="store_true", help="every number with its evidence and source")
+    show.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="the expanded device with all sources, as one JSON object",
+    )
+    check = actions.add_parser("check", help="check a device file; all its problems at once", allow_abbrev=False)
+    check.add_argument("device", metavar="FILE", help="YAML file (or name) of a device")
+    check.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Do the action."""
+    from hwsim.report.device_text import device_text, evidence_text, sources_text
+    from hwsim.report.text import table
+
+    if arguments.action in (None, "list"):
+        found = names()
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in found]}))
+        else:
+            print("\n".join(table(found, ("name", "where"), indent="")))
+        return 0
+    device = load(arguments.device)
+    if arguments.action == "show":
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.device/1", "device": expanded(device), "device_sha256": device.sha256}))
+        else:
+            print(sources_text(device) if arguments.sources else device_text(device))
+    elif arguments.json:
+        print(json.dumps({"schema": "hwsim.device-check/1", "name": device.name, "device_sha256": device.sha256}))
+    else:
+        print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
+    return 0

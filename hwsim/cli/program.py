@@ -1,0 +1,24 @@
+"""`hwsim program`: what a scheme becomes on a device, readably."""
+
+from __future__ import annotations
+
+import argparse
+
+from hwsim.cli.options import add_problem, program_arguments
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("device", metavar="DEVICE", help="device name or YAML file")
+    parser.add_argument("scheme", metavar="SCHEME", help="scheme; see hwsim schemes")
+    add_problem(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Lower, check, print."""
+    from hwsim.api import program
+    from hwsim.report.program_text import program_text
+
+    device, lowered = program(device=arguments.device, scheme=arguments.scheme, **program_arguments(arguments))
+    print(program_text(lowered, device))
+    return 0

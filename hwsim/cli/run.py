@@ -1,0 +1,135 @@
+"""`hwsim run`: one GEMM by one scheme on one device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwsim.cli.matrices import read_pair
+from hwsim.cli.options import add_problem, program_arguments, whole
+from hwsim.errors import InputError, UnsupportedError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument(
+        "--device", default="ascend910a", metavar="NAME", help="device name or YAML file (default ascend910a)"
+    )
+    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
+    parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
+    add_problem(parser)
+    group = parser.add_argument_group("what is done")
+    group.add_argument(
+        "--no-exact", action="store_true", help="no bits and no error: cycles alone, sizes of any magnitude"
+    )
+    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
+    group.add_argument(
+        "--threads",
+        type=whole(1),
+        metavar="N",
+        help="host threads for the bits (default: all; the bits do not depend on it)",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", type=Path, metavar="C.npy", help="write the product; the file appears whole or not at all"
+    )
+    group.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
+    )
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run, write the files, print the report."""
+    from hwsim.api import run
+    from hwsim.devices import load
+
+    _check_files(arguments)
+    a, b = read_pair(arguments.a, arguments.b)
+    chip = load(arguments.device)
+    with _progress(arguments) as progress:
+        result = run(
+            a,
+            b,
+            device=chip,
+            scheme=arguments.scheme,
+            exact=not arguments.no_exact,
+            timing=not arguments.no_timing,
+            threads=arguments.threads,
+            seed=arguments.seed,
+            progress=progress,
+            **program_arguments(arguments),
+        )
+        if arguments.json:
+            text = result.to_json()
+        else:
+            from hwsim.report.run_text import run_text
+
+            text = run_text(result, chip, _inputs(arguments))
+    notes = []
+    if arguments.trace is not None:
+        notes.append(_write_trace(arguments.trace, result))
+    if arguments.out is not None:
+        from hwsim.report.files import write_whole
+
+        assert result.c is not None
+        product = result.c
+        write_whole(arguments.out, lambda file: np.save(file, product, allow_pickle=False))
+        notes.append(f"wrote {arguments.out}: C, {result.m} x {result.n} {product.dtype}")
+    print(text)
+    if not arguments.quiet:
+        for note in notes:
+            print(f"hwsim: {note}", file=sys.stderr)
+    return 0
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Refuse what could not be written, before the work."""
+    from hwsim.report.files import check_writable
+
+    if arguments.out is not None:
+        if arguments.no_exact:
+            raise InputError("--out needs the bits: leave out --no-exact")
+        check_writable(arguments.out)
+    if arguments.trace is not None:
+        from hwsim.trace.trace import check_suffix
+
+        if arguments.no_timing:
+            raise InputError("--trace needs cycles: leave out --no-timing")
+        check_writable(check_suffix(arguments.trace))
+
+
+def _progress(arguments: argparse.Namespace) -> Any:
+    """A progress bar, or a context of None where nobody would see it or it is not wanted."""
+    seen = sys.stderr.isatty() and not arguments.no_exact
+    if not seen or arguments.quiet:
+        return nullcontext()
+    from hwsim.cli.progress import Progress
+
+    return closing(Progress(sys.stderr))
+
+
+def _inputs(arguments: argparse.Namespace) -> str:
+    if arguments.a is not None:
+        return f"A from {arguments.a}, B from {arguments.b}"
+    return "no operands" if arguments.no_exact else f"A and B random N(0, 1), seed {arguments.seed}"
+
+
+def _write_trace(path: Path, result: Any) -> str:
+    trace = result.trace
+    if trace is None:
+        raise UnsupportedError(f"--trace: there are no cycles to trace: {result.timing_note}")
+    trace.write(path)
+    cut = "" if trace.complete else f", cut at the first {len(trace):,} instructions"
+    return f"wrote {path}: trace of {len(trace):,} instructions{cut}"

@@ -1,0 +1,106 @@
+"""`hwsim schemes`: which there are, what one does and its options, which run on a device."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from hwsim.errors import HwsimError
+from hwsim.schemes import Option, Scheme, scheme_of, schemes
+
+TRIED = 64  # edge of the small problem that tells whether a scheme can be lowered to a device
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's actions and options."""
+    parser.add_argument("--device", metavar="NAME", help="say which schemes run on this device, and why others do not")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
+    show = actions.add_parser("show", help="one scheme with its options", allow_abbrev=False)
+    show.add_argument("scheme", metavar="NAME")
+    show.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Do the action."""
+    from hwsim.report.text import table
+
+    if arguments.action == "show":
+        scheme = scheme_of(arguments.scheme)
+        print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
+        return 0
+    found = schemes()
+    records: list[dict[str, Any]] = [_record(scheme) for scheme in found.values()]
+    if arguments.device is not None:
+        from hwsim.devices import load
+
+        device = load(arguments.device)
+        for record in records:
+            record["why_not"] = _why_not(found[record["name"]], device)
+            record["runs"] = record["why_not"] is None
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.schemes/1", "device": arguments.device, "schemes": records}))
+    elif arguments.device is None:
+        print("\n".join(table([(x["name"], x["title"]) for x in records], indent="")))
+    else:
+        rows = [(x["name"], "runs" if x["runs"] else f"does not run: {x['why_not']}") for x in records]
+        print("\n".join(table(rows, indent="")))
+    return 0
+
+
+def _why_not(scheme: Scheme, device: Any) -> str | None:
+    from hwsim.api import program
+
+    try:
+        program(m=TRIED, n=TRIED, k=TRIED, device=device, scheme=scheme)
+    except HwsimError as error:
+        return str(error)
+    return None
+
+
+def _record(scheme: Scheme) -> dict[str, Any]:
+    return {
+        "name": scheme.name,
+        "title": scheme.title,
+        "source": scheme.source,
+        "input_formats": list(scheme.input_formats),
+        "options": [
+            {
+                "name": x.name,
+                "type": x.type.__name__,
+                "default": x.default,
+                "choices": list(x.choices) or None,
+                "least": x.least,
+                "help": x.help,
+            }
+            for x in scheme.options
+        ],
+    }
+
+
+def _text(scheme: Scheme) -> str:
+    from hwsim.report.text import facts, table
+
+    lines = facts(
+        [
+            ("name", scheme.name),
+            ("what", scheme.title),
+            ("source", scheme.source),
+            ("operands", ", ".join(scheme.input_formats)),
+        ]
+    )
+    rows = [
+        (f"--{x.name.replace('_', '-')}", _allowed(x), "" if x.default is None else f"default {x.default}", x.help)
+        for x in scheme.options
+    ]
+    return "\n".join([*lines, "options", *table(rows)] if rows else lines)
+
+
+def _allowed(option: Option) -> str:
+    if option.choices:
+        return "|".join(option.choices)
+    kind = "integer" if option.type is int else "text"
+    return kind if option.least is None else f"{kind} >= {option.least}"

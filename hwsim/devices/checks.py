@@ -1,0 +1,118 @@
+"""What must fit together across a device file: formats that exist, and names that some other part defines.
+
+It reads the plain tree, so that it can speak even where the file does not fit the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
+from hwsim.devices.yaml_text import Node, Problem, plain
+from hwsim.errors import nearest
+
+GLOBAL = "GM"  # the end of a link outside the core
+
+
+def check(tree: Node) -> list[Problem]:
+    """Return every name in `tree` that nothing defines."""
+    from hwsim.formats import FORMATS
+
+    formats = tuple(FORMATS)
+    instructions, units, engines, memories = (
+        tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories"))
+    native = _block(tree, "native")
+    ends = (*memories, GLOBAL)
+    problems: list[Problem] = []
+
+    def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
+        if node is not None and isinstance(node.value, str) and node.value not in allowed:
+            choice = ", ".join(sorted(allowed)) or "none defined"
+            problems.append(Problem(node.mark, path, f"'{node.value}' is not {what}; "
+                                                     f"allowed: {choice}{nearest(node.value, allowed)}"))
+
+    for name, entry in _blocks(tree, "instructions"):
+        path = f"instructions.{name}"
+        for key in ("a", "b", "c", "d", "scale_format"):
+            known(entry.get(key), f"{path}.{key}", formats, "a known format")
+        known(entry.get("unit"), f"{path}.unit", units, "one of dot_units")
+        if engines:
+            known(entry.get("engine"), f"{path}.engine", engines, "one of engines")
+        places = entry.get("memories")
+        for i, place in enumerate(places.value if places is not None and isinstance(places.value, list) else []):
+            known(place, f"{path}.memories.{i}", memories, "one of memories")
+        listed = entry.get("formats")
+        for i, fmt in enumerate(listed.value if listed is not None and isinstance(listed.value, list) else []):
+            known(fmt, f"{path}.formats.{i}", formats, "a known format")
+        problems.extend(_pattern_problems(name, entry, path))
+    for name, entry in _blocks(tree, "dot_units"):
+        for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
+            for key in ("result_format", "operand_format"):
+                known(unit.get(key), f"{where}.{key}", formats, "a known format")
+    for name, entry in _blocks(tree, "links"):
+        known(entry.get("engine"), f"links.{name}.engine", engines, "one of engines")
+        known(entry.get("from"), f"links.{name}.from", ends, "one of memories")
+        known(entry.get("to"), f"links.{name}.to", ends, "one of memories")
+    vector = _block(tree, "vector")
+    known(vector.get("engine"), "vector.engine", engines, "one of engines")
+    known(vector.get("memory"), "vector.memory", memories, "one of memories")
+    for key, target in native.items():
+        if not _is_named(target, tree):
+            known(target, f"native.{key}", instructions, "one of instructions")
+        if key not in formats:
+            problems.append(Problem(target.mark, f"native.{key}", f"'{key}' is not a known format; "
+                                    f"allowed: {', '.join(sorted(formats))}{nearest(key, formats)}"))
+    default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
+    known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
+    return problems
+
+
+def _is_named(target: Node, tree: Node) -> bool:
+    """Whether `target` is a spelt-out name of an entry that stands for several."""
+    return isinstance(target.value, str) and any(
+        match(name, _choices(entry), target.value) is not None for name, entry in _blocks(tree, "instructions"))
+
+
+def _choices(entry: dict[str, Node]) -> Choices:
+    """What an entry of the plain tree leaves open; whatever does not fit the model counts as not there."""
+    numbers: dict[str, int] = {}
+    for key in ("n", "n_last"):
+        value = entry[key].value if key in entry else None
+        if isinstance(value, int) and value > 0:
+            numbers[key] = value
+    lists = {key: tuple(plain(node)) for key in ("n_also", "formats")
+             if (node := entry.get(key)) is not None and isinstance(node.value, list)}
+    formats = tuple(item for item in lists.get("formats", ()) if isinstance(item, str))
+    return Choices(numbers.get("n", 1), numbers.get("n_last"), lists.get("n_also", ()), formats)
+
+
+def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[Problem]:
+    """What an entry leaves open must stand in its name, and the other way round."""
+    for key, free in (("n_last", FREE_N), ("formats", FREE_FORMATS)):
+        node = entry.get(key)
+        node = None if node is not None and node.value == [] else node
+        if node is not None and free not in name:
+            yield Problem(node.mark, f"{path}.{key}", f"the instruction's name has no '{free}' for it to fill")
+        elif node is None and free in name and entry:
+            mark = next(iter(entry.values())).mark
+            yield Problem(mark, path, f"'{free}' in the instruction's name needs {key}")
+    allowed = _choices(entry).formats
+    for key in ("a", "b"):
+        if allowed and key in entry and entry[key].value not in allowed:
+            yield Problem(entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats")
+
+
+def _block(tree: Node, name: str) -> dict[str, Node]:
+    node = tree.value.get(name) if isinstance(tree.value, dict) else None
+    return node.value if node is not None and isinstance(node.value, dict) else {}
+
+
+def _blocks(tree: Node, name: str) -> Iterator[tuple[str, dict[str, Node]]]:
+    for key, node in _block(tree, name).items():
+        if isinstance(node.value, dict):
+            yield key, node.value
+
+
+def _inner(unit: dict[str, Node]) -> dict[str, Node]:
+    node = unit.get("inner")
+    return node.value if node is not None and isinstance(node.value, dict) else {}

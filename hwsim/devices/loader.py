@@ -1,0 +1,212 @@
+"""From a device's name, file or mapping to a validated `Device`, or to all that is wrong with it at once.
+
+The order: text to tree (yaml_text), sources taken apart (provenance), a variant merged into its base,
+validation against the model, names checked across the file (checks). Nothing here knows a chip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwsim._version import __version__
+from hwsim.devices import provenance, registry
+from hwsim.devices.provenance import About, Annotated
+from hwsim.devices.yaml_text import Node, Problem, from_data, parse, plain
+from hwsim.errors import ConfigError, InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+SCHEMA_VERSION = 1
+FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not part of the model
+DEFAULT = About("default of the schema, not given in the file", "assumption")
+
+
+def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
+    """Return the device of that name, file (a path, or text that looks like one) or mapping.
+
+    A number is written plain or as {value, source, evidence, span, note}; `source:` and `evidence:` may stand
+    in any block and cover what is below. `extends: NAME` takes another device and changes what the file says;
+    `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
+    Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
+    """
+    from hwsim.devices import model
+
+    if isinstance(device, model.Device):
+        return device
+    if not isinstance(device, str | Path | Mapping):
+        raise InputError(f"a device is a name, the path of a YAML file or a mapping; got {type(device).__name__}")
+    annotated, sources, problems = _read(device, extended=False)
+    problems += _version_problems(annotated.tree)
+    result = None
+    if annotated.tree.value or not problems:  # else the text could not be read at all
+        result, invalid = _validate(annotated)
+        problems += invalid
+    if problems or result is None:
+        lines = sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))
+        raise ConfigError([str(problem) for problem in lines])
+    content = canonical(result)
+    result._evidence.update(_evidence(result, annotated.about))
+    result._citations.update(sources)
+    result._sha256 = hashlib.sha256(content.encode()).hexdigest()
+    return result
+
+
+def canonical(device: Device) -> str:
+    """Return the canonical JSON of the expanded model: what the hash is taken of."""
+    return json.dumps(device.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+
+
+def expanded(device: Device) -> dict[str, Any]:
+    """Return the device as one mapping without `extends`, every number with its source; `load` takes it back.
+
+    What the file leaves to the schema's defaults is left out here too.
+    """
+    tree = device.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for path, value in _leaves(tree, ()):
+        about = device.evidence.get(".".join(path))
+        if about is None:
+            continue
+        block = tree
+        for part in path[:-1]:
+            block = block[part]
+        if about.source == DEFAULT.source:
+            del block[path[-1]]
+        else:
+            block[path[-1]] = {"value": value, **about.model_dump(mode="json", exclude_defaults=True)}
+    if device.citations:
+        tree["sources"] = dict(device.citations)
+    return dict(tree)
+
+
+def _read(device: str | Path | Mapping[str, Any], extended: bool) -> tuple[Annotated, dict[str, str], list[Problem]]:
+    """Read one file or mapping and, unless it is itself the base of another, what it extends."""
+    tree, problems = _tree(device)
+    assert isinstance(tree.value, dict)
+    base: Annotated | None = None
+    sources: dict[str, str] = {}
+    parent = tree.value.pop("extends", None)
+    if parent is not None:
+        problems += [Problem(parent.mark, key, "missing key; a variant says its own")
+                     for key in ("schema_version", "name") if key not in tree.value]
+        try:
+            base, sources, below = _read(_base_of(parent, device, extended), extended=True)
+            problems += below
+        except (InputError, UnsupportedError) as error:
+            problems.append(Problem(parent.mark, "extends", str(error)))
+    sources = {**sources, **_sources(tree, problems)}
+    inherited = tree.value.pop("inherited", None)
+    annotated, missing = provenance.split(tree, sources)
+    problems += missing
+    if inherited is not None:
+        said, wrong = provenance.said(inherited, "inherited", sources)
+        problems += wrong
+        if parent is None:
+            problems.append(Problem(inherited.mark, "inherited", "only beside extends"))
+        elif base is not None and not wrong:
+            base = provenance.weakened(base, said)
+    if base and base.tree.value:
+        annotated = provenance.merge(base, annotated)
+    elif parent is not None:  # without its base a variant is no device: say no more about it
+        annotated.tree = Node(tree.mark, {})
+    return annotated, sources, problems
+
+
+def _tree(device: str | Path | Mapping[str, Any]) -> tuple[Node, list[Problem]]:
+    content, where = (device, "<mapping>") if isinstance(device, Mapping) else registry.read(device)
+    tree, problems = from_data(content, where) if isinstance(content, Mapping) else parse(content, where)
+    if not isinstance(tree.value, dict):
+        problems.append(Problem(tree.mark, "", "a device file is a mapping of keys to values"))
+        tree = Node(tree.mark, {})
+    return tree, problems
+
+
+def _base_of(parent: Node, device: str | Path | Mapping[str, Any], extended: bool) -> str | Path:
+    """Return the base that `extends` names; a path is relative to the file that says it."""
+    if extended:
+        raise InputError("the base of a variant may not itself extend another")
+    name = parent.value
+    if not isinstance(name, str):
+        raise InputError("needs the name or the path of one device")
+    if registry.is_path(name) and not isinstance(device, Mapping) and registry.is_path(device):
+        return Path(device).parent / name
+    return name
+
+
+def _sources(tree: Node, problems: list[Problem]) -> dict[str, str]:
+    assert isinstance(tree.value, dict)
+    table = tree.value.get("sources")
+    if table is None:
+        return {}
+    if not isinstance(table.value, dict):
+        problems.append(Problem(table.mark, "sources", "needs a mapping of short keys to citations"))
+        return {}
+    for key, node in table.value.items():
+        if not isinstance(node.value, str):
+            problems.append(Problem(node.mark, f"sources.{key}", "needs text, the full citation"))
+        if "," in key or ";" in key:
+            problems.append(Problem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
+    return {key: str(node.value) for key, node in table.value.items()}
+
+
+def _version_problems(tree: Node) -> list[Problem]:
+    assert isinstance(tree.value, dict)
+    node = tree.value.get("schema_version")
+    if node is None or (type(node.value) is int and node.value == SCHEMA_VERSION):
+        return []
+    return [Problem(node.mark, "schema_version",
+                    f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}")]
+
+
+def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
+    from pydantic import ValidationError
+
+    from hwsim.devices import messages
+    from hwsim.devices.checks import check
+    from hwsim.devices.model import Device
+
+    data = {key: value for key, value in plain(annotated.tree).items() if key not in FILE_ONLY}
+    version = {"schema_version": SCHEMA_VERSION} if "schema_version" in data else {}
+    problems = check(annotated.tree)
+    try:
+        # JSON, so that lists serve for tuples while everything else stays strict.
+        return Device.model_validate_json(json.dumps({**data, **version})), problems
+    except ValidationError as error:
+        return None, problems + messages.explain(error, Device, annotated.tree)
+
+
+def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, Any]:
+    """Provenance of every number and fact, those that the file leaves to their defaults among them.
+
+    What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
+    """
+    from hwsim.devices.model import Level, Provenance
+
+    result = {}
+    for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
+        if not provenance.is_fact(value, path):
+            continue
+        own = about.get(path) or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
+        result[".".join(path)] = Provenance(
+            source=own.source or "", evidence=Level(own.evidence or "unknown"), span=own.span, note=own.note)
+    return result
+
+
+def _block_about(about: dict[provenance.Path, About], path: provenance.Path) -> About:
+    """What the innermost block of the file around `path` says."""
+    while path and path not in about:
+        path = path[:-1]
+    found = about.get(path, DEFAULT)
+    return found if found.source is not None and found.evidence is not None else DEFAULT
+
+
+def _leaves(data: Any, path: provenance.Path) -> Iterator[tuple[provenance.Path, Any]]:
+    if isinstance(data, dict):
+        for key, value in list(data.items()):
+            yield from _leaves(value, (*path, key))
+    else:
+        yield path, data

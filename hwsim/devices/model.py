@@ -1,0 +1,322 @@
+"""The device model: cores, memories, links, engines, instructions and dot units of one chip, validated.
+
+It knows the hardware's numbers and where each comes from; it knows no scheme and no program. Numbers
+are plain values here; their provenance is kept beside them, by path (`Device.evidence`).
+
+Keys carry their units. Memory rates of the whole device are bytes per second and do not scale with the
+clock; rates inside a core are bytes per core clock cycle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr
+from pydantic import NonNegativeInt as Count
+
+from hwsim.devices.provenance import Level as Level
+from hwsim.numerics.units import DotSpec, RoundingName
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Record(BaseModel):
+    """Base of all parts: no unknown keys, no coercion, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Provenance(Record):
+    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree."""
+
+    source: str
+    evidence: Level
+    span: tuple[float, float] | None = None
+    note: str = ""
+
+
+class SpecialsModel(Record):
+    """See hwsim.numerics.units.Specials."""
+
+    operands: Literal["ieee", "saturate"] = "ieee"
+    overflow: Literal["infinity", "saturate"] = "infinity"
+    nan_code: int | None = None
+    zero: Literal["positive", "ieee"] = "positive"
+    flush_operands: bool = False
+    flush_results: bool = False
+
+
+class FusedModel(Record):
+    """See hwsim.numerics.units.FusedUnit."""
+
+    model: Literal["fused"]
+    terms: PositiveInt
+    fraction_bits: PositiveInt
+    floor_exponent: int
+    rounding: RoundingName = "RZ"
+    result_format: str | None = None
+    specials: SpecialsModel = SpecialsModel()
+
+
+class ExactModel(Record):
+    """See hwsim.numerics.units.ExactUnit."""
+
+    model: Literal["exact"]
+    terms: PositiveInt
+    rounding: RoundingName = "RNE"
+    specials: SpecialsModel = SpecialsModel()
+
+
+class FmaChainModel(Record):
+    """See hwsim.numerics.units.FmaChainUnit."""
+
+    model: Literal["fma_chain"]
+    rounding: RoundingName = "RNE"
+    specials: SpecialsModel = SpecialsModel(zero="ieee")
+
+
+class PairwiseModel(Record):
+    """See hwsim.numerics.units.PairwiseUnit."""
+
+    model: Literal["pairwise"]
+    terms: PositiveInt
+    rounding: RoundingName = "RNE"
+    specials: SpecialsModel = SpecialsModel(zero="ieee")
+
+
+class TwoLevelModel(Record):
+    """See hwsim.numerics.units.TwoLevelUnit."""
+
+    model: Literal["two_level"]
+    terms: PositiveInt
+    product_fraction_bits: PositiveInt = 24
+    sum_fraction_bits: PositiveInt = 32
+    accumulator_fraction_bits: PositiveInt = 24
+    final_fraction_bits: PositiveInt = 31
+    interleaved: bool = False
+    accumulator_drop_bits: PositiveInt | None = None
+    rounding: RoundingName = "RNE"
+    specials: SpecialsModel = SpecialsModel()
+
+
+class IntegerModel(Record):
+    """See hwsim.numerics.units.IntegerUnit."""
+
+    model: Literal["integer"]
+    terms: PositiveInt = 1
+    overflow: Literal["wrap", "saturate"] = "wrap"
+
+
+class BlockScaledModel(Record):
+    """See hwsim.numerics.units.BlockScaledUnit."""
+
+    model: Literal["block_scaled"]
+    terms: PositiveInt
+    group: PositiveInt
+    fraction_bits: PositiveInt
+    floor_exponent: int
+    zero_exponent: int
+    rounding: RoundingName = "RZ"
+    specials: SpecialsModel = SpecialsModel()
+
+
+class CompositeModel(Record):
+    """See hwsim.numerics.units.CompositeUnit."""
+
+    model: Literal["composite"]
+    terms: PositiveInt
+    inner: FusedModel
+    operand_format: Name
+    modulus: PositiveInt
+    selections: tuple[tuple[Count, ...], ...]
+    specials: SpecialsModel = SpecialsModel()
+
+
+UnitModel = Annotated[
+    FusedModel | ExactModel | FmaChainModel | PairwiseModel | TwoLevelModel | IntegerModel
+    | BlockScaledModel | CompositeModel,
+    Field(discriminator="model"),
+]
+
+
+class MmaTiming(Record):
+    """Time of one program-level mma of blocks of the instruction's (m, n, k).
+
+    occupancy = overhead + k_blocks * max(m_blocks * n_blocks * issue_interval, accumulate_latency);
+    completion = start + occupancy + drain.
+    """
+
+    issue_interval_cycles: Rate
+    overhead_cycles: Count = 0
+    drain_cycles: Count = 0
+    accumulate_latency_cycles: Count = 0
+
+
+class InstructionModel(Record):
+    """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
+
+    One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
+    the entry's name says nN; A and B each any of `formats` where it says .A.B (a and b then are examples).
+    """
+
+    engine: Name
+    unit: Name
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    a: Name
+    b: Name
+    c: Name
+    d: Name
+    n_last: PositiveInt | None = None
+    n_also: tuple[PositiveInt, ...] = ()
+    formats: tuple[Name, ...] = ()
+    operand_rounding: RoundingName | None = None  # of 32-bit words to a narrower format (None: low bits ignored)
+    largest: PositiveInt | None = None  # largest m, n, k of one program-level mma, elements
+    memories: tuple[Name, Name, Name] | None = None  # where A, B and C/D lie
+    scale_format: Name | None = None  # block scales of A and B: format, and their length in k
+    scale_block: PositiveInt | None = None
+    scale_input_d: PositiveInt | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
+    scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
+    timing: MmaTiming | None = None
+
+
+class VectorModel(Record):
+    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU)."""
+
+    engine: Name
+    memory: Name
+    repeat_bytes: PositiveInt  # bytes of the widest operand that one repeat handles
+    overhead_cycles: Count
+    cycles_per_repeat: dict[Literal["copy", "cast", "add", "sub", "mul", "scale", "fill"], Rate]
+    specials: SpecialsModel = SpecialsModel(zero="ieee")
+
+
+class MemoryModel(Record):
+    """A memory of each core: bytes that a program may use, alignment of a buffer in it."""
+
+    capacity_bytes: PositiveInt
+    align_bytes: PositiveInt = 1
+
+
+class SharedModel(Record):
+    """A memory that all cores share (HBM, L2): bytes per second for reads and writes together."""
+
+    capacity_bytes: PositiveInt
+    bytes_per_second: Rate
+    line_bytes: PositiveInt = 1
+
+
+class LinkModel(Record):
+    """A path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
+
+    A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
+    the transfer's fair share of what it shares, and completes startup_cycles later. Bytes are rounded up to
+    whole requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance).
+    """
+
+    engine: Name
+    source: Name = Field(alias="from")
+    target: Name = Field(alias="to")
+    bytes_per_cycle: Rate
+    startup_cycles: Count = 0
+    overhead_cycles: Count = 0
+    request_bytes: PositiveInt = 1
+
+
+class EngineModel(Record):
+    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream."""
+
+    queue_depth: PositiveInt
+    issue_cycles: Rate = 1.0
+    sync_cycles: Count = 1  # time that a sync instruction occupies the engine
+
+
+class FlagsModel(Record):
+    """Hardware flags that order two engines of a core: how many each ordered pair has."""
+
+    per_pipe_pair: PositiveInt
+
+
+class Device(Record):
+    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+
+    schema_version: Literal[1]
+    name: Name
+    title: str
+    family: Name
+    default_format: Name
+    cores: PositiveInt
+    clock_mhz: Rate
+    dot_units: dict[Name, UnitModel]
+    matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
+    native: dict[Name, Name] = {}  # format= of the native scheme -> instruction
+    vector: VectorModel | None = None
+    memories: dict[Name, MemoryModel] = {}
+    l2: SharedModel | None = None
+    hbm: SharedModel | None = None
+    links: dict[Name, LinkModel] = {}
+    engines: dict[Name, EngineModel] = {}
+    flags: FlagsModel | None = None
+    fractal: dict[Literal["rows", "row_bytes"], PositiveInt] = {}  # tiles are padded to whole fractals
+
+    _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
+    _citations: dict[str, str] = PrivateAttr(default_factory=dict)
+    _sha256: str = PrivateAttr(default="")
+    _resolved: dict[str, InstructionModel] = PrivateAttr(default_factory=dict)  # by query.instruction
+    _specs: dict[str, DotSpec] = PrivateAttr(default_factory=dict)  # by query.dot_spec
+
+    @property
+    def evidence(self) -> dict[str, Provenance]:
+        """Provenance of every number, by dotted path ("links.GM_L1.bytes_per_cycle")."""
+        return self._evidence
+
+    @property
+    def citations(self) -> dict[str, str]:
+        """The file's `sources:` table: short key -> full citation."""
+        return self._citations
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON of the expanded, validated model."""
+        return self._sha256
+
+    def instructions(self) -> list[str]:
+        """Names of the matrix instructions, in the file's order.
+
+        A name with nN, or with .A.B for the operands' formats, stands for several: `wgmma.m64nNk16.f32.f16.f16` for
+        `wgmma.m64n8k16.f32.f16.f16` to `wgmma.m64n256k16.f32.f16.f16` (hwsim.devices.choices says which).
+        """
+        return list(self.matrix_instructions)
+
+    def mma(
+        self, instruction: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
+        scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+    ) -> npt.NDArray[Any]:
+        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
+
+        An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
+        otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
+        Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
+        scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
+        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
+        """
+        from hwsim.devices.arithmetic import mma
+
+        return mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
+
+    def dot(
+        self, instruction: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
+        scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+    ) -> npt.NDArray[Any]:
+        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
+
+        Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
+        """
+        from hwsim.devices.arithmetic import dot
+
+        return dot(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)

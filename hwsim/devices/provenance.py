@@ -1,0 +1,219 @@
+"""Taking sources apart from values: a file's tree becomes plain values, and a table of where each comes from.
+
+A number or fact stands plain, covered by the nearest block around it that says `source:` and `evidence:`,
+or as a mapping {value, source, evidence, span, note}. This module knows that form and the merging of a
+variant into its base; it does not know the device model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hwsim.devices.yaml_text import Mark, Node, Problem, plain
+from hwsim.errors import nearest
+
+Path = tuple[str, ...]
+
+FACTS = "dot_units"  # text in this block is a fact too: a unit's model, rounding and specials fix bits
+UNSOURCED = ("schema_version", "sources")
+LEAF_KEYS = ("value", "source", "evidence", "span", "note")
+
+
+class Level(StrEnum):
+    """How good a number is, best first.
+
+    silicon: the bits were compared with the chip's. microbenchmark: measured on it. datasheet: the vendor says so.
+    paper: a publication says so. model: follows from another model. assumption: taken from a sibling, or reasoned.
+    """
+
+    SILICON = "silicon"
+    MICROBENCHMARK = "microbenchmark"
+    DATASHEET = "datasheet"
+    PAPER = "paper"
+    MODEL = "model"
+    ASSUMPTION = "assumption"
+    UNKNOWN = "unknown"
+
+
+LEVELS = tuple(level.value for level in Level)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is said about a value or, in a block, about all values below it (None: nothing said)."""
+
+    source: str | None = None
+    evidence: str | None = None
+    span: tuple[float, float] | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Annotated:
+    """A tree of plain values; `about` holds what is said, or inherited, at every path of it."""
+
+    tree: Node
+    about: dict[Path, About]
+
+
+def split(tree: Node, known_sources: dict[str, str]) -> tuple[Annotated, list[Problem]]:
+    """Take the sources out of `tree`. known_sources: short keys that a `source:` may begin with (none: free text).
+
+    Problems: a number or fact with no source or evidence, an unknown key or level, a wrong span.
+    """
+    splitter = _Splitter(known_sources)
+    return Annotated(splitter.walk(tree, (), About(), tree.mark), splitter.about), splitter.problems
+
+
+def merge(base: Annotated, change: Annotated) -> Annotated:
+    """Return `base` with what `change` says put over it, by key; null in `change` removes a key."""
+    about = {**base.about, **change.about}
+    return Annotated(_merge(base.tree, change.tree), about)
+
+
+def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, list[Problem]]:
+    """Return what a mapping {source, evidence} says, and what is wrong with it."""
+    splitter = _Splitter(known_sources)
+    if not isinstance(node.value, dict) or set(node.value) != {"source", "evidence"}:
+        return About(), [Problem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")]
+    return splitter.said(node, (key,), About()), splitter.problems
+
+
+def weakened(base: Annotated, here: About) -> Annotated:
+    """Return `base` with no evidence better than `here` says, and its sources followed by `here`'s."""
+    def weaker(about: About) -> About:
+        if about.source is None or about.evidence is None or here.evidence is None:
+            return about
+        evidence = max(about.evidence, here.evidence, key=LEVELS.index)
+        joined = ", " if ";" in about.source else "; "
+        return replace(about, source=f"{about.source}{joined}here by {here.source}", evidence=evidence)
+
+    return Annotated(base.tree, {path: weaker(about) for path, about in base.about.items()})
+
+
+def _merge(base: Node, change: Node) -> Node:
+    if not isinstance(base.value, dict) or not isinstance(change.value, dict):
+        return change
+    children, keys = dict(base.value), dict(base.keys)
+    for key, child in change.value.items():
+        if child.value is None:
+            children.pop(key, None)
+            keys.pop(key, None)
+        else:
+            children[key] = _merge(children[key], child) if key in children else child
+            keys[key] = change.keys[key]
+    return Node(change.mark, children, keys)
+
+
+class _Splitter:
+    def __init__(self, known_sources: dict[str, str]) -> None:
+        self.known = known_sources
+        self.about: dict[Path, About] = {}
+        self.problems: list[Problem] = []
+
+    def walk(self, node: Node, path: Path, around: About, key: Mark) -> Node:
+        if path[:1] == ("sources",):
+            return node
+        about = around
+        if isinstance(node.value, dict):
+            about = self.said(node, path, around)
+            if "value" in node.value:
+                self._leaf_keys(node, path)
+                node = node.value["value"]
+            else:
+                children = {k: c for k, c in node.value.items() if k not in ("source", "evidence")}
+                self.about[path] = about
+                return Node(node.mark, {
+                    k: self.walk(c, (*path, k), about, node.keys[k]) for k, c in children.items()
+                }, {k: node.keys[k] for k in children})
+        self.about[path] = about
+        if is_fact(plain(node), path):
+            missing = [name for name in ("source", "evidence") if getattr(about, name) is None]
+            if missing:
+                self._problem(key, path, f"missing {' and '.join(missing)}: write {{value, source, evidence}} here, "
+                                         "or source: and evidence: in a block around it")
+        return node
+
+    def said(self, node: Node, path: Path, around: About) -> About:
+        """What the mapping `node` says, over what is said around it."""
+        assert isinstance(node.value, dict)
+        source, evidence = node.value.get("source"), node.value.get("evidence")
+        leaf = "value" in node.value
+        return About(
+            self._source(source, (*path, "source")) if source else around.source,
+            self._level(evidence, (*path, "evidence")) if evidence else around.evidence,
+            self._span(node, path) if leaf else None,
+            self._note(node, path) if leaf else "",
+        )
+
+    def _source(self, node: Node, path: Path) -> str:
+        text = node.value
+        if not isinstance(text, str) or not text.strip():
+            self._problem(node.mark, path, f"got {_shown(node)}; needs text that says where the number comes from")
+            return ""
+        if self.known:
+            for name in (part.strip() for part in text.split(";")[0].split(",")):
+                if name not in self.known:
+                    self._problem(
+                        node.mark, path, f"'{name}' is not in the sources table; write KEY, KEY; free text; "
+                        f"known: {', '.join(sorted(self.known))}{nearest(name, list(self.known))}")
+        return text
+
+    def _level(self, node: Node, path: Path) -> str:
+        text = node.value
+        if text not in LEVELS:
+            hint = nearest(text, LEVELS) if isinstance(text, str) else ""
+            self._problem(node.mark, path, f"got {_shown(node)}; allowed: {', '.join(LEVELS)}{hint}")
+            return "unknown"
+        return str(text)
+
+    def _span(self, node: Node, path: Path) -> tuple[float, float] | None:
+        assert isinstance(node.value, dict)
+        span, value = node.value.get("span"), node.value["value"].value
+        if span is None:
+            return None
+        ends = [child.value for child in span.value] if isinstance(span.value, list) else []
+        numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+        if len(ends) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
+            self._problem(span.mark, (*path, "span"), "needs [lowest, highest], the values that sources give")
+            return None
+        if isinstance(value, int | float) and not numbers[0] <= value <= numbers[1]:
+            self._problem(span.mark, (*path, "span"), f"[{numbers[0]}, {numbers[1]}] does not hold the value {value}")
+        return float(numbers[0]), float(numbers[1])
+
+    def _note(self, node: Node, path: Path) -> str:
+        assert isinstance(node.value, dict)
+        note = node.value.get("note")
+        if note is None:
+            return ""
+        if not isinstance(note.value, str):
+            self._problem(note.mark, (*path, "note"), f"got {_shown(note)}; needs text")
+        return str(note.value)
+
+    def _leaf_keys(self, node: Node, path: Path) -> None:
+        assert isinstance(node.value, dict)
+        for key in node.value:
+            if key not in LEAF_KEYS:
+                self._problem(node.keys[key], (*path, key), f"unknown key '{key}' beside value; "
+                              f"allowed: {', '.join(LEAF_KEYS)}{nearest(key, LEAF_KEYS)}")
+
+    def _problem(self, mark: Mark, path: Path, text: str) -> None:
+        self.problems.append(Problem(mark, ".".join(path), text))
+
+
+def is_fact(value: object, path: Path) -> bool:
+    """Say whether the plain value at `path` needs a source: every number, and every fact of a dot unit."""
+    if value is None or path[0] in UNSOURCED:
+        return False
+    if path[0] == FACTS:
+        return True
+    if isinstance(value, list):
+        return any(is_fact(item, path) for item in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(node: Node) -> str:
+    if isinstance(node.value, dict):
+        return "a mapping"
+    return "a list" if isinstance(node.value, list) else repr(node.value)

@@ -1,0 +1,126 @@
+"""What consumers ask of a device: the dot unit of an instruction, and how good the numbers are."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices.patterns import Choices, match, spell
+from hwsim.devices.provenance import Level
+from hwsim.errors import UnsupportedError, nearest
+from hwsim.numerics import units
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InstructionModel
+
+UNITS: dict[str, type[Any]] = {unit.model: unit for unit in typing.get_args(units.Unit)}
+
+
+def instruction(device: Device, name: str) -> InstructionModel:
+    """Return the instruction `name`, N and formats as the name says.
+
+    The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
+    """
+    found = find(device, name)
+    if found is None:
+        known = list(device.matrix_instructions)
+        open_ones = {key: str(choices(device, key)) for key in known}
+        near = nearest(name, [*known, *(example(device, key) for key in known)])
+        listed = "; ".join(f"{key} ({said})" if said else key for key, said in open_ones.items())
+        raise UnsupportedError(f"{device.name} has no instruction '{name}'{near}; it has: {listed}")
+    return found
+
+
+def find(device: Device, name: str) -> InstructionModel | None:
+    """Return the instruction `name` as `instruction` does, or None."""
+    known = device._resolved.get(name)
+    if known is None:
+        key = entry(device, name)
+        if key is None:
+            return None
+        known = device.matrix_instructions[key]
+        chosen = match(key, choices(device, key), name)
+        if chosen is not None:
+            given = {"n": chosen.n, "a": chosen.a, "b": chosen.b}
+            closed = {"n_last": None, "n_also": (), "formats": ()}
+            known = known.model_copy(update={k: v for k, v in given.items() if v is not None} | closed)
+        device._resolved[name] = known
+    return known
+
+
+def entry(device: Device, name: str) -> str | None:
+    """Return the name of the device's entry that has the instruction `name` (itself, or a pattern), or None."""
+    if name in device.matrix_instructions:
+        return name
+    return next((key for key in device.matrix_instructions if match(key, choices(device, key), name)), None)
+
+
+def choices(device: Device, key: str) -> Choices:
+    """Return what the entry `key` leaves open; its text is empty where it stands for one instruction."""
+    model = device.matrix_instructions[key]
+    return Choices(model.n, model.n_last, model.n_also, model.formats)
+
+
+def example(device: Device, key: str, *, n: int | None = None, a: str | None = None, b: str | None = None) -> str:
+    """Return a spelt-out name of the entry `key`: with this N and these formats, or the smallest N and its own."""
+    model = device.matrix_instructions[key]
+    return spell(key, model.n if n is None else n, a or model.a, b or model.b)
+
+
+def dot_spec(device: Device, name: str) -> units.DotSpec:
+    """Return what fixes the bits of the instruction `name`: its dot unit and formats. The same record each time."""
+    found = device._specs.get(name)
+    if found is None:
+        model = instruction(device, name)
+        found = units.DotSpec(_record(device.dot_units[model.unit]), model.a, model.b, model.c, model.d,
+                              model.scale_format, model.scale_block)
+        device._specs[name] = found
+    return found
+
+
+def specials(model: Any) -> units.Specials:
+    """Return a model's `specials` block (a dot unit's, or the vector unit's) as the record."""
+    return units.Specials(**model.model_dump())
+
+
+def weakest(device: Device, *prefixes: str) -> Level:
+    """Return the weakest evidence among the numbers whose dotted path is, or begins with, one of `prefixes`.
+
+    Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
+    Raises KeyError where there is no such number.
+    """
+    found = [about.evidence for path, about in device.evidence.items()
+             if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)]
+    return _weakest(found, prefixes)
+
+
+def numerics_evidence(device: Device, name: str) -> Level:
+    """Return the weakest evidence that the bits of the instruction `name` rest on."""
+    return weakest(device, f"dot_units.{instruction(device, name).unit}")
+
+
+def timing_evidence(device: Device, name: str) -> Level:
+    """Return the weakest evidence that times rest on: all but dot units and the other instructions."""
+    instruction(device, name)
+    own = entry(device, name)
+    others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
+    aside = ("dot_units.", "vector.specials.", *others)
+    return _weakest([about.evidence for path, about in device.evidence.items() if not path.startswith(aside)], (name,))
+
+
+def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:
+    if not found:
+        raise KeyError(f"no number under {', '.join(asked)}")
+    return max(found, key=list(Level).index)
+
+
+def _record(model: Any) -> Any:
+    """The record of hwsim.numerics.units with the same fields as a unit's model."""
+    cls = UNITS[model.model]
+    given = {field.name: getattr(model, field.name) for field in dataclasses.fields(cls)}
+    if "specials" in given:
+        given["specials"] = specials(given["specials"])
+    if "inner" in given:
+        given["inner"] = _record(given["inner"])
+    return cls(**given)

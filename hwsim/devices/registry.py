@@ -1,0 +1,147 @@
+"""Where device files lie, and which one a name means. It knows places, not what a file says.
+
+Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plugins (entry
+points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwsim.errors import InputError, UnsupportedError, nearest
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+GROUP = "hwsim.devices"
+SUFFIXES = (".yaml", ".yml")
+
+Content = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A device that can be loaded: its name, where it was found, and how to read it (text or a mapping)."""
+
+    name: str
+    where: str
+    read: Callable[[], Content]
+
+
+def is_path(device: str | Path) -> bool:
+    """Say whether `device` means a file rather than a name."""
+    return isinstance(device, Path) or device.endswith(SUFFIXES) or "/" in device or os.sep in device
+
+
+def names() -> list[tuple[str, str]]:
+    """Return (name, where) of every device that can be named, sorted; shadowed ones are left out."""
+    return sorted((entry.name, entry.where) for entry in _first().values())
+
+
+def read(device: str | Path) -> tuple[Content, str]:
+    """Return the text (or a plugin's mapping) of a device and where it came from.
+
+    Raises UnsupportedError for an unknown name, InputError for a file that cannot be read.
+    """
+    if isinstance(device, Path) or is_path(device):
+        return _text(Path(device)), str(device)
+    entries = _first(device)
+    if device not in entries:
+        known = sorted(_first())
+        raise UnsupportedError(f"no device '{device}'; known: {', '.join(known) or 'none'}{nearest(device, known)}")
+    entry = entries[device]
+    return entry.read(), entry.where
+
+
+def search_path() -> list[str]:
+    """Return the places where a device's name is looked for, in order, whether or not they are there."""
+    return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
+
+
+def package_folder() -> Traversable:
+    """Return the folder of the device files shipped with hwsim: in the package, or in the source tree."""
+    from importlib.resources import files
+
+    try:
+        return files("hwsim.configs.devices")
+    except ModuleNotFoundError:  # a plain editable install does not map hwsim.configs
+        return Path(__file__).parents[2] / "configs" / "devices"
+
+
+def _first(only: str | None = None) -> dict[str, Entry]:
+    """The entry that each name means. `only`: warn about this name's duplicates alone, or (None) about nothing."""
+    chosen: dict[str, Entry] = {}
+    for entry in _entries():
+        first = chosen.setdefault(entry.name, entry)
+        if first is not entry and entry.name == only and first.where != entry.where:
+            warnings.warn(f"device '{entry.name}' is taken from {first.where}, not {entry.where}", stacklevel=4)
+    return chosen
+
+
+def _entries() -> Iterator[Entry]:
+    for folder in _folders():
+        yield from _files(folder)
+    yield from _plugins()
+    yield from _files(package_folder())
+
+
+def _folders() -> list[Path]:
+    listed = [Path(part) for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
+    home = os.environ.get("XDG_CONFIG_HOME")
+    user = (Path(home) if home else Path.home() / ".config") / "hwsim" / "devices"
+    folders = [*listed, Path("configs/devices"), user]
+    return [folder for folder in folders if not _is_package_folder(folder)]
+
+
+def _is_package_folder(folder: Path) -> bool:
+    """In the source tree ./configs/devices is the package's own folder, which is no duplicate."""
+    package = package_folder()
+    return isinstance(package, Path) and folder.resolve() == package.resolve()
+
+
+def _files(folder: Traversable) -> Iterator[Entry]:
+    if folder.is_dir():
+        for file in sorted(folder.iterdir(), key=lambda item: item.name):
+            if file.name.endswith(SUFFIXES):
+                name = file.name.rsplit(".", 1)[0]
+                yield Entry(name, _shown(file), partial(_text, file))
+
+
+def _plugins() -> Iterator[Entry]:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        where = f"plugin {point.value}"
+        try:
+            loaded = point.load()
+            given = loaded() if callable(loaded) else loaded
+            if isinstance(given, Mapping):
+                yield Entry(point.name, where, lambda given=given: given)  # type: ignore[misc]
+            elif isinstance(given, str | Path):
+                yield Entry(point.name, str(given), partial(_text, Path(given)))
+            else:
+                raise TypeError(f"gives {type(given).__name__}; needs a mapping, a path, or a callable of one")
+        except Exception as error:  # one broken plugin must not hide the others
+            warnings.warn(f"device plugin '{point.name}' ({point.value}) is left out: {error}", stacklevel=2)
+
+
+def _text(file: Path | Traversable) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read the device file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the device file {file} is not UTF-8 text (byte {error.start})") from error
+
+
+def _shown(file: Traversable) -> str:
+    """A path relative to the current folder where that is shorter."""
+    text = str(file)
+    folder = str(Path.cwd()) + os.sep
+    return text.removeprefix(folder)

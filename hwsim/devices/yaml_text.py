@@ -1,0 +1,212 @@
+"""Device files as trees: a small, strict part of YAML in which every node knows its line and column.
+
+It knows text and positions, nothing of devices. YAML 1.1 turns `no` into false, 010 into 8 and 12:30 into
+750 without a word, and lets the last of two equal keys win; here such text stays text, and equal keys,
+tabs, anchors, aliases, tags and merge keys are refused with their position.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yaml.events import Event
+
+INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})|0x[0-9a-fA-F]{1,99}")
+FLOAT = re.compile(r"(?=.*[.eE])[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+DEPTH = 20  # of nesting; a device file needs 7
+WORDS = {"true": True, "false": False, "null": None}
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place: `where` is a file as the user named it, line and column count from 1 (0: not from a text)."""
+
+    where: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.line}:{self.column}" if self.line else self.where
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong: where, at which dotted path ("" the whole file), and what."""
+
+    mark: Mark
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mark}: {self.path}: {self.text}" if self.path else f"{self.mark}: {self.text}"
+
+
+@dataclass(slots=True)
+class Node:
+    """A scalar, a list of nodes, or a mapping (`keys` then holds the place of each key)."""
+
+    mark: Mark
+    value: Scalar | list[Node] | dict[str, Node]
+    keys: dict[str, Mark] = field(default_factory=dict)
+
+
+def plain(node: Node) -> Any:
+    """Return the node as ordinary Python data."""
+    if isinstance(node.value, dict):
+        return {key: plain(child) for key, child in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(child) for child in node.value]
+    return node.value
+
+
+def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
+    """Return the tree of `text` and what is wrong with it. After a syntax error the tree is an empty mapping."""
+    import yaml
+
+    tabs = [
+        Problem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
+        for number, line in enumerate(text.splitlines(), 1)
+        if "\t" in line[: len(line) - len(line.lstrip())]
+    ]
+    empty = Node(Mark(where, 1, 1), {})
+    if tabs:
+        return empty, tabs
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    composer = _Composer(where)
+    try:
+        return composer.document(iter(yaml.parse(text, Loader=loader))), composer.problems
+    except yaml.MarkedYAMLError as error:
+        place = error.problem_mark or error.context_mark
+        mark = Mark(where, place.line + 1, place.column + 1) if place else Mark(where, 1, 1)
+        context = f" {error.context}" if error.context else ""
+        return empty, [*composer.problems, Problem(mark, "", f"not readable as YAML: {error.problem}{context}")]
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        column = error.position - text.rfind("\n", 0, error.position)
+        return empty, [Problem(Mark(where, line, column), "", f"not readable as YAML: {error.reason}")]
+
+
+def from_data(data: object, where: str) -> tuple[Node, list[Problem]]:
+    """Return the tree of ordinary Python data (a mapping given in place of a file) and what is wrong with it."""
+    problems: list[Problem] = []
+    mark = Mark(where)
+
+    def convert(value: object, path: str) -> Node:
+        if isinstance(value, Mapping):
+            children = {str(key): convert(child, _join(path, str(key))) for key, child in value.items()}
+            return Node(mark, children, dict.fromkeys(children, mark))
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            return Node(mark, [convert(child, _join(path, str(i))) for i, child in enumerate(value)])
+        if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return Node(mark, value)
+        problems.append(Problem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
+        return Node(mark, None)
+
+    return convert(data, ""), problems
+
+
+class _Composer:
+    """Builds the tree from the parser's events."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.problems: list[Problem] = []
+        self.depth = 0
+
+    def document(self, events: Iterator[Event]) -> Node:
+        from yaml.events import DocumentStartEvent, StreamEndEvent
+
+        root = Node(Mark(self.where, 1, 1), {})
+        documents = 0
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self.problems.append(Problem(self._mark(event), "", "a second document; a file holds one device"))
+                node = self._node(next(events), events, "")
+                root = node if documents == 1 else root
+            elif isinstance(event, StreamEndEvent):
+                break
+        if not documents:
+            self.problems.append(Problem(root.mark, "", "the file is empty"))
+        return root
+
+    def _mark(self, event: Any) -> Mark:
+        return Mark(self.where, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _node(self, event: Any, events: Iterator[Event], path: str) -> Node:
+        import yaml
+        from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent
+
+        mark = self._mark(event)
+        if self.depth > DEPTH:
+            raise yaml.MarkedYAMLError(None, None, f"nested more than {DEPTH} deep", event.start_mark)
+        if isinstance(event, AliasEvent):
+            self._refuse(mark, path, f"an alias (*{event.anchor}); write the value out, or use extends")
+            return Node(mark, None)
+        if getattr(event, "anchor", None):
+            self._refuse(mark, path, "an anchor (&); write the value out, or use extends")
+        if getattr(event, "tag", None) not in (None, "!"):
+            self._refuse(mark, path, "a tag (!); values are text, numbers, true, false or null")
+        if isinstance(event, ScalarEvent):
+            return Node(mark, self._scalar(event, mark, path) if event.implicit[0] else event.value)
+        self.depth += 1
+        if isinstance(event, MappingStartEvent):
+            node = Node(mark, {})
+            while not isinstance(event := next(events), MappingEndEvent):
+                self._entry(node, event, events, path)
+            self.depth -= 1
+            return node
+        items: list[Node] = []
+        while not isinstance(event := next(events), SequenceEndEvent):
+            items.append(self._node(event, events, _join(path, str(len(items)))))
+        self.depth -= 1
+        return Node(mark, items)
+
+    def _entry(self, node: Node, event: Event, events: Iterator[Event], path: str) -> None:
+        from yaml.events import ScalarEvent
+
+        mark = self._mark(event)
+        if not isinstance(event, ScalarEvent):
+            self._refuse(mark, path, "a key must be plain text")
+            self._node(event, events, path)
+            self._node(next(events), events, path)
+            return
+        key = event.value
+        child = self._node(next(events), events, _join(path, key))
+        assert isinstance(node.value, dict)
+        if key == "<<":
+            self._refuse(mark, path, "a merge key (<<); write the values out, or use extends")
+        elif key in node.value:
+            first = node.keys[key]
+            self._refuse(mark, _join(path, key), f"the key '{key}' occurs twice, first at {first.line}:{first.column}")
+        else:
+            node.value[key] = child
+            node.keys[key] = mark
+
+    def _refuse(self, mark: Mark, path: str, text: str) -> None:
+        self.problems.append(Problem(mark, path, text))
+
+    def _scalar(self, event: Any, mark: Mark, path: str) -> Scalar:
+        text: str = event.value
+        if text == "":
+            self._refuse(mark, path, "no value; write null if that is meant")
+            return None
+        if text in WORDS:
+            return WORDS[text]
+        if INTEGER.fullmatch(text):
+            return int(text, 0)
+        if FLOAT.fullmatch(text) and math.isfinite(float(text)):
+            return float(text)
+        return text
+
+
+def _join(path: str, part: str) -> str:
+    return f"{path}.{part}" if path else part

@@ -1,0 +1,208 @@
+"""Campaigns: many drawn results, hardware against simulator, bits compared and thrown away; a summary stays.
+
+Operands are drawn and simulated by threads while the GPU, one call at a time, runs an earlier batch. Knows no unit
+and no device file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwsim.errors import InputError
+from hwsim.golden.distributions import DISTRIBUTIONS, draw
+from hwsim.golden.format import Codes, GoldenSet
+from hwsim.golden.instructions import Instruction
+from hwsim.golden.record import Runner, command_line, stream, today
+from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
+from hwsim.golden.verify import Mismatch, Mma, compute, describe
+
+#: Results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
+BATCH_RESULTS = 1 << 20
+
+
+@dataclass(slots=True)
+class Count:
+    """Tally of one instruction and distribution."""
+
+    results: int = 0
+    mismatches: int = 0
+    special: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a campaign found. special: results that are infinities or NaNs. seconds: wall time."""
+
+    hardware: str
+    driver: str
+    device: str
+    seed: int
+    seconds: float
+    command: str
+    date: str
+    counts: dict[tuple[str, str], Count] = field(default_factory=dict)
+    first: tuple[Mismatch, ...] = ()
+
+    @property
+    def results(self) -> int:
+        """Results compared."""
+        return sum(entry.results for entry in self.counts.values())
+
+    @property
+    def mismatches(self) -> int:
+        """Results that differ."""
+        return sum(entry.mismatches for entry in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json.dumps."""
+        names = ("hardware", "driver", "device", "seed", "seconds", "command", "date", "results", "mismatches")
+        plain = {name: getattr(self, name) for name in names}
+        rows = [{"instruction": key[0], "distribution": key[1], **asdict(entry)} for key, entry in self.counts.items()]
+        return {**plain, "counts": rows, "first": [asdict(miss) for miss in self.first]}
+
+    def to_markdown(self) -> str:
+        """A table: one row per instruction, the mismatches of each distribution, results, special results."""
+        names = list(dict.fromkeys(distribution for _, distribution in self.counts))
+        lines = [
+            f"{self.results:,} results, {self.mismatches:,} differ; {self.hardware}, driver {self.driver}, against "
+            f"device `{self.device}`; seed {self.seed}, {self.seconds:.0f} s, {self.date}.",
+            "", f"`{self.command}`", "",
+            f"| instruction | results | infinities, NaNs | differ: {' | '.join(names)} |",
+            f"| --- | --- | --- | {' | '.join('---' for _ in names)} |",
+        ]
+        for instruction in dict.fromkeys(name for name, _ in self.counts):
+            row = [self.counts.get((instruction, name), Count()) for name in names]
+            cells = [str(entry.mismatches) if entry.results else "-" for entry in row]
+            lines.append(
+                f"| `{instruction}` | {sum(entry.results for entry in row):,} "
+                f"| {sum(entry.special for entry in row):,} | {' | '.join(cells)} |"
+            )
+        return "\n".join(lines) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """campaign.json and campaign.md in a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "campaign.json").write_text(json.dumps(self.to_json(), indent=1) + "\n")
+        (folder / "campaign.md").write_text(self.to_markdown())
+
+
+def campaign(
+    run: Runner,
+    simulate: Callable[[GoldenSet], Codes],
+    instructions: Sequence[Instruction],
+    *,
+    summary: Summary,
+    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+    outputs: int = 10**9,
+    seconds: float = 480.0,
+    threads: int | None = None,
+    keep: int = 20,
+    batch_results: int = BATCH_RESULTS,
+    progress: Callable[[Summary], None] | None = None,
+) -> Summary:
+    """Draw, run, simulate, compare, until `outputs` results or `seconds`, every pair of names in turn.
+
+    run: the hardware, called from one thread. simulate: the simulator, called from several. summary: a record with the
+    facts of the run; it comes back with the counts. keep: mismatches described, at most 3 of each instruction and
+    distribution. Raises InputError when there is nothing to run; a batch's error ends the campaign.
+    """
+    pairs = [(instruction, name) for instruction in instructions for name in distributions]
+    if not pairs or outputs < 1 or seconds <= 0:
+        raise InputError("campaign: instructions, distributions, outputs and seconds must not be empty or zero")
+    threads = threads if threads is not None else os.cpu_count() or 1
+    counts = {(instruction.name, name): Count() for instruction, name in pairs}
+    first: list[Mismatch] = []
+    start = time.monotonic()
+    submitted = 0
+
+    def prepare(index: int) -> tuple[GoldenSet, Codes]:
+        instruction, name = pairs[index % len(pairs)]
+        cases = max(batch_results // (instruction.m * instruction.n), 1)
+        a, b, c = draw(name, stream(summary.seed, instruction, name, index), instruction, cases)
+        golden = GoldenSet(instruction.name, name, a, b, c, None)
+        return golden, simulate(golden)
+
+    def settle(done: Future[tuple[GoldenSet, Codes]]) -> None:
+        golden, computed = done.result()
+        silicon = run(golden.instruction, golden.a, golden.b, golden.c)
+        tally = counts[golden.instruction, golden.name]
+        tally.results += silicon.size
+        tally.special += _specials(golden.instruction, silicon)
+        if np.array_equal(silicon, computed):
+            return
+        wrong = np.argwhere(silicon != computed)
+        described = min(max(3 - tally.mismatches, 0), keep - len(first))
+        tally.mismatches += len(wrong)
+        known = replace(golden, d=silicon)
+        for at in wrong[:described]:
+            first.append(describe("", summary.device, known, computed, tuple(int(i) for i in at)))
+
+    def so_far() -> Summary:
+        return replace(summary, seconds=time.monotonic() - start, counts=counts, first=tuple(first))
+
+    waiting: deque[Future[tuple[GoldenSet, Codes]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for index in count():
+            instruction, _ = pairs[index % len(pairs)]
+            if submitted >= outputs or time.monotonic() - start > seconds:
+                break
+            waiting.append(pool.submit(prepare, index))
+            submitted += max(batch_results // (instruction.m * instruction.n), 1) * instruction.m * instruction.n
+            if len(waiting) > threads + 2:
+                settle(waiting.popleft())
+                if progress is not None and index % len(pairs) == 0:
+                    progress(so_far())
+        while waiting:
+            settle(waiting.popleft())
+    return so_far()
+
+
+def _specials(instruction: str, codes: Codes) -> int:
+    """Infinities and NaNs among result codes; none for integers."""
+    infinity = {8: 0x7FF << 52, 4: 0xFF << 23, 2: 0x1F << 10}[codes.dtype.itemsize]
+    if ".s32." in instruction:
+        return 0
+    return int(np.count_nonzero((codes & codes.dtype.type(infinity)) == codes.dtype.type(infinity)))
+
+
+def campaign_on_gpu(
+    mma: Mma,
+    device: str,
+    *,
+    instructions: Sequence[str] | None = None,
+    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+    outputs: int = 10**9,
+    seed: int = 1,
+    seconds: float = 480.0,
+    threads: int | None = None,
+    arch: str | None = None,
+    wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N,
+    out: Path | None = None,
+    progress: Callable[[Summary], None] | None = None,
+) -> Summary:
+    """A campaign of this machine's GPU against `mma` on `device` (hwsim's name). `out`: folder for the summary.
+
+    instructions: names or patterns with *; None: all that were built. Raises UnsupportedError without nvcc or a GPU.
+    """
+    recorder = Recorder(build(arch, wgmma_n=wgmma_n))
+    gpu = recorder.gpu()
+    summary = Summary(gpu.name, driver_version(), device, seed, 0.0, command_line(), today())
+    found = campaign(
+        recorder.run, lambda golden: compute(mma, device, golden), select(recorder.instructions, instructions),
+        summary=summary, distributions=distributions, outputs=outputs, seconds=seconds, threads=threads,
+        progress=progress,
+    )
+    if out is not None:
+        found.write(out)
+    return found

@@ -1,0 +1,189 @@
+"""The golden format: an .npz of codes with a record of where they come from (docs/golden.md).
+
+Keys are INSTRUCTION/SET/ARRAY. `meta` is a JSON text; an archive without one may have it in a file of the same
+name with the ending .meta.json. Knows nothing of how results are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from hwsim.errors import InputError
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+Origin = Literal["silicon", "third party", "self", "operands"]
+
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+OPERANDS = ("a", "b", "c")
+#: Arrays that a set may have beside a, b, c, d: codes of block scales, and one exponent of scale-input-d.
+SCALES = ("scale_a", "scale_b", "scale_d")
+META = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where the bits come from.
+
+    origin: "silicon" captured by this project on hardware; "third party" captured by others; "self" computed
+        by hwsim, a regression and no evidence; "operands" inputs without results, to be recorded.
+    device: hwsim's name of it. hardware: what the driver calls it. driver, command, date (ISO 8601): of the
+    capture. device_sha256: of the device file behind self-made results.
+    """
+
+    origin: Origin
+    device: str = ""
+    hardware: str = ""
+    driver: str = ""
+    date: str = ""
+    command: str = ""
+    device_sha256: str = ""
+    source: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.origin not in ORIGINS:
+            raise InputError(f"origin {self.origin!r}: allowed are {', '.join(ORIGINS)}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GoldenSet:
+    """Cases of one instruction. a (cases, M, K), b (cases, N, K): columns of B; c, d (cases, M, N): codes.
+
+    d is None for operands that wait to be recorded. scales: arrays of SCALES that the set has; scale_a (cases, M,
+    K / block), scale_b (cases, N, K / block), scale_d () an exponent from 0 to 15.
+    """
+
+    instruction: str
+    name: str
+    a: Codes
+    b: Codes
+    c: Codes
+    d: Codes | None
+    scales: Mapping[str, Codes] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        shapes = {x: array.shape for x in "abcd" if (array := getattr(self, x)) is not None}
+        where = f"set {self.key}"
+        if any(len(shape) != 3 for shape in shapes.values()):
+            raise InputError(f"{where}: arrays of three dimensions are needed; got {shapes}")
+        (cases, m, k), n = self.a.shape, self.b.shape[1]
+        wanted = {"a": (cases, m, k), "b": (cases, n, k), "c": (cases, m, n), "d": (cases, m, n)}
+        if any(shape != wanted[x] for x, shape in shapes.items()):
+            raise InputError(f"{where}: a (cases, M, K), b (cases, N, K), c, d (cases, M, N) are needed; got {shapes}")
+        for x, array in {**{x: getattr(self, x) for x in shapes}, **self.scales}.items():
+            if array.dtype.kind != "u":
+                raise InputError(f"{where}: {x} must be unsigned codes; got {array.dtype}")
+
+    @property
+    def key(self) -> str:
+        """INSTRUCTION/SET."""
+        return f"{self.instruction}/{self.name}"
+
+    @property
+    def results(self) -> int:
+        """Number of output elements."""
+        return self.c.size
+
+
+def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
+    """Write sets to an .npz, compressed; the bytes depend on the sets and the meta only. Returns results written.
+
+    Raises InputError for no sets, two of one name, or a set without results unless the origin is "operands".
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    total = 0
+    for golden in sets:
+        if golden.d is None and meta.origin != "operands":
+            raise InputError(f"{path}: set {golden.key} has no results; only origin 'operands' may lack them")
+        if f"{golden.key}/a" in arrays:
+            raise InputError(f"{path}: two sets are called {golden.key}")
+        for x in (*OPERANDS, "d"):
+            if getattr(golden, x) is not None:
+                arrays[f"{golden.key}/{x}"] = getattr(golden, x)
+        arrays.update({f"{golden.key}/{x}": array for x, array in golden.scales.items()})
+        total += golden.results
+    if not total:
+        raise InputError(f"{path}: nothing to write")
+    arrays[META] = np.frombuffer(json.dumps(asdict(meta), sort_keys=True).encode(), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return total
+
+
+def read_meta(path: Path) -> Meta | None:
+    """The record of an archive, from itself or the .meta.json beside it; None where there is neither.
+
+    Raises InputError for a record that does not fit, or a file that is no archive.
+    """
+    with _open(path) as archive:
+        text = bytes(archive[META]).decode() if META in archive.files else None
+    beside = path.with_suffix(".meta.json")
+    if text is None and beside.exists():
+        text = beside.read_text()
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path}: its meta is no JSON: {error}") from None
+    known = {entry.name for entry in fields(Meta)}
+    if not isinstance(data, dict) or "origin" not in data or set(data) - known:
+        raise InputError(f"{path}: its meta must be an object with origin, and of {', '.join(sorted(known))}; "
+                         f"got {data}")
+    return Meta(**data)
+
+
+def keys(path: Path) -> list[str]:
+    """INSTRUCTION/SET of every set of an archive, sorted."""
+    with _open(path) as archive:
+        return _keys(archive.files)
+
+
+def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
+    """The sets of an archive, in order of their keys; with `only`, those whose key contains it.
+
+    Raises InputError for a file that is no archive of sets.
+    """
+    with _open(path) as archive:
+        for key in _keys(archive.files):
+            if only not in key:
+                continue
+            instruction, _, name = key.partition("/")
+            missing = [x for x in OPERANDS if f"{key}/{x}" not in archive.files]
+            if missing:
+                raise InputError(f"{path}: set {key} lacks {', '.join(missing)}")
+            yield GoldenSet(
+                instruction, name, archive[f"{key}/a"], archive[f"{key}/b"], archive[f"{key}/c"],
+                archive[f"{key}/d"] if f"{key}/d" in archive.files else None,
+                MappingProxyType({x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}),
+            )
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _keys(names: Iterable[str]) -> list[str]:
+    parts = (name.split("/") for name in names)
+    return sorted({f"{part[0]}/{part[1]}" for part in parts if len(part) == 3 and part[2] in (*OPERANDS, "d", *SCALES)})
+
+
+def _open(path: Path) -> Any:
+    try:
+        return np.load(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not an .npz archive: {error}") from None

@@ -1,0 +1,68 @@
+"""Captured blocks of whole GEMMs: keys cublas.FORMAT[.fast|.slow].kK/{a,bt,d}. Knows the file, not how it is computed.
+
+The format of h200/gemm.npz: a (M, K), bt (N, K), d (M, N), each the leading block of a larger product whose d is fp32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hwsim.errors import InputError
+from hwsim.golden.format import Codes, read_meta
+from hwsim.golden.verify import Report, SetReport
+
+#: What cuBLAS calls slow accumulation is promoted here: partial sums of every 128 of K are added in fp32.
+ACCUMULATE: dict[str, Literal["fast", "promoted"]] = {"fast": "fast", "slow": "promoted"}
+FORMATS = {"f16": "fp16"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmSet:
+    """One block. format: of A and B (hwsim.formats). accumulate: of e4m3, else None. Arrays are codes."""
+
+    name: str
+    format: str
+    accumulate: Literal["fast", "promoted"] | None
+    a: Codes
+    bt: Codes
+    d: Codes
+
+
+def read_gemms(path: Path) -> Iterator[GemmSet]:
+    """The plain GEMMs of an archive, in order of their keys (schemes, keys scheme.*, are left out)."""
+    with np.load(path) as archive:
+        names = sorted({name.partition("/")[0] for name in archive.files if name.startswith("cublas.")})
+        for name in names:
+            parts = name.split(".")
+            yield GemmSet(name, FORMATS.get(parts[1], parts[1]), ACCUMULATE.get(parts[2]),
+                          archive[f"{name}/a"], archive[f"{name}/bt"], archive[f"{name}/d"])
+
+
+def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "") -> Report:
+    """Compare each block with `matmul(device, gemm)`, fp32 codes (M, N). The report counts; it describes no mismatch.
+
+    Raises InputError for an archive without such blocks, or one of which nobody says the device.
+    """
+    meta = read_meta(path)
+    device, origin = device or (meta.device if meta else ""), meta.origin if meta else "silicon"
+    if not device:
+        raise InputError(f"{path}: does not say which device it is of; name the device")
+    reports = []
+    for gemm in read_gemms(path):
+        start = time.perf_counter()
+        got = matmul(device, gemm)
+        seconds = time.perf_counter() - start
+        if got.shape != gemm.d.shape or got.dtype != gemm.d.dtype:
+            raise InputError(f"{path}: {gemm.name} holds {gemm.d.shape} of {gemm.d.dtype}; "
+                             f"the computation gave {got.shape} of {got.dtype}")
+        reports.append(SetReport(str(path), "gemm", gemm.name, device, origin, gemm.d.size,
+                                 int(np.count_nonzero(got != gemm.d)), seconds))
+    if not reports:
+        raise InputError(f"{path}: no GEMM block (keys cublas.*) was found; zero cases prove nothing")
+    return Report(tuple(reports), ())

@@ -1,0 +1,125 @@
+"""Recording golden sets, and campaigns that compare hardware with a simulator without keeping the data.
+
+Both take what runs the instructions as a `Runner`: the recorder's library on a GPU, or a simulator, which gives the
+`self` sets. Knows files and distributions; no unit and no device file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from hwsim.errors import InputError
+from hwsim.golden.distributions import DISTRIBUTIONS, draw
+from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
+from hwsim.golden.instructions import Instruction
+from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
+from hwsim.golden.verify import Mma, compute
+
+
+class Runner(Protocol):
+    """Runs an instruction: a (cases, M, K), b (cases, N, K), c (cases, M, N) codes in, d (cases, M, N) out."""
+
+    def __call__(self, name: str, a: Codes, b: Codes, c: Codes, scale_d: int = 0) -> Codes: ...
+
+
+def stream(seed: int, instruction: Instruction, distribution: str, index: int = 0) -> np.random.Generator:
+    """The generator of one batch: it depends on the seed, the names and the index, on nothing that ran before."""
+    words = [seed, index, *instruction.name.encode(), 0, *distribution.encode()]
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
+
+
+def drawn(
+    instructions: Iterable[Instruction], distributions: Sequence[str], cases: int, seed: int
+) -> Iterator[GoldenSet]:
+    """Sets of operands without results. Raises InputError for an unknown distribution or no cases."""
+    if cases < 1:
+        raise InputError(f"cases: at least 1 is needed; got {cases}")
+    for instruction in instructions:
+        for distribution in distributions:
+            a, b, c = draw(distribution, stream(seed, instruction, distribution), instruction, cases)
+            yield GoldenSet(instruction.name, distribution, a, b, c, None)
+
+
+def with_results(sets: Iterable[GoldenSet], run: Runner) -> Iterator[GoldenSet]:
+    """The sets with d as the runner gives it; results that are there already are replaced."""
+    for golden in sets:
+        scale = int(golden.scales["scale_d"]) if "scale_d" in golden.scales else 0
+        yield replace(golden, d=run(golden.instruction, golden.a, golden.b, golden.c, scale))
+
+
+def record(
+    out: Path,
+    *,
+    instructions: Sequence[str] | None = None,
+    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+    cases: int = 48,
+    seed: int = 1,
+    operands: Path | None = None,
+    device: str = "",
+    arch: str | None = None,
+    wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N,
+    note: str = "",
+    recorder: Recorder | None = None,
+) -> int:
+    """Run instructions on this machine's GPU and write the golden file `out`. Returns the results written.
+
+    instructions: names or patterns with *; None: all that the GPU has. operands: a golden file whose operands to run
+    instead of drawn ones. device: hwsim's name of it; default: the GPU's name in lower case without blanks.
+    arch, wgmma_n: of the library that is built; recorder: an opened one instead.
+    Raises UnsupportedError without nvcc or a GPU, InputError for names that do not fit.
+    """
+    if recorder is None:
+        recorder = Recorder(build(arch, wgmma_n=wgmma_n))
+    gpu = recorder.gpu()
+    if operands is not None:
+        chosen = {entry.name for entry in select(recorder.instructions, instructions)}
+        sets: Iterable[GoldenSet] = (golden for golden in read_sets(operands) if golden.instruction in chosen)
+    else:
+        sets = drawn(select(recorder.instructions, instructions), distributions, cases, seed)
+    meta = Meta(
+        "silicon", device or gpu.name.lower().replace("nvidia ", "").replace(" ", ""), gpu.name,
+        f"{driver_version()}, CUDA {gpu.driver_cuda // 1000}.{gpu.driver_cuda % 1000 // 10}", today(), command_line(),
+        note=note,
+    )
+    return write_sets(out, with_results(sets, recorder.run), meta)
+
+
+def self_made(
+    out: Path,
+    mma: Mma,
+    device: str,
+    instructions: Iterable[Instruction],
+    *,
+    device_sha256: str,
+    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
+    cases: int = 2,
+    seed: int = 1,
+) -> int:
+    """Write what `mma` itself gives: a regression set, origin "self", and no evidence of anything.
+
+    instructions: shape and formats (of any vendor). Returns the results written.
+    """
+    def results() -> Iterator[GoldenSet]:
+        for golden in drawn(instructions, distributions, cases, seed):
+            yield replace(golden, d=compute(mma, device, golden))
+
+    meta = Meta("self", device, command=command_line(), device_sha256=device_sha256)
+    return write_sets(out, results(), meta)
+
+
+def today() -> str:
+    """The date in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def command_line() -> str:
+    """How this process was started, without folders in front of the program."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,0 +1,62 @@
+"""Captures by others, one dot product per case: DEVICE_FORMAT.npz with a, b (cases, K), c, d32 and perhaps c16, d16.
+
+Their README says which instruction made each file; that table is here. Rows of K shorter than the instruction's
+are filled with +0, as the capture programs did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from hwsim.golden.format import Codes, GoldenSet, Meta
+from hwsim.golden.instructions import parse
+
+FP8 = ("e4m3", "e5m2")
+#: Instruction shape of mma.sync by format; the V100 has m8n8k4 only.
+SHAPES = {"fp16": "m16n8k16", "bf16": "m16n8k16", "tf32": "m16n8k8", "e4m3": "m16n8k32", "e5m2": "m16n8k32"}
+SHAPE_OF_DEVICE = {"V100": "m8n8k4"}
+#: Devices whose fp8 files with fp32 results were captured by wgmma from a zero accumulator, whatever c holds.
+WGMMA_DEVICES = ("H100", "H200")
+CDNA3_FP8, CDNA3_FP8_K = "v_mfma_f32_16x16x32_fp8_fp8", 32
+
+
+def is_third_party(path: Path) -> bool:
+    """Whether an archive has this layout."""
+    with np.load(path) as archive:
+        return {"a", "b", "c", "d32"} <= set(archive.files)
+
+
+def read_third_party(path: Path) -> Iterator[tuple[Meta, GoldenSet]]:
+    """The sets of such a file: cases of one row and one column."""
+    device, _, fmt = path.stem.partition("_")
+    meta = Meta("third party", device.lower(), hardware=device, source="README.md beside the file")
+    with np.load(path) as archive:
+        data = {name: archive[name] for name in archive.files}
+    for result, accumulator in (("d32", "c"), ("d16", "c16")):
+        if result not in data:
+            continue
+        c = data[accumulator]
+        name, k = _instruction(device, fmt, result)
+        if name.startswith("wgmma"):
+            c = np.zeros_like(c)
+        yield meta, GoldenSet(name, path.stem, _rows(data["a"], k), _rows(data["b"], k), c[:, None, None],
+                              data[result][:, None, None])
+
+
+def _instruction(device: str, fmt: str, result: str) -> tuple[str, int]:
+    """Name of the instruction behind a file's results, and its K."""
+    if fmt == "e4m3fnuz":
+        return CDNA3_FP8, CDNA3_FP8_K
+    operand, d = {"fp16": "f16"}.get(fmt, fmt), {"d32": "f32", "d16": "f16"}[result]
+    if fmt in FP8 and d == "f32" and device in WGMMA_DEVICES:
+        name = f"wgmma.m64n8k32.{d}.{operand}.{operand}"
+    else:
+        name = f"mma.{SHAPE_OF_DEVICE.get(device, SHAPES[fmt])}.{d}.{operand}.{operand}.{d}"
+    return name, parse(name).k
+
+
+def _rows(array: Codes, k: int) -> Codes:
+    return np.pad(array, ((0, 0), (0, k - array.shape[1])))[:, None, :]

@@ -1,0 +1,151 @@
+"""Blocking of Algorithm 1 on a DaVinci core: which (b_m, b_k, b_n, N_fused) are legal, and a first choice.
+
+Equations 8 to 11 of SGEMM-cube (arXiv 2507.23387), with the capacities of the device file. Block sizes are
+elements; traffic is elements per term, as in the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.errors import InputError
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Blocks (b_m, b_k, b_n), the number of A blocks kept in L1, and the buffers per stage (1 or 2)."""
+
+    b_m: int
+    b_k: int
+    b_n: int
+    n_fused: int
+    buffers: int = 2
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """(b_m, b_k, b_n), the paper's order."""
+        return self.b_m, self.b_k, self.b_n
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device file allows: capacities in elements of the operand format, or in bytes."""
+
+    rows: int  # fractal: a block's sides are multiples of it in m and n ...
+    depth: int  # ... and of this in k
+    l0a: int
+    l0b: int
+    l1: int
+    l0c_bytes: int
+    ub_bytes: int
+    cores: int
+
+    @classmethod
+    def of(cls, device: Device, element_bytes: int) -> Limits:
+        """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10)."""
+        memory = {name: m.capacity_bytes for name, m in device.memories.items()}
+        fractal = device.fractal
+        return cls(
+            fractal["rows"], fractal["row_bytes"] // element_bytes,
+            memory["L0A"] // 2 // element_bytes, memory["L0B"] // 2 // element_bytes, memory["L1"] // element_bytes,
+            memory["L0C"], memory["UB"], device.cores,
+        )
+
+
+def n_fused(limits: Limits, b_m: int, b_k: int, b_n: int, resident: int = 1) -> int:
+    """Eq. 8: A blocks that L1 holds beside two B blocks, for `resident` pieces of A."""
+    return (limits.l1 - 2 * b_k * b_n) // (b_m * b_k * resident)
+
+
+def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1) -> list[str]:
+    """Why a block size is not legal (Eq. 10, and L0C); empty when it is."""
+    found = []
+    for name, value, unit in (("b_m", b_m, limits.rows), ("b_k", b_k, limits.depth), ("b_n", b_n, limits.rows)):
+        if value <= 0 or value % unit:
+            found.append(f"{name} = {value} is not a positive multiple of {unit}")
+    if b_m * b_k > limits.l0a:
+        found.append(f"an A block of {b_m} x {b_k} has {b_m * b_k} elements; half of L0A holds {limits.l0a}")
+    if b_k * b_n > limits.l0b:
+        found.append(f"a B block of {b_k} x {b_n} has {b_k * b_n} elements; half of L0B holds {limits.l0b}")
+    if 6 * b_m * b_n > limits.ub_bytes:
+        found.append(f"a C block of {b_m} x {b_n} needs 6 bytes an element in UB, {6 * b_m * b_n} of {limits.ub_bytes}")
+    if 4 * b_m * b_n * accumulators > limits.l0c_bytes:
+        found.append(f"{accumulators} C blocks of {b_m} x {b_n} need {4 * b_m * b_n * accumulators} bytes of L0C, {limits.l0c_bytes} there")
+    if not found and n_fused(limits, b_m, b_k, b_n) < 1:
+        found.append(f"L1 holds no A block of {b_m} x {b_k} beside two B blocks of {b_k} x {b_n}")
+    return found
+
+
+def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> None:
+    """Raise InputError when `tile` is not legal, saying why and what is."""
+    found = problems(limits, *tile, accumulators)
+    if found:
+        raise InputError(
+            f"tile {','.join(map(str, tile))} (b_m,b_k,b_n): {'; '.join(found)}. Allowed (Eq. 10): multiples of "
+            f"{limits.rows}, b_m*b_k <= {limits.l0a}, b_k*b_n <= {limits.l0b}, 6*b_m*b_n <= {limits.ub_bytes}"
+        )
+
+
+def legal(limits: Limits, accumulators: int = 1) -> Iterator[tuple[int, int, int]]:
+    """All legal (b_m, b_k, b_n), in order."""
+    step, deep = limits.rows, limits.depth
+    for b_m in range(step, limits.l0a // deep + 1, step):
+        for b_k in range(deep, limits.l0a // b_m + 1, deep):
+            for b_n in range(step, limits.l0b // b_k + 1, step):
+                if not problems(limits, b_m, b_k, b_n, accumulators):
+                    yield b_m, b_k, b_n
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Eq. 9: elements between global memory and L1 for one term, B fetched once for all cores."""
+
+    a_read: float
+    b_read: float
+    c_read_write: float
+
+
+def traffic(limits: Limits, tiling: Tiling, m: int, n: int, k: int) -> Traffic:
+    """Eq. 9 with f of Eq. 8."""
+    f = tiling.n_fused * tiling.b_m * tiling.b_k / limits.l1
+    return Traffic(m * k, m * k * n / (limits.cores * tiling.b_m), 2 * m * k * n * tiling.b_m / (f * limits.l1))
+
+
+def b_m_least_traffic(limits: Limits, f: float) -> float:
+    """Eq. 11: the b_m that moves least."""
+    return math.sqrt(f * limits.l1 / (2 * limits.cores))
+
+
+def estimate_cycles(device: Device, limits: Limits, tile: tuple[int, int, int], m: int, n: int, k: int) -> float:
+    """Cycles of one term by the slowest of cube, MTE1 and MTE2, plus the C block's way through UB.
+
+    Only for choosing a default among legal tiles; the timing machine gives the cycles.
+    """
+    b_m, b_k, b_n = (min(size, -(-extent // unit) * unit) for size, extent, unit in
+                     zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True))
+    link = {(x.source, x.target): x for x in device.links.values()}
+    cube = (b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows) + 9
+    element = device.fractal["row_bytes"] // limits.depth
+    mte1 = element * b_k * (b_m / link["L1", "L0A"].bytes_per_cycle + b_n / link["L1", "L0B"].bytes_per_cycle) + 4
+    mte2 = element * b_k * b_n / link["GM", "L1"].bytes_per_cycle
+    share = device.hbm.bytes_per_second / (device.clock_mhz * 1e6) / device.cores if device.hbm else math.inf
+    c_block = 4 * b_m * b_n * 2 / share + link["UB", "GM"].startup_cycles + link["GM", "UB"].startup_cycles
+    rows = -(-m // b_m)
+    rounds = -(-rows // device.cores)
+    steps, columns = -(-k // b_k), -(-n // b_n)
+    groups = -(-steps // max(1, n_fused(limits, b_m, b_k, b_n)))
+    return rounds * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
+
+
+def choose(
+    device: Device, limits: Limits, m: int, n: int, k: int, fits: Callable[[int, int, int], bool], accumulators: int = 1
+) -> tuple[int, int, int] | None:
+    """The legal tile that `fits(b_m, b_k, b_n)` with the least estimated cycles; the first in order among equals."""
+    tiles = (tile for tile in legal(limits, accumulators) if fits(*tile))
+    return min(tiles, key=lambda tile: estimate_cycles(device, limits, tile, m, n, k), default=None)

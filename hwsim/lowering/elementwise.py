@@ -1,0 +1,228 @@
+"""Elementwise device kernels over whole matrices: split into pieces, zero, combine terms.
+
+Tiles go from global memory to the vector unit's memory and back, double-buffered, dealt out over the
+cores. Which engines carry them follows from the device's links; nothing here knows a family or a scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, deal, dealt_blocks
+from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
+from hwsim.program.plan import Expression, Piece, Scaled, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, VectorModel
+
+
+def bytes_of(format: str) -> int:
+    """Storage bytes of one element."""
+    return -(-format_of(format).bits // 8)
+
+
+def vector_of(device: Device) -> VectorModel:
+    """The device's vector unit. Raises UnsupportedError when the device file has none."""
+    if device.vector is None:
+        raise UnsupportedError(f"device {device.name} has no vector unit in its file: elementwise passes cannot run")
+    return device.vector
+
+
+def link_engine(device: Device, source: str, target: str) -> str:
+    """Engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
+    for link in device.links.values():
+        if (link.source, link.target) == (source, target):
+            return link.engine
+    raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
+
+
+class VectorOps:
+    """Emits elementwise instructions of the vector engine into a stream."""
+
+    def __init__(self, stream: StreamBuilder, engine: str) -> None:
+        self.stream, self.engine = stream, engine
+        self._waits: list[Sync] = []
+
+    def wait(self, *syncs: Sync) -> None:
+        """The next instruction waits for these too."""
+        self._waits.extend(syncs)
+
+    def op(self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: object) -> None:
+        """Emit one instruction."""
+        self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
+        self._waits = []
+
+    def signal(self, *syncs: Sync) -> None:
+        """Signal once everything emitted so far is done."""
+        self.stream.emit(self.engine, "sync", None, (), self._waits, syncs)
+        self._waits = []
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One elementwise kernel: outputs = body(inputs), tile by tile.
+
+    temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use.
+    """
+
+    name: str
+    inputs: tuple[GlobalArray, ...]
+    outputs: tuple[GlobalArray, ...]
+    temporaries: tuple[str, ...]
+    body: Callable[[VectorOps, list[LocalTile], list[LocalTile], list[LocalTile]], None]
+
+
+def lower_pass(work: Pass, device: Device) -> Kernel:
+    """The kernel that carries `work` out on all cores of `device`."""
+    vector = vector_of(device)
+    memory = device.memories[vector.memory]
+    load = link_engine(device, "GM", vector.memory) if work.inputs else ""
+    store = link_engine(device, vector.memory, "GM")
+    rows, cols = work.outputs[0].rows, work.outputs[0].cols
+    align = memory.align_bytes
+    moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
+    scratch = sum(bytes_of(format) for format in work.temporaries)
+    slots = 2 * (len(work.inputs) + len(work.outputs)) + len(work.temporaries)
+    elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
+    # Deal out rows; a matrix with fewer rows than cores is dealt out by columns.
+    by_rows = rows >= min(cols, device.cores)
+    dealt, across = (rows, cols) if by_rows else (cols, rows)
+    other = min(across, elements)
+    block = max(1, min(elements // other, -(-dealt // device.cores)))
+    slot_bytes = {format: -(-block * other * bytes_of(format) // align) * align for format in _formats(work)}
+    kernel = KernelBuilder(work.name)
+    ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
+    outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
+    temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
+
+    def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
+        row, col = (one, two) if by_rows else (two, one)
+        for array, ring in zip(work.inputs, ins, strict=True):
+            stream.emit(load, "copy", ring.tile("push", row.size, col.size, array.format),
+                        [GlobalTile(array.name, row.start, col.start, row.size, col.size)], [ring.free], [ring.full])
+            stream.pushed(ring)
+        ops = VectorOps(stream, vector.engine)
+        ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
+        work.body(
+            ops,
+            [ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)],
+            [ring.tile("push", row.size, col.size, a.format) for a, ring in zip(work.outputs, outs, strict=True)],
+            [LocalTile(name, row.size, col.size, f) for f, name in zip(work.temporaries, temps, strict=True)],
+        )
+        ops.signal(*(ring.free for ring in ins), *(ring.full for ring in outs))
+        for ring in ins:
+            stream.popped(ring)
+        for array, ring in zip(work.outputs, outs, strict=True):
+            stream.pushed(ring)
+            stream.emit(store, "copy", GlobalTile(array.name, row.start, col.start, row.size, col.size),
+                        [ring.tile("pop", row.size, col.size, array.format)], [ring.full], [ring.free])
+            stream.popped(ring)
+
+    for share in deal(dealt, block, device.cores):
+        stream = StreamBuilder("main")
+        for one in dealt_blocks(stream, "tile", share, block, device.cores):
+            for two in stream.blocks("part", across, other):
+                tile(stream, one, two)
+        kernel.group(share.first, share.count, stream)
+    return kernel.finish()
+
+
+def _formats(work: Pass) -> set[str]:
+    return {array.format for array in (*work.inputs, *work.outputs)} | set(work.temporaries)
+
+
+def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
+    """Split `source` (fp32) into pieces; a piece whose array is None is formed but not kept.
+
+    Cast, cast back, subtract, scale, cast: as many vector instructions as the vendor's kernels use
+    (timing reference, section on work per element).
+    """
+    kept = tuple(array for _, array in pieces if array is not None)
+
+    def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
+        rest = inputs[0]
+        targets = iter(outputs)
+        for i, (piece, array) in enumerate(pieces):
+            if piece.scale_exponent:
+                ops.op("scale", temps[0], rest, scalar=2.0**piece.scale_exponent)
+                rest = temps[0]
+            target = next(targets) if array is not None else temps[2]
+            ops.op("cast", target, rest, rounding=piece.rounding)
+            if i + 1 < len(pieces):
+                ops.op("cast", temps[1], target)
+                ops.op("sub", temps[0], rest, temps[1])
+                rest = temps[0]
+
+    temporaries: tuple[str, ...] = ()
+    if len(pieces) > 1 or pieces[0][0].scale_exponent:
+        temporaries = ("fp32", "fp32")
+    if len(kept) < len(pieces):
+        temporaries = ("fp32", "fp32", pieces[0][0].format)
+    return Pass(name, (source,), kept, temporaries, body)
+
+
+def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
+    """Fill arrays with +0."""
+
+    def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
+        for output in outputs:
+            ops.op("fill", output, scalar=0.0)
+
+    return Pass(name, (), tuple(targets), (), body)
+
+
+def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray], target: GlobalArray) -> Pass:
+    """target = expression over the terms' arrays, fp32 on the vector unit."""
+
+    def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
+        evaluate(ops, expression, dict(enumerate(inputs)), outputs[0], temps)
+
+    return Pass(name, tuple(terms), (target,), ("fp32",) * depth(expression), body)
+
+
+def depth(expression: Expression) -> int:
+    """Scratch tiles that `evaluate` needs."""
+    if isinstance(expression, TermValue):
+        return 0
+    if isinstance(expression, Scaled):
+        return depth(expression.value)
+    left, right = depth(expression.left), depth(expression.right)
+    both = not isinstance(expression.left, TermValue) and not isinstance(expression.right, TermValue)
+    return max(right, left + both)
+
+
+def evaluate(
+    ops: VectorOps, expression: Expression, values: dict[int, LocalTile], target: LocalTile, temps: list[LocalTile]
+) -> None:
+    """Emit target = expression. The values of terms are read where they lie."""
+    if isinstance(expression, TermValue):
+        ops.op("copy", target, values[expression.term])
+    elif isinstance(expression, Scaled):
+        source = _operand(ops, expression.value, values, target, temps)
+        ops.op("scale", target, source, scalar=2.0**expression.exponent)
+    else:
+        right = _operand(ops, expression.right, values, target, temps)
+        if right is target and not isinstance(expression.left, TermValue):
+            ops.op("copy", temps[0], target)
+            right, temps = temps[0], temps[1:]
+        left = _operand(ops, expression.left, values, target, temps)
+        ops.op("add", target, left, right)
+
+
+def _operand(
+    ops: VectorOps, expression: Expression, values: dict[int, LocalTile], target: LocalTile, temps: list[LocalTile]
+) -> LocalTile:
+    if isinstance(expression, TermValue):
+        return values[expression.term]
+    evaluate(ops, expression, values, target, temps)
+    return target
+
+
+__all__ = [
+    "Pass", "VectorOps", "bytes_of", "combine_pass", "depth", "evaluate", "link_engine", "lower_pass",
+    "split_pass", "vector_of", "zero_pass",
+]

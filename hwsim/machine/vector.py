@@ -1,0 +1,65 @@
+"""Elementwise instructions on arrays of codes, with a device's rules for the edges of a format.
+
+fp32 lanes: add, sub, mul, scale round to nearest even. A saturating unit (Ascend 910A) reads an infinity as
+the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import decode, encode
+from hwsim.formats import Format
+from hwsim.program.ir import Instr
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import VectorModel
+
+Codes = NDArray[Any]
+LARGEST = np.finfo(np.float32).max
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+
+class VectorUnit:
+    """Executes elementwise instructions; `model` None: a unit with IEEE specials."""
+
+    def __init__(self, model: VectorModel | None) -> None:
+        self.saturates = model is not None and model.specials.overflow == "saturate"
+        self.overflow = "saturate" if self.saturates else "ieee"
+        self.nan = "zero" if model is not None and model.specials.operands == "saturate" else "quiet"
+
+    def execute(self, instr: Instr, target: tuple[Codes, Format], sources: list[tuple[Codes, Format]]) -> None:
+        """Write the result of `instr` over the codes of `target`."""
+        codes, fmt = target
+        if instr.opcode == "copy":
+            codes[...] = sources[0][0]
+            return
+        if instr.opcode == "fill":
+            codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt)
+            return
+        values = [self._values(*source) for source in sources]
+        if instr.opcode == "cast":
+            codes[...] = self._store(values[0], fmt, instr.rounding)
+            return
+        if instr.opcode == "scale":
+            result = np.multiply(values[0], np.float32(instr.scalar))
+        else:
+            result = BINARY[instr.opcode](*values)
+        codes[...] = self._store(self._settle(result), fmt, "RNE")
+
+    def _values(self, codes: Codes, fmt: Format) -> NDArray[np.float32]:
+        values = codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)
+        return self._settle(values)
+
+    def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.saturates and not np.isfinite(values).all():
+            return np.where(np.isnan(values), np.float32(0), np.clip(values, -LARGEST, LARGEST))
+        return values
+
+    def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str) -> Codes:
+        if fmt.name == "fp32":
+            return np.ascontiguousarray(values).view(np.uint32)
+        return encode(values, fmt, rounding, self.overflow, nan=self.nan)

@@ -1,0 +1,153 @@
+"""The two-level step: products among themselves, then with the accumulator, cut downward (CDNA3).
+
+It knows one step; chains over K are in `reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwsim.formats import Exact, Format, format_of, round_shift
+from hwsim.numerics.terms import (
+    StepInput,
+    Term,
+    forbid_scales,
+    form_products,
+    pack,
+    read_accumulator,
+    round_sum,
+    special_of,
+    zero_sign,
+)
+from hwsim.numerics.units import DotSpec, TwoLevelUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The number value * 2^last_place; value is signed."""
+
+    value: int
+    last_place: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLevelStages:
+    """One two-level step.
+
+    partial_sums: of all products, or of even and odd ones. product_exponent: largest of the non-zero
+    products' (None: there is none). product_sum: their joined sum, cut for the addition; accumulator_cut: the
+    accumulator, cut likewise. top_exponent: E of the second level. total: the final cut sum, before rounding.
+    special: the NaN or infinity that overrules it, or None. result: code in d's format.
+    """
+
+    products: tuple[Term, ...]
+    accumulator: Term
+    partial_sums: tuple[Fixed, ...]
+    product_exponent: int | None
+    top_exponent: int
+    product_sum: Fixed
+    accumulator_cut: Fixed
+    total: Fixed
+    special: Exact | None
+    result: int
+
+
+def overflow_product(product: Term, d: Format) -> Term:
+    """A product of magnitude 2^(largest exponent of d + 1) or more counts as an infinity of its sign.
+
+    Source: numerics reference, section 6, step 1.
+    """
+    exponent = product.significand.bit_length() - 1 + product.last_place
+    if product.kind == "finite" and not product.is_zero and exponent > d.max_exponent:
+        return Term("infinity", product.sign)
+    return product
+
+
+def cut_down(number: Fixed, last_place: int) -> Fixed:
+    """The number with places below 2^last_place dropped toward minus infinity; no change if it has none."""
+    if number.last_place >= last_place:
+        return number
+    sign = int(number.value < 0)
+    magnitude = round_shift(abs(number.value), last_place - number.last_place, "RD", sign)
+    return Fixed(-magnitude if sign else magnitude, last_place)
+
+
+def add_fixed(numbers: Sequence[Fixed]) -> Fixed:
+    """Exact sum."""
+    last_place = min(number.last_place for number in numbers)
+    return Fixed(sum(number.value << number.last_place - last_place for number in numbers), last_place)
+
+
+def largest_exponent(products: Sequence[Term]) -> int | None:
+    """Largest exponent of finite products that are not zero, or None."""
+    return max((p.exponent for p in products if p.kind == "finite" and not p.is_zero), default=None)
+
+
+def sum_products(products: Sequence[Term], fraction_bits: int) -> Fixed:
+    """First level: align finite products to their largest exponent, cut, add.
+
+    Inputs and width: finite products (others are passed over; they overrule the sum).
+    Exact result: their sum in units of 2^(largest exponent - fraction_bits).
+    Dropped: places below that, toward zero, magnitude by magnitude.
+    Specials: no non-zero product gives 0.
+    Source: numerics reference, section 6, step 2.
+    """
+    top = largest_exponent(products)
+    if top is None:
+        return Fixed(0, 0)
+    last_place = top - fraction_bits
+    total = 0
+    for product in products:
+        if product.kind == "finite":
+            magnitude = round_shift(product.significand, last_place - product.last_place, "RZ")
+            total += -magnitude if product.sign else magnitude
+    return Fixed(total, last_place)
+
+
+def join_accumulator(
+    unit: TwoLevelUnit, d: Format, products: Fixed, product_exponent: int | None, accumulator: Term
+) -> tuple[int, Fixed, Fixed, Fixed]:
+    """Second level: (E, product sum cut, accumulator cut, their sum cut).
+
+    Inputs and width: the joined product sum and the accumulator, finite.
+    Exact result: the sum of both after their cuts.
+    Dropped, all toward minus infinity: of the product sum below 2^(E - sum_fraction_bits), of the accumulator
+        below 2^(E - accumulator_fraction_bits) (or all of it, where the unit drops it), of the sum more than
+        final_fraction_bits below its own exponent.
+    Specials: a zero accumulator has d's lowest exponent.
+    Source: numerics reference, section 6, steps 3 to 5.
+    """
+    own = d.min_exponent if accumulator.is_zero else max(accumulator.exponent, d.min_exponent)
+    top = own if product_exponent is None else max(product_exponent, own)
+    products_cut = cut_down(products, top - unit.sum_fraction_bits)
+    dropped = unit.accumulator_drop_bits is not None and own < top - unit.accumulator_drop_bits
+    accumulator_cut = Fixed(0, 0) if dropped or accumulator.is_zero else cut_down(
+        Fixed(accumulator.signed_significand, accumulator.last_place), top - unit.accumulator_fraction_bits
+    )
+    total = add_fixed([products_cut, accumulator_cut])
+    exponent = max(abs(total.value).bit_length() - 1 + total.last_place, d.min_exponent)
+    return top, products_cut, accumulator_cut, cut_down(total, exponent - unit.final_fraction_bits)
+
+
+def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: StepInput) -> TwoLevelStages:
+    """One two-level step, stage by stage. Raises InputError for operands that do not fit (see `terms`)."""
+    forbid_scales(spec, given)
+    d = format_of(spec.d)
+    products = tuple(overflow_product(product, d) for product in form_products(spec, unit.specials, given))
+    accumulator = read_accumulator(spec, unit.specials, given)
+    terms = (*products, accumulator)
+    special = special_of(terms)
+
+    halves = (products[0::2], products[1::2]) if unit.interleaved else (products,)
+    partial_sums = tuple(sum_products(half, unit.product_fraction_bits) for half in halves)
+    product_exponent = largest_exponent(products)
+    lowest = 0 if product_exponent is None else product_exponent - unit.product_fraction_bits
+    joined = add_fixed([cut_down(partial, lowest) for partial in partial_sums])
+
+    top, product_sum, accumulator_cut, total = join_accumulator(unit, d, joined, product_exponent, accumulator)
+    value = special or round_sum(total.value, total.last_place, zero_sign(terms, unit.specials, unit.rounding))
+    result = pack(d, value, unit.rounding, unit.specials)
+    return TwoLevelStages(
+        products, accumulator, partial_sums, product_exponent, top, product_sum, accumulator_cut, total, special, result
+    )

@@ -1,0 +1,211 @@
+"""Writing programs: nested loops as `with` blocks, rings of slots with their semaphores, tiled extents.
+
+It knows the shape of a program, not the device it is for and not the scheme it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hwsim.program.ir import (
+    CORE,
+    ZERO,
+    Advance,
+    Affine,
+    Buffer,
+    CoreGroup,
+    Instr,
+    Kernel,
+    LocalTile,
+    Loop,
+    Node,
+    Opcode,
+    Semaphore,
+    Stream,
+    Sync,
+    Tile,
+    variable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Slots of a buffer that one engine fills and another empties, in turn.
+
+    Semaphores `<name>.free` (initially all slots) and `<name>.full` (initially none) count them; the
+    counters `<name>.push` and `<name>.pop` of the stream say which slot is next on either side.
+    """
+
+    name: str
+
+    @property
+    def free(self) -> Sync:
+        """One empty slot."""
+        return Sync(f"{self.name}.free")
+
+    @property
+    def full(self) -> Sync:
+        """One filled slot."""
+        return Sync(f"{self.name}.full")
+
+    def tile(self, side: str, rows: int, cols: int, format: str) -> LocalTile:
+        """The slot at the `push` or `pop` cursor, as a tile."""
+        return LocalTile(self.name, rows, cols, format, variable(f"{self.name}.{side}"))
+
+
+class StreamBuilder:
+    """Collects the nodes of one stream."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._stack: list[list[Node]] = [[]]
+        self._loops = 0
+
+    @contextmanager
+    def loop(self, name: str, count: int) -> Iterator[tuple[str, Affine]]:
+        """`count` passes over what is emitted inside; gives the loop's unique name and its variable."""
+        unique = f"{name}#{self._loops}"
+        self._loops += 1
+        self._stack.append([])
+        yield unique, variable(unique)
+        body = tuple(self._stack.pop())
+        if body and count > 0:
+            self._stack[-1].append(Loop(unique, count, body))
+
+    def blocks(self, name: str, extent: int, block: int) -> Iterator[Span]:
+        """Cover `extent` by blocks: a loop over the whole ones, then the rest as a block of its own.
+
+        The body of the `for` statement is run (emits) once or twice, not once per block.
+        """
+        whole, rest = divmod(extent, block)
+        if whole:
+            with self.loop(name, whole) as (unique, index):
+                yield Span(index, index * block, block, unique, not rest)
+        if rest:
+            yield Span(Affine(whole), Affine(whole * block), rest, None, True)
+
+    def emit(
+        self,
+        engine: str,
+        opcode: Opcode,
+        writes: Tile | None = None,
+        reads: Iterable[Tile] = (),
+        waits: Iterable[Sync] = (),
+        signals: Iterable[Sync] = (),
+        **attributes: object,
+    ) -> None:
+        """Append one instruction (see ir.Instr for the opcodes and the other attributes)."""
+        self._stack[-1].append(Instr(
+            engine, opcode, () if writes is None else (writes,), tuple(reads), tuple(waits), tuple(signals),
+            **attributes,  # type: ignore[arg-type]
+        ))
+
+    def advance(self, counter: str, by: int = 1) -> None:
+        """Add `by` to a counter of the stream."""
+        self._stack[-1].append(Advance(counter, by))
+
+    def pushed(self, ring: Ring) -> None:
+        """Move the push cursor of `ring` to the next slot."""
+        self.advance(f"{ring.name}.push")
+
+    def popped(self, ring: Ring) -> None:
+        """Move the pop cursor of `ring` to the next slot."""
+        self.advance(f"{ring.name}.pop")
+
+    def finish(self) -> Stream:
+        """The stream as built so far."""
+        return Stream(self.name, tuple(self._stack[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Blocks of one size within an extent: index of the block, first element, elements, loop (None: one block).
+
+    `last`: the extent's last block is among these.
+    """
+
+    index: Affine
+    start: Affine
+    size: int
+    loop: str | None
+    last: bool
+
+
+class KernelBuilder:
+    """Collects buffers, semaphores and core groups of one kernel."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._buffers: dict[str, Buffer] = {}
+        self._semaphores: dict[str, Semaphore] = {}
+        self._groups: list[CoreGroup] = []
+
+    def buffer(self, name: str, memory: str, slots: int, slot_bytes: int) -> str:
+        """Declare a buffer; returns its name."""
+        self._buffers[name] = Buffer(name, memory, slots, slot_bytes)
+        return name
+
+    def semaphore(self, name: str, initial: int = 0) -> Sync:
+        """Declare a semaphore; returns a Sync of one."""
+        self._semaphores[name] = Semaphore(name, initial)
+        return Sync(name)
+
+    def ring(self, name: str, memory: str, slots: int, slot_bytes: int) -> Ring:
+        """Declare a buffer whose slots are handed over in order, with its two semaphores."""
+        self.buffer(name, memory, slots, slot_bytes)
+        self.semaphore(f"{name}.free", slots)
+        self.semaphore(f"{name}.full", 0)
+        return Ring(name)
+
+    def group(self, first: int, count: int, *streams: StreamBuilder) -> None:
+        """Add cores first .. first + count - 1 running `streams`."""
+        self._groups.append(CoreGroup(first, count, tuple(stream.finish() for stream in streams)))
+
+    def finish(self) -> Kernel:
+        """The kernel as built so far."""
+        return Kernel(self.name, tuple(self._groups), tuple(self._buffers.values()), tuple(self._semaphores.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Cores that get the same number of blocks of an extent dealt out in turn (block i to core i mod cores).
+
+    whole: rounds of full blocks; rest: elements of the last, partial block, or 0.
+    """
+
+    first: int
+    count: int
+    whole: int
+    rest: int
+
+
+def deal(extent: int, block: int, cores: int) -> list[Share]:
+    """Deal the blocks of `extent` out to `cores` in turn; cores without a block are left out."""
+    whole, rest = divmod(extent, block)
+    rounds, extra = divmod(whole, cores)
+    shares = []
+    if extra:
+        shares.append(Share(0, extra, rounds + 1, 0))
+    if rest:
+        shares.append(Share(extra, 1, rounds, rest))
+    first = extra + bool(rest)
+    if rounds and first < cores:
+        shares.append(Share(first, cores - first, rounds, 0))
+    return shares
+
+
+def dealt_blocks(stream: StreamBuilder, name: str, share: Share, block: int, cores: int) -> Iterator[Span]:
+    """The blocks of `share` in one stream: index and start depend on CORE."""
+    core = variable(CORE)
+    if share.whole:
+        with stream.loop(name, share.whole) as (unique, turn):
+            index = turn * cores + core
+            yield Span(index, index * block, block, unique, not share.rest)
+    if share.rest:
+        index = core + share.whole * cores
+        yield Span(index, index * block, share.rest, None, True)
+
+
+__all__ = ["KernelBuilder", "Ring", "Share", "Span", "StreamBuilder", "Sync", "ZERO", "deal", "dealt_blocks"]

@@ -1,0 +1,375 @@
+"""The static checker: refuses a program that breaks a rule of its device, and names the instruction.
+
+It reads a program and a device model; it computes no values and no cycles. Rules that hold for every
+pass of a loop are decided from the text, with the extremes that affine expressions take over their loops:
+names, capacities, alignment, bounds, shapes, formats, engines, links. A leak of a semaphore is decided
+exactly as well, from the counts of loops. Deadlocks and unordered accesses are looked for by an abstract
+execution (hwsim.program.order) of one core per group, in which long loops are shortened.
+
+What the shortened execution can miss: what happens only after more passes than it takes or beyond BUDGET
+instructions (the timing machine finds every deadlock, with the full counts); conflicts between cores;
+conflicts that only another interleaving shows when several engines signal one semaphore. Addresses in
+global memory that depend on a counter are not checked against the bounds. What it refuses is always real: a
+suspicion from shortened loops counts only if loops cut less, and then the true counts, confirm it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import lcm
+
+from hwsim.devices import find
+from hwsim.devices.model import Device
+from hwsim.errors import ProgramError, nearest
+from hwsim.program.ir import (
+    CORE,
+    Advance,
+    Affine,
+    CoreGroup,
+    GlobalTile,
+    Instr,
+    Kernel,
+    LocalTile,
+    Loop,
+    Node,
+    Program,
+    Stream,
+    Tile,
+)
+from hwsim.program.order import walk
+from hwsim.program.resolve import GM, Scope, mma_shape
+
+BUDGET = 2000             # instructions of one group's abstract execution
+CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
+_FEW_SLOTS = 16           # shortened loops keep their count modulo the slots of rings, up to this common multiple;
+_MANY_SLOTS = 1024        # up to this one in the second look, after a suspicion
+_READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
+_FP32_ONLY = ("add", "sub", "mul", "scale")
+
+
+def check(program: Program, device: Device) -> None:
+    """Return if `program` keeps every rule of `device`; raise ProgramError at the first it breaks."""
+    for kernel in program.kernels:
+        _Checker(Scope(kernel, program.arrays, device)).check()
+
+
+class _Checker:
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.kernel, self.device = scope, scope.kernel, scope.device
+        self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
+        self.numbers: dict[int, int] = {}
+
+    def check(self) -> None:
+        """Static rules first: the abstract execution relies on them."""
+        _unique(self.kernel, "buffer", [b.name for b in self.kernel.buffers])
+        _unique(self.kernel, "semaphore", [s.name for s in self.kernel.semaphores])
+        self._capacity()
+        self._cores()
+        number = 0
+        for group in self.kernel.groups:
+            for stream in group.streams:
+                for instr, ranges in _instructions(self.kernel, group, stream):
+                    self.numbers.setdefault(id(instr), number)
+                    _Rules(self.scope, self.semaphores, number, instr, ranges).check()
+                    number += 1
+        done: list[tuple[Stream, ...]] = []
+        for group in self.kernel.groups:
+            if group.streams not in done:
+                done.append(group.streams)
+                self._leak(group)
+                self._order(group)
+
+    def _fail(self, text: str) -> ProgramError:
+        return ProgramError(f"kernel '{self.kernel.name}': {text}")
+
+    def _capacity(self) -> None:
+        used: dict[str, int] = {}
+        for buffer in self.kernel.buffers:
+            memory = self.device.memories.get(buffer.memory)
+            if memory is None:
+                raise self._fail(
+                    f"buffer '{buffer.name}': {self.device.name} has no memory '{buffer.memory}' "
+                    f"(it has {', '.join(self.device.memories)}){nearest(buffer.memory, list(self.device.memories))}")
+            if buffer.slots < 1 or buffer.slot_bytes < 1:
+                raise self._fail(f"buffer '{buffer.name}': {buffer.slots} slots of {buffer.slot_bytes} bytes; "
+                                 "both must be at least 1")
+            if buffer.slot_bytes % memory.align_bytes:
+                raise self._fail(f"buffer '{buffer.name}': slots of {buffer.slot_bytes} bytes; {buffer.memory} needs "
+                                 f"a multiple of {memory.align_bytes}")
+            used[buffer.memory] = used.get(buffer.memory, 0) + buffer.slots * buffer.slot_bytes
+        for name, size in used.items():
+            if size > self.device.memories[name].capacity_bytes:
+                parts = " + ".join(f"{b.name} {b.slots} x {b.slot_bytes}" for b in self.kernel.buffers
+                                   if b.memory == name)
+                raise self._fail(f"buffers in {name} take {size} bytes ({parts}); it holds "
+                                 f"{self.device.memories[name].capacity_bytes}")
+
+    def _cores(self) -> None:
+        if not self.kernel.groups:
+            raise self._fail("runs on no core; leave the kernel out")
+        end = 0
+        for group in sorted(self.kernel.groups, key=lambda g: g.first):
+            if group.count < 1 or group.first < end or group.first + group.count > self.device.cores:
+                raise self._fail(f"cores {group.first} to {group.first + group.count - 1} overlap another group, or "
+                                 f"are not among the {self.device.cores} of {self.device.name}")
+            end = group.first + group.count
+
+    def _leak(self, group: CoreGroup) -> None:
+        for name, (given, taken) in _balance(group, _whole).items():
+            if given != taken:
+                raise self._fail(f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
+                                 "every wait needs its signal")
+
+    def _order(self, group: CoreGroup) -> None:
+        slots = [buffer.slots for buffer in self.kernel.buffers]
+        few = _Shortened(_period(slots, _FEW_SLOTS))
+        # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
+        if any(given != taken for given, taken in _balance(group, few).values()):
+            walk(self.scope, group, self.numbers, _whole, BUDGET)
+            return
+        try:
+            walk(self.scope, group, self.numbers, few, BUDGET)
+        except ProgramError:
+            if not few.used:
+                raise
+            try:
+                walk(self.scope, group, self.numbers, _Shortened(_period(slots, _MANY_SLOTS)), 2 * BUDGET)
+            except ProgramError:
+                walk(self.scope, group, self.numbers, _whole, CONFIRM_BUDGET)
+
+
+class _Shortened:
+    """Loop counts cut to at least two turns of every ring, ending on the slot that the true count ends on."""
+
+    def __init__(self, period: int) -> None:
+        self.period, self.used = period, False
+
+    def __call__(self, count: int) -> int:
+        """Passes to take of a loop with this count."""
+        if count <= 3 * self.period:
+            return count
+        self.used = True
+        return 2 * self.period + count % self.period
+
+
+def _whole(count: int) -> int:
+    return count
+
+
+def _period(slots: list[int], limit: int) -> int:
+    """A common multiple of the slots of the rings, of as many of them as keeps it at most `limit`."""
+    period = 1
+    for number in sorted(slots):
+        if lcm(period, number) <= limit:
+            period = lcm(period, number)
+    return period
+
+
+class _Rules:
+    """The rules of one instruction. ranges: least and greatest value of every loop around it, and of CORE."""
+
+    def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr,
+                 ranges: dict[str, tuple[int, int]]) -> None:
+        self.scope, self.semaphores, self.number, self.instr, self.ranges = scope, semaphores, number, instr, ranges
+
+    def check(self) -> None:
+        """Raise at the first rule broken."""
+        instr, device = self.instr, self.scope.device
+        if instr.engine not in device.engines:
+            raise self._fail(f"{device.name} has no engine '{instr.engine}' (it has {', '.join(device.engines)})"
+                             f"{nearest(instr.engine, list(device.engines))}")
+        if instr.repeat < 1:
+            raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
+        for sync in (*instr.waits, *instr.signals):
+            if sync.semaphore not in self.semaphores or sync.count < 1:
+                raise self._fail(f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
+                                 f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1")
+        operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
+        if (len(instr.writes), len(instr.reads)) != operands:
+            raise self._fail(f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
+                             f"{instr.opcode} writes {operands[0]} and reads {operands[1]}")
+        for tile in (*instr.writes, *instr.reads):
+            self._tile(tile)
+        if instr.opcode == "mma":
+            self._mma()
+        elif instr.opcode == "copy":
+            self._copy()
+        elif instr.opcode != "sync":
+            self._elementwise()
+
+    def _fail(self, text: str) -> ProgramError:
+        return ProgramError(f"{self.scope.place(self.number, self.instr)}: {text}")
+
+    def _tile(self, tile: Tile) -> None:
+        if tile.rows < 1 or tile.cols < 1:
+            raise self._fail(f"a tile of {tile.rows} x {tile.cols} elements is empty")
+        if isinstance(tile, GlobalTile):
+            self._global(tile)
+        else:
+            self._local(tile)
+
+    def _local(self, tile: LocalTile) -> None:
+        buffer = self.scope.buffers.get(tile.buffer)
+        if buffer is None:
+            raise self._fail(f"no buffer '{tile.buffer}'{nearest(tile.buffer, list(self.scope.buffers))}")
+        if tile.row < 0 or tile.col < 0:
+            raise self._fail(f"tile at ({tile.row}, {tile.col}) of a slot of '{tile.buffer}'; neither may be negative")
+        width = tile.width or tile.col + tile.cols
+        if tile.col + tile.cols > width:
+            raise self._fail(f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
+                             f"whose rows have {width}")
+        reach = LocalTile(tile.buffer, tile.row + tile.rows, width, tile.format)
+        size = self.scope.padded_bytes(reach)
+        if size > buffer.slot_bytes:
+            raise self._fail(
+                f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "
+                f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}")
+        self._extremes(tile.slot)
+
+    def _global(self, tile: GlobalTile) -> None:
+        array = self.scope.arrays.get(tile.array)
+        if array is None:
+            raise self._fail(f"no array '{tile.array}'{nearest(tile.array, list(self.scope.arrays))}")
+        for what, affine, size, extent in (
+            ("rows", tile.row, tile.rows, array.rows), ("columns", tile.col, tile.cols, array.cols),
+        ):
+            extremes = self._extremes(affine)
+            if extremes is None:
+                continue
+            low, high = extremes
+            if low < 0 or high + size > extent:
+                raise self._fail(f"takes {what} {low} to {high + size - 1} of array '{tile.array}', which has {extent}")
+
+    def _extremes(self, affine: Affine) -> tuple[int, int] | None:
+        """Least and greatest value over the loops; None if it depends on a counter, which has no bounds here."""
+        low = high = affine.constant
+        known = True
+        for name, coefficient in affine.terms:
+            if name not in self.ranges:
+                known = False
+                continue
+            if self.ranges[name] == _OUTSIDE:
+                raise self._fail(f"uses the variable of loop '{name}', which is not around it")
+            first, last = (coefficient * value for value in self.ranges[name])
+            low, high = low + min(first, last), high + max(first, last)
+        return (low, high) if known else None
+
+    def _mma(self) -> None:
+        instr, device = self.instr, self.scope.device
+        model = find(device, instr.unit or "")
+        if model is None:
+            raise self._fail(f"{device.name} has no instruction {instr.unit!r}"
+                             f"{nearest(instr.unit or '', device.instructions())}")
+        if model.engine != instr.engine:
+            raise self._fail(f"{instr.unit} runs on engine {model.engine}")
+        m, n, k = mma_shape(instr)
+        a, b, c = instr.reads[0], instr.reads[1], instr.writes[0]
+        if (a.rows, b.rows, b.cols) != (m, k, n):
+            raise self._fail(f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
+                             "they must be m x k, k x n and m x n")
+        if model.largest is not None and max(m, n, k) > model.largest:
+            raise self._fail(f"m, n, k = {m}, {n}, {k}; {instr.unit} takes at most {model.largest} of each")
+        for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
+            if self.scope.format(tile) != form:
+                raise self._fail(f"{name} is {self.scope.format(tile)}; {instr.unit} takes {form}")
+        if model.memories is not None:
+            for name, tile, memory in zip("ABC", (a, b, c), model.memories, strict=True):
+                if self.scope.memory(tile) != memory:
+                    raise self._fail(f"{name} lies in {self.scope.memory(tile)}; {instr.unit} takes it from {memory}")
+        for loop in instr.zero_at or ():
+            if self.ranges.get(loop, _OUTSIDE) == _OUTSIDE:
+                raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
+
+    def _copy(self) -> None:
+        target, source = self.instr.writes[0], self.instr.reads[0]
+        if (target.rows, target.cols) != (source.rows, source.cols):
+            raise self._fail(f"copies {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
+        if self.scope.format(target) != self.scope.format(source):
+            raise self._fail(f"copies {self.scope.format(source)} to {self.scope.format(target)}; use cast")
+        if self.scope.link(self.instr) is None and not self.scope.is_vector(self.instr):
+            device = self.scope.device
+            paths = ", ".join(f"{link.source} to {link.target}" for link in device.links.values()
+                              if link.engine == self.instr.engine)
+            raise self._fail(f"engine {self.instr.engine} of {device.name} has no link from "
+                             f"{self.scope.memory(source)} to {self.scope.memory(target)} (it has {paths or 'none'})")
+
+    def _elementwise(self) -> None:
+        instr, vector = self.instr, self.scope.device.vector
+        if vector is None or instr.opcode not in vector.cycles_per_repeat or instr.engine != vector.engine:
+            raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
+        target = instr.writes[0]
+        for tile in (*instr.writes, *instr.reads):
+            memory = self.scope.memory(tile)
+            if memory != vector.memory:
+                raise self._fail(f"a tile lies in {'global memory' if memory == GM else memory}; "
+                                 f"the vector unit works on {vector.memory}")
+            if (tile.rows, tile.cols) != (target.rows, target.cols):
+                raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
+            if instr.opcode in _FP32_ONLY and self.scope.format(tile) != "fp32":
+                raise self._fail(f"a tile is {self.scope.format(tile)}; {instr.opcode} takes fp32")
+
+
+_OUTSIDE = (1, 0)  # the empty range of a loop that is not around the instruction
+
+
+def _unique(kernel: Kernel, what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ProgramError(f"kernel '{kernel.name}': two {what}s are called '{name}'")
+
+
+def _instructions(
+    kernel: Kernel, group: CoreGroup, stream: Stream
+) -> Iterator[tuple[Instr, dict[str, tuple[int, int]]]]:
+    """Every instruction with the ranges of the loops; in the order in which they are numbered."""
+    ranges: dict[str, tuple[int, int]] = {CORE: (group.first, group.first + group.count - 1)}
+    advanced: set[str] = set()
+
+    def declare(body: tuple[Node, ...]) -> None:
+        for node in body:
+            if isinstance(node, Advance):
+                advanced.add(node.counter)
+            elif isinstance(node, Loop):
+                if node.count < 0:
+                    raise ProgramError(f"kernel '{kernel.name}': loop '{node.name}' has count {node.count}")
+                if node.name in ranges:
+                    raise ProgramError(f"kernel '{kernel.name}', stream '{stream.name}': two loops are called "
+                                       f"'{node.name}'")
+                ranges[node.name] = _OUTSIDE
+                declare(node.body)
+
+    def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, dict[str, tuple[int, int]]]]:
+        for node in body:
+            if isinstance(node, Loop) and node.count:
+                ranges[node.name] = (0, node.count - 1)
+                yield from visit(node.body)
+                ranges[node.name] = _OUTSIDE
+            elif isinstance(node, Instr):
+                yield node, ranges
+
+    declare(stream.body)
+    for name in advanced:
+        if name in ranges:
+            raise ProgramError(f"kernel '{kernel.name}', stream '{stream.name}': '{name}' is advanced, and is a loop "
+                               "or CORE")
+    return visit(stream.body)
+
+
+def _balance(group: CoreGroup, counts: Callable[[int], int]) -> dict[str, tuple[int, int]]:
+    """Per semaphore how much a core of `group` signals and awaits in all, with `counts` for those of loops."""
+    sums: dict[str, tuple[int, int]] = {}
+
+    def visit(body: tuple[Node, ...], passes: int) -> None:
+        for node in body:
+            if isinstance(node, Loop):
+                visit(node.body, passes * counts(node.count))
+            elif isinstance(node, Instr):
+                for syncs, given in ((node.signals, True), (node.waits, False)):
+                    for sync in syncs:
+                        signalled, awaited = sums.get(sync.semaphore, (0, 0))
+                        amount = passes * sync.count
+                        sums[sync.semaphore] = (signalled + amount * given, awaited + amount * (not given))
+
+    for stream in group.streams:
+        visit(stream.body, 1)
+    return sums

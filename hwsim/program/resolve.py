@@ -1,0 +1,88 @@
+"""What the names in a program mean on a device: the memory of a tile, the link of a copy, bytes and blocks.
+
+Shared by the checker and the timing machine, so that both read a program the same way. It knows neither
+time nor bits, and decides nothing: what is missing is None, and the caller says what that means.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hwsim.devices.model import Device, InstructionModel, LinkModel
+from hwsim.formats import format_of
+from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
+
+GM: Literal["GM"] = "GM"  # the name of global memory in a device's links
+
+
+class Scope:
+    """One kernel of a program with the arrays it sees and the device it is for."""
+
+    def __init__(self, kernel: Kernel, arrays: tuple[GlobalArray, ...], device: Device) -> None:
+        self.kernel, self.device = kernel, device
+        self.arrays = {array.name: array for array in arrays}
+        self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
+
+    def memory(self, tile: Tile) -> str:
+        """Name of the memory a tile lies in; GM for a tile of a global array. KeyError: no such buffer."""
+        return GM if isinstance(tile, GlobalTile) else self.buffers[tile.buffer].memory
+
+    def format(self, tile: Tile) -> str:
+        """Format of a tile's elements. KeyError: no such array."""
+        return self.arrays[tile.array].format if isinstance(tile, GlobalTile) else tile.format
+
+    def bits(self, tile: Tile) -> int:
+        """Bits of one element of a tile."""
+        return format_of(self.format(tile)).bits
+
+    def bytes(self, tile: Tile) -> int:
+        """Bytes of a tile's elements, each row from a whole byte."""
+        return tile.rows * -(-tile.cols * self.bits(tile) // 8)
+
+    def padded_bytes(self, tile: LocalTile) -> int:
+        """Bytes that a tile takes in a core's memory: whole fractals on a device that has them.
+
+        The vector unit's memory is linear: nothing is padded there.
+        """
+        vector = self.device.vector
+        if vector is not None and self.memory(tile) == vector.memory:
+            return self.bytes(tile)
+        fractal, row_bytes = self.device.fractal, -(-tile.cols * self.bits(tile) // 8)
+        return _up(tile.rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
+
+    def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
+        """The device's link that a copy takes: same engine, source and target memory. None: there is none."""
+        source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
+        for name, link in self.device.links.items():
+            if (link.engine, link.source, link.target) == (copy.engine, source, target):
+                return name, link
+        return None
+
+    def is_vector(self, instr: Instr) -> bool:
+        """Whether the vector unit does `instr`: elementwise, or a copy within its memory."""
+        vector = self.device.vector
+        if vector is None or instr.engine != vector.engine or instr.opcode in ("mma", "sync"):
+            return False
+        return instr.opcode != "copy" or all(
+            self.memory(tile) == vector.memory for tile in (*instr.writes, *instr.reads)
+        )
+
+    def place(self, index: int, instr: Instr) -> str:
+        """How messages name an instruction: kernel, position in the kernel, engine, opcode, label."""
+        label = f" '{instr.label}'" if instr.label else ""
+        return f"kernel '{self.kernel.name}', instruction {index}: {instr.opcode}{label} on {instr.engine}"
+
+
+def mma_shape(instr: Instr) -> tuple[int, int, int]:
+    """(m, n, k) of an mma in elements, as its tiles have it."""
+    return instr.writes[0].rows, instr.writes[0].cols, instr.reads[0].cols
+
+
+def mma_blocks(instr: Instr, model: InstructionModel) -> tuple[int, int, int]:
+    """Blocks of the device instruction that an mma takes along m, n, k, the last ones padded."""
+    m, n, k = mma_shape(instr)
+    return -(-m // model.m), -(-n // model.n), -(-k // model.k)
+
+
+def _up(value: int, quantum: int) -> int:
+    return -(-value // quantum) * quantum

@@ -1,0 +1,153 @@
+"""The result of a run as text for people: the problem, the device, cycles, errors, and where the time went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwsim.report.text import count, data, duration, facts, percent, plural, table, value
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.result import Result
+
+# What the weakest level of evidence means for the reader, worst levels only.
+NUMERICS_CAVEAT = {
+    "assumption": "no public source fixes all of this chip's arithmetic: the chip may give other last bits",
+    "unknown": "this chip's arithmetic is not known: the chip may give other last bits",
+    "model": "the arithmetic follows from a model, not from the chip: it may give other last bits",
+}
+TIMING_CAVEAT = {
+    "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
+    "unknown": "some rates and latencies are not known: the chip may be faster or slower",
+    "model": "some rates and latencies follow from a model: the chip may be faster or slower",
+}
+SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
+ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
+
+
+def run_text(result: Result, chip: Device, inputs: str) -> str:
+    """The report of `result` on `chip`; `inputs` says where A and B came from."""
+    parts = [
+        _heading(result, chip, inputs),
+        _time(result),
+        _phases(result),
+        _errors(result),
+        _engines(result),
+        _traffic(result),
+        _warnings(result),
+        _hashes(result),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def cause_text(cause: str) -> str:
+    """A cause of a stall in plain words."""
+    if cause == "empty":
+        return "nothing issued to it yet"
+    if cause == "done":
+        return "own work done, phase not over"
+    name = cause.removeprefix("semaphore:")
+    buffer, _, state = name.rpartition(".")
+    if state == "full":
+        return f"waits for data in {buffer}"
+    if state == "free":
+        return f"waits for room in {buffer}"
+    return f"waits until {buffer} is done" if state == "done" else f"waits for {name}"
+
+
+def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
+    m, n, k = count(result.m), count(result.n), count(result.k)
+    pairs = [
+        (
+            "problem",
+            f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {count(result.m * result.n * result.k)} MACs; {inputs}",
+        ),
+        ("scheme", result.scheme),
+        ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
+        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items())),
+    ]
+    for what, caveats in (("numerics", NUMERICS_CAVEAT), ("timing", TIMING_CAVEAT)):
+        level = result.evidence.get(what)
+        if level:
+            caveat = caveats.get(level)
+            pairs.append(
+                ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
+            )
+    pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
+    return facts(pairs)
+
+
+def _time(result: Result) -> list[str]:
+    if result.cycles is None:
+        return facts([("cycles", f"none: {result.timing_note}")])
+    assert result.seconds is not None and result.tflops is not None and result.peak_fraction is not None
+    return facts(
+        [
+            ("cycles", f"{count(result.cycles)} cycles = {duration(result.seconds)}, without launches and host"),
+            (
+                "rate",
+                f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {percent(result.peak_fraction)} of the scheme's peak",
+            ),
+        ]
+    )
+
+
+def _phases(result: Result) -> list[str]:
+    if result.cycles is None:
+        return []
+    total = result.cycles or 1
+    rows = [
+        (x["name"], count(x["cycles"]), duration(x["seconds"]), percent(x["cycles"] / total)) for x in result.phases
+    ]
+    return ["phases", *table(rows, ("kernel", "cycles", "time", "share"), right=(1, 2, 3))]
+
+
+def _errors(result: Result) -> list[str]:
+    errors = result.error
+    if errors is None:
+        return []
+    baseline = errors["baseline"]
+    rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
+    return ["error against fp64", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
+
+
+def _error(number: float) -> str:
+    return f"{number:.3e}" if number - number == 0 else "undefined"
+
+
+def _engines(result: Result) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for name, entry in sorted(result.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
+        stalls: dict[str, Any] = entry["stall_cycles"]
+        total = entry["busy_cycles"] + sum(stalls.values())
+        if not total or not entry["busy_cycles"]:
+            continue
+        why = [
+            f"{percent(cycles / total)} {cause_text(cause)}"
+            for cause, cycles in sorted(stalls.items(), key=lambda item: -item[1])
+            if cycles / total >= SMALL_SHARE
+        ]
+        rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))
+        rows += [("", "", "", line) for line in why[1:]]
+    return ["where the time went (engines of all cores, all phases)", *table(rows, right=(1,))] if rows else []
+
+
+def _traffic(result: Result) -> list[str]:
+    rows = [(name, data(size), f"{count(size)} bytes") for name, size in result.traffic_bytes.items()]
+    return ["traffic", *table(rows, right=(1, 2))] if rows else []
+
+
+def _warnings(result: Result) -> list[str]:
+    if not result.warnings:
+        return []
+    return ["warnings", *(f"  {x['message']} [{x['code']}]" for x in result.warnings)]
+
+
+def _hashes(result: Result) -> list[str]:
+    pairs = [
+        ("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"),
+        ("device", f"SHA-256 {result.device_sha256}"),
+    ]
+    if result.result_sha256 is not None:
+        pairs.append(("result", f"SHA-256 {result.result_sha256}"))
+    return facts(pairs)

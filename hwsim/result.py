@@ -1,0 +1,104 @@
+"""The result of one run: arrays, cycles, and what they rest on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hwsim.trace.trace import Trace
+
+SCHEMA = "hwsim.run/1"
+
+
+@dataclass
+class Result:
+    """What `hwsim.run` returns.
+
+    c: the product, (m, n), None without exact; codes: its bit patterns. cycles: core clock cycles over all
+    phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches. phases:
+    name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
+    cycles}}}, summed over the cores that took part. traffic_bytes by link and shared memory. evidence:
+    weakest level that numerics and timing rest on. warnings: {"code", "count", "message"}.
+    """
+
+    device: str
+    scheme: str
+    options: dict[str, Any]
+    m: int
+    n: int
+    k: int
+    seed: int | None
+    c: NDArray[Any] | None
+    cycles: int | None
+    seconds: float | None
+    tflops: float | None
+    peak_fraction: float | None
+    phases: list[dict[str, Any]]
+    engines: dict[str, dict[str, Any]]
+    traffic_bytes: dict[str, int]
+    evidence: dict[str, str]
+    warnings: list[dict[str, Any]]
+    device_sha256: str
+    kernel: str
+    hwsim_version: str
+    timing_note: str = ""
+    _errors: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
+    _trace: Callable[[], Trace] | None = field(default=None, repr=False)
+
+    @cached_property
+    def error(self) -> dict[str, Any] | None:
+        """relative_frobenius and max_relative against fp64, and of a plain fp32 FMA chain as `baseline`.
+
+        Computed when first asked for; None without exact.
+        """
+        return None if self._errors is None else self._errors()
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """One row per instruction of one core of each kind (None without timing); made when first asked for."""
+        return None if self._trace is None else self._trace()
+
+    @property
+    def codes(self) -> NDArray[Any] | None:
+        """Bit patterns of `c`."""
+        return None if self.c is None else self.c.view(f"u{self.c.dtype.itemsize}")
+
+    @cached_property
+    def result_sha256(self) -> str | None:
+        """SHA-256 of C's little-endian bytes, row-major."""
+        if self.c is None:
+            return None
+        little = np.ascontiguousarray(self.c).astype(self.c.dtype.newbyteorder("<"), copy=False)
+        return hashlib.sha256(little.tobytes()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, ready for JSON."""
+        names = (
+            "device", "scheme", "options", "m", "n", "k", "seed", "cycles", "seconds", "tflops", "peak_fraction", "phases",
+            "error", "result_sha256", "engines", "traffic_bytes", "evidence", "warnings", "timing_note", "hwsim_version",
+            "kernel", "device_sha256",
+        )
+        return {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
+        import json
+
+        return json.dumps(_plain(self.to_dict()), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value

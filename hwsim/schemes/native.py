@@ -1,0 +1,39 @@
+"""Native GEMM: one product of the operands, rounded to the unit's format if they are not in it already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hwsim.formats import decode, format_of
+from hwsim.program.plan import Piece, Plan, Term, TermValue
+from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+
+
+def plan(options: Mapping[str, Any], input_format: str) -> Plan:
+    """C = RN(A) RN(B), one accumulator."""
+    piece = (Piece(options["format"]),)
+    return Plan("native", piece, piece, (Term(((0, 0),)),), TermValue(0), k_group=options["k_group"],
+                input_format=input_format, options=dict(options))
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials, and elements beyond the format's range."""
+    fmt = format_of(options["format"])
+    top = decode(fmt, fmt.largest_code())
+    largest = float(top.significand) * 2.0**top.exponent
+    count = sum(int((np.isfinite(x) & (np.abs(x.astype(np.float64)) > largest)).sum()) for x in (a, b))
+    found = [Notice("operand_overflow", count, f"{count} elements are beyond the range of {fmt.name}")] if count else []
+    return special_notices(a, b) + found
+
+
+SCHEME = Scheme(
+    "native", "one product in the unit's own format", "the device's matrix unit",
+    (
+        Option("format", str, None, "operand format; by default the input's, or the device's default"),
+        Option("k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1),
+    ),
+    plan, inspect, input_formats=("fp32", "fp16"),
+)

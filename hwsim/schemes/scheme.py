@@ -1,0 +1,90 @@
+"""What a scheme is: typed options, a plan made from them, and a look at the data for warnings.
+
+A scheme knows nothing of devices, engines or cycles; the plan it returns is all that a lowering reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import InputError, nearest
+from hwsim.program.plan import Plan
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a scheme: `type` int or str; `default` None leaves the choice to the lowering."""
+
+    name: str
+    type: type
+    default: object
+    help: str
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+
+    def check(self, scheme: str, value: object) -> object:
+        """Return `value` as the option's type (text is read as a number). Raises InputError when it does not fit."""
+        if value is None and self.default is None:
+            return None
+        if self.type is int:
+            try:
+                number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+            except ValueError:
+                number = None
+            if number is not None and (self.least is None or number >= self.least):
+                return number
+        elif isinstance(value, str) and (not self.choices or value in self.choices):
+            return value
+        least = "" if self.least is None else f" >= {self.least}"
+        allowed = ", ".join(self.choices) or f"{self.type.__name__}{least}"
+        raise InputError(f"scheme {scheme}: {self.name} = {value!r}; allowed: {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the data that a user should know: a code for scripts, a count, a sentence."""
+
+    code: str
+    count: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A GEMM scheme. plan(options, input format) and inspect(a, b, options) get complete, checked options."""
+
+    name: str
+    title: str
+    source: str
+    options: tuple[Option, ...]
+    plan: Callable[[Mapping[str, Any], str], Plan]
+    inspect: Callable[[Array, Array, Mapping[str, Any]], list[Notice]]
+    input_formats: tuple[str, ...] = ("fp32",)
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Defaults filled in, values checked. Raises InputError naming the options there are."""
+        known = {option.name: option for option in self.options}
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"scheme {self.name} has no option {name!r}; it has {', '.join(known) or 'none'}"
+                    f"{nearest(name, list(known))}"
+                )
+        return {name: option.check(self.name, given.get(name, option.default)) for name, option in known.items()}
+
+
+def special_notices(a: Array, b: Array) -> list[Notice]:
+    """Counts of NaNs and infinities in the operands."""
+    found = []
+    for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
+        count = sum(int(test(x).sum()) for x in (a, b))
+        if count:
+            found.append(Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply"))
+    return found

@@ -1,0 +1,63 @@
+"""SGEMM-cube: FP32 from three FP16 products, low pieces scaled by 2^scaling_exponent (arXiv 2507.23387, Eq. 2-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hwsim.program.plan import Expression, Piece, Plan, Scaled, Sum, Term, TermValue
+from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+
+FP16_LARGEST_EXPONENT = 15
+FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
+FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
+
+
+def plan(options: Mapping[str, Any], input_format: str) -> Plan:
+    """x1 = RN(x), x2 = RN((x - x1) 2^sb); C = A1 B1 + (A1 B2 + A2 B1) 2^-sb, smaller terms first."""
+    sb = options["scaling_exponent"]
+    pieces = (Piece("fp16"), Piece("fp16", scale_exponent=sb))
+    small: Expression = Sum(TermValue(1), TermValue(2))
+    return Plan(
+        "sgemm-cube", pieces, pieces,
+        (Term(((0, 0),)), Term(((0, 1),)), Term(((1, 0),))),
+        Sum(TermValue(0), Scaled(small, -sb) if sb else small),
+        join="end" if options["accumulation"] == "termwise" else "group",
+        k_group=options["k_group"], input_format=input_format, options=dict(options),
+    )
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Counts of elements that Eq. 6 excludes, and of pieces that overflow or vanish."""
+    sb = options["scaling_exponent"]
+    x = np.concatenate([np.ravel(a), np.ravel(b)])
+    x = np.abs(x[np.isfinite(x) & (x != 0)])
+    exponent = np.frexp(x)[1] - 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = x.astype(np.float16)
+        rest = np.abs((x - first.astype(np.float32)) * np.float32(2.0**sb))
+    lost = int((exponent < -2 - sb).sum())
+    high = int((exponent > FP16_LARGEST_EXPONENT + 12 - sb).sum())
+    counts = (
+        ("eq6_low", lost, f"elements below 2^{-2 - sb} (Eq. 6) keep fewer than 22 bits"),
+        ("eq6_high", high, f"elements of 2^{28 - sb} or more (Eq. 6) may overflow the low piece"),
+        ("high_piece_zero", int((x <= FP16_UNDERFLOW).sum()), "elements whose high piece is zero: the low piece alone carries them"),
+        ("high_piece_overflow", int((x >= FP16_OVERFLOW).sum()), "elements beyond the FP16 range overflow the high piece"),
+        ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & (x < FP16_OVERFLOW)).sum()), "low pieces overflow FP16"),
+    )
+    found = [Notice(code, count, f"{count} {message}") for code, count, message in counts if count]
+    return special_notices(a, b) + found
+
+
+SCHEME = Scheme(
+    "sgemm-cube", "FP32 from 3 FP16 products, termwise or elementwise", "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
+    (
+        Option("scaling_exponent", int, 12, "the low piece is scaled by 2^this (0 to 12 in the paper)", least=0),
+        Option("accumulation", str, "termwise", "join the three terms after all of K, or after every k_group",
+               choices=("termwise", "elementwise")),
+        Option("k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1),
+    ),
+    plan, inspect,
+)

@@ -1,0 +1,22 @@
+"""Input matrices for studies, reproducible by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+
+
+def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
+    """A[m, k] and B[k, n] of N(0, 1), fp32."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+
+
+def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetric: bool) -> tuple[Float32, Float32]:
+    """A and B uniform in [-2^exponent, 2^exponent], or [0, 2^exponent], fp32 (SGEMM-cube, section 4)."""
+    rng = np.random.default_rng(seed)
+    low = -1.0 if symmetric else 0.0
+    scale = np.float32(2.0**exponent)
+    return tuple(rng.uniform(low, 1.0, shape).astype(np.float32) * scale for shape in ((m, k), (k, n)))  # type: ignore[return-value]

@@ -1,0 +1,35 @@
+"""Error metrics of a computed product against a reference. Arrays of any real dtype, equal shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def relative_frobenius(reference: Array, computed: Array) -> float:
+    """||reference - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12)."""
+    with np.errstate(all="ignore"):
+        exact = np.asarray(reference, np.float64)
+        difference = np.linalg.norm(exact - np.asarray(computed, np.float64))
+        return float(difference / np.linalg.norm(exact))
+
+
+def max_relative(reference: Array, computed: Array) -> float:
+    """Largest |reference - computed| / |reference| over elements with a nonzero reference (LE-GEMM, Eq. 19)."""
+    exact = np.asarray(reference, np.float64)
+    with np.errstate(all="ignore"):
+        ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
+    kept = ratio[exact != 0]
+    return float(kept.max()) if kept.size else 0.0
+
+
+def errors(reference: Array, computed: Array) -> dict[str, float]:
+    """Both metrics by name."""
+    return {
+        "relative_frobenius": relative_frobenius(reference, computed),
+        "max_relative": max_relative(reference, computed),
+    }

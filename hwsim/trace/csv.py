@@ -1,0 +1,41 @@
+"""A trace as comma-separated text: one line per row, names in full, times in cycles."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hwsim.trace.trace import Trace
+
+FIELDS = (
+    "kernel",
+    "core",
+    "cores",
+    "engine",
+    "opcode",
+    "label",
+    "instr",
+    "tile",
+    "issue",
+    "start",
+    "free",
+    "end",
+    "bytes",
+    "macs",
+    "waited_for",
+)
+
+
+def write(trace: Trace, file: IO[bytes]) -> None:
+    """Write `trace` to a binary file, UTF-8."""
+    columns = [trace.tiles() if name == "tile" else trace.column(name).tolist() for name in FIELDS]
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    try:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(FIELDS)
+        writer.writerows(zip(*columns, strict=True))
+        text.flush()
+    finally:
+        text.detach()

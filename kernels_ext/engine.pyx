@@ -1,0 +1,177 @@
+"""The timing engine: kernels as tables in, ticks out. It knows neither devices nor what is computed."""
+
+from libc.stdint cimport int64_t
+
+import numpy as np
+
+
+cdef extern from "hw_engine.h":
+    enum:
+        HW_TICKS, HW_RATE_BITS, HW_SHARED, HW_COUNTERS, HW_FIRST_SEMAPHORE
+        HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK
+        HW_L2, HW_HBM
+        HW_CAUSE_NONE, HW_CAUSE_EMPTY
+    ctypedef struct hw_node:
+        pass
+    ctypedef struct hw_tile:
+        pass
+    ctypedef struct hw_affine:
+        pass
+    ctypedef struct hw_term:
+        pass
+    ctypedef struct hw_sync:
+        pass
+    ctypedef struct hw_instr:
+        pass
+    ctypedef struct hw_cost:
+        pass
+    ctypedef struct hw_engine_model:
+        pass
+    ctypedef struct hw_group:
+        pass
+    ctypedef struct hw_stream:
+        pass
+    ctypedef struct hw_array:
+        pass
+    ctypedef struct hw_row:
+        pass
+    ctypedef struct hw_l2:
+        pass
+    ctypedef struct hw_kernel:
+        const hw_instr *instr
+        const hw_cost *cost
+        const hw_tile *tile
+        const hw_affine *affine
+        const hw_term *term
+        const hw_sync *sync
+        const hw_node *node
+        const hw_stream *stream
+        const hw_group *group
+        const hw_engine_model *engine
+        const int64_t *semaphore_initial
+        int64_t instrs, streams, groups, engines, semaphores
+        hw_l2 *l2
+        int64_t *capacity
+        int has_hbm
+        int64_t *executed
+        int64_t *account
+        int64_t *group_end
+        int64_t *semaphore
+        int64_t *blocked
+        int64_t *counter
+        int64_t end
+        hw_row *row
+        int64_t row_limit, rows
+    hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays)
+    void hw_l2_free(hw_l2 *l2)
+    int hw_run_kernel(hw_kernel *kernel) nogil
+
+
+TICKS_PER_CYCLE = HW_TICKS
+RATE_BITS = HW_RATE_BITS
+FIRST_SEMAPHORE = HW_FIRST_SEMAPHORE
+OK, DEADLOCK, LEAK = HW_OK, HW_DEADLOCK, HW_LEAK
+CAUSE_NONE, CAUSE_EMPTY = HW_CAUSE_NONE, HW_CAUSE_EMPTY
+COLUMNS = {
+    "instr": 11, "cost": 8, "tile": 9, "affine": 3, "term": 2, "sync": 2, "node": 4, "stream": 3, "group": 4,
+    "engine": 2, "semaphore_initial": 1,
+}
+ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
+
+
+cdef const int64_t *address(object table):
+    """The first element of a checked table; an empty table has a row of its own, never read."""
+    cdef const int64_t[::1] flat = table.reshape(-1)
+    return &flat[0]
+
+
+cdef class Machine:
+    """What kernels of one program share: rates, and an L2 that keeps its contents from one kernel to the next.
+
+    l2_capacity: bytes, 0 for no L2. l2_rate, hbm_rate: bytes per tick with RATE_BITS fraction bits, 0 for no
+    limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 3): rows, columns, bits per element.
+    """
+
+    cdef hw_l2 *l2
+    cdef int64_t l2_rate, hbm_rate
+    cdef int has_hbm
+    cdef object arrays
+
+    def __cinit__(self, int64_t l2_capacity, int64_t l2_rate, int64_t hbm_rate, bint has_hbm, arrays):
+        self.l2_rate, self.hbm_rate, self.has_hbm = l2_rate, hbm_rate, has_hbm
+        self.arrays = _table("arrays", arrays, 3)
+        rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
+        if len(arrays) > 1 << 12 or (rows >> 33).any() or (row_bits >> 37).any():
+            raise ValueError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
+        if l2_capacity:
+            self.l2 = hw_l2_new(l2_capacity, <const hw_array *>address(self.arrays))
+            if self.l2 == NULL:
+                raise MemoryError("timing engine: no memory for the L2 model")
+
+    def __dealloc__(self):
+        hw_l2_free(self.l2)
+
+    def run(self, tables, int64_t trace):
+        """Time one kernel.
+
+        tables: mapping of the names in COLUMNS to int64 arrays (columns as in hw_engine.h). trace: most rows
+        kept. Returns a dict: status (OK, DEADLOCK, LEAK), end (ticks), executed (instrs), account (groups,
+        engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, then each semaphore; ticks), group_end
+        (groups; ticks), semaphore (groups, semaphores), blocked (groups, engines, 2: instruction that waits or
+        -1, its semaphore), counters (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS).
+        Raises MemoryError.
+        """
+        cdef hw_kernel k
+        cdef int status
+        checked = {name: _table(name, tables[name], columns) for name, columns in COLUMNS.items()}
+        instrs, streams, groups, engines, semaphores = (
+            len(tables[name]) for name in ("instr", "stream", "group", "engine", "semaphore_initial"))
+        executed = np.zeros(max(instrs, 1), np.int64)
+        account = np.zeros((groups, engines, FIRST_SEMAPHORE + semaphores), np.int64)
+        group_end = np.zeros(max(groups, 1), np.int64)
+        semaphore = np.zeros(max(groups * semaphores, 1), np.int64)
+        blocked = np.zeros((groups, engines, 2), np.int64)
+        rows = np.zeros((max(trace, 1), len(ROW_COLUMNS)), np.int64)
+        if engines > 64 or max((int(n) for n in checked["group"][:, 3]), default=0) > 64:
+            raise ValueError("timing engine: at most 64 engines and 64 streams per core")
+        if groups == 0 or engines == 0 or (checked["group"][:, 1] >> 16).any():
+            raise ValueError("timing engine: a kernel needs 1 to 65535 cores in a group, and the device engines")
+
+        k.instr = <const hw_instr *>address(checked["instr"])
+        k.cost = <const hw_cost *>address(checked["cost"])
+        k.tile = <const hw_tile *>address(checked["tile"])
+        k.affine = <const hw_affine *>address(checked["affine"])
+        k.term = <const hw_term *>address(checked["term"])
+        k.sync = <const hw_sync *>address(checked["sync"])
+        k.node = <const hw_node *>address(checked["node"])
+        k.stream = <const hw_stream *>address(checked["stream"])
+        k.group = <const hw_group *>address(checked["group"])
+        k.engine = <const hw_engine_model *>address(checked["engine"])
+        k.semaphore_initial = address(checked["semaphore_initial"])
+        k.instrs, k.streams, k.groups, k.engines, k.semaphores = instrs, streams, groups, engines, semaphores
+        k.l2, k.has_hbm = self.l2, self.has_hbm
+        k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0
+        k.capacity[HW_HBM] = self.hbm_rate
+        k.executed, k.account = <int64_t *>address(executed), <int64_t *>address(account)
+        k.group_end, k.semaphore = <int64_t *>address(group_end), <int64_t *>address(semaphore)
+        k.blocked = <int64_t *>address(blocked)
+        for i in range(HW_COUNTERS):
+            k.counter[i] = 0
+        k.end, k.row, k.row_limit, k.rows = 0, <hw_row *>address(rows), trace, 0
+        with nogil:
+            status = hw_run_kernel(&k)
+        if status == HW_NO_MEMORY:
+            raise MemoryError("timing engine: out of memory")
+        return {
+            "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
+            "group_end": group_end, "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores),
+            "blocked": blocked, "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
+        }
+
+
+def _table(name, table, columns):
+    """A contiguous int64 copy of `table` with at least one row, so that it has an address."""
+    array = np.ascontiguousarray(table, np.int64).reshape(-1, columns)
+    if not len(array):
+        return np.zeros((1, columns), np.int64)
+    return array

@@ -1,0 +1,39 @@
+/* What the sources that are compiled once per instruction set share: names, lines of operands, fast paths. */
+#ifndef HW_DOT_VARIANT_H
+#define HW_DOT_VARIANT_H
+
+#include "hw_dot.h"
+
+#define HW_JOIN_(name, variant) name##_##variant
+#define HW_JOIN(name, variant) HW_JOIN_(name, variant)
+#define HW_BUILD(name) HW_JOIN(name, HWSIM_VARIANT)
+
+#define hw_lines_open HW_BUILD(hw_lines_open)
+#define hw_lines_read HW_BUILD(hw_lines_read)
+#define hw_lines_pack_float HW_BUILD(hw_lines_pack_float)
+#define hw_lines_pack_double HW_BUILD(hw_lines_pack_double)
+#define hw_real_float HW_BUILD(hw_real_float)
+#define hw_real_double HW_BUILD(hw_real_double)
+#define hw_fused_float HW_BUILD(hw_fused_float)
+
+/* Codes to binary32, exactly: any format of up to 24 significant bits within binary32's exponents. */
+typedef struct hw_lines {
+    hw_format format;
+    int edges;              /* saturate or flush: a second pass */
+    int saturate, flush;
+    float table[256];       /* of formats stored in a byte */
+} hw_lines;
+
+int hw_lines_open(hw_lines *lines, const hw_format *format, const hw_spec *spec);
+void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t stride, ptrdiff_t count);
+
+/* A fast path: 1 when it cannot take the unit, 0 when done, -1 without memory. */
+typedef int hw_path(const hw_block *block);
+hw_path hw_real_float, hw_real_double, hw_fused_float;
+hw_gemm HW_BUILD(hw_gemm);
+
+static inline int hw_is(const hw_format *f, const char *name) { return !strcmp(f->name, name); }
+
+static inline void *hw_align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
+#endif

@@ -1,0 +1,99 @@
+/* The timing engine: walks the integer tables of a kernel and gives ticks. Integers only.
+ *
+ * It knows queues, semaphores, rates and a shared cache; it does not know which device it times, what an
+ * opcode computes, or where the costs come from.
+ *
+ * Units and bounds. Time: ticks, HW_TICKS per core clock cycle, a kernel below 2^62 ticks. Rates: bytes per
+ * tick with HW_RATE_BITS fraction bits, below 2^44. Bytes of one instruction of one core: below 2^30, so that
+ * bytes << HW_RATE_BITS fits in 63 bits. Weight of a flow on HBM: 16 fraction bits; cores of a group at most
+ * 2^16: weight times rate stays below capacity << 16 < 2^60. At most 64 engines and 64 streams per core.
+ */
+#ifndef HW_ENGINE_H
+#define HW_ENGINE_H
+
+#include <stdint.h>
+
+#define HW_TICKS 1024
+#define HW_RATE_BITS 32
+#define HW_WEIGHT_BITS 16
+#define HW_NEVER INT64_MAX
+
+/* --- tables: columns as in hwsim.program.flat and hwsim.machine.cost ------------------------------------ */
+
+enum { HW_NODE_INSTR, HW_NODE_LOOP, HW_NODE_END, HW_NODE_ADVANCE };
+
+typedef struct { int64_t kind, index, count, jump; } hw_node;
+typedef struct { int64_t kind, object, rows, cols, affine_row, affine_col, affine_slot, row, col; } hw_tile;
+typedef struct { int64_t constant, first, terms; } hw_affine;
+typedef struct { int64_t variable, coefficient; } hw_term;
+typedef struct { int64_t semaphore, count; } hw_sync;
+typedef struct {
+    int64_t engine, opcode, repeat, first_tile, writes, reads, first_wait, waits, first_signal, signals, zero_at;
+} hw_instr;
+
+/* Cost of an instruction, repeats included. occupancy: ticks (of a flow: before it starts to drain). tail: ticks
+ * from the end of the occupancy to completion. flow_bytes: bytes that drain, 0 for none; flow_rate: the link's
+ * rate. gm_tile: the tile in global memory, or -1; gm_write: it is written. bytes: payload moved. */
+typedef struct { int64_t occupancy, tail, flow_bytes, flow_rate, gm_tile, gm_write, bytes, macs; } hw_cost;
+
+typedef struct { int64_t queue_depth, issue_ticks; } hw_engine_model;
+typedef struct { int64_t first, count, first_stream, streams; } hw_group;
+typedef struct { int64_t first_node, nodes, variables; } hw_stream;
+typedef struct { int64_t rows, cols, bits; } hw_array;
+
+/* One row of the trace. kernel-relative ticks; cause: semaphore, or one of HW_CAUSE_*. */
+typedef struct {
+    int64_t group, engine, instr, issue, start, free, end, row, col, slot, cause;
+} hw_row;
+
+enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2 };
+
+/* --- what the cores share -------------------------------------------------------------------------------- */
+
+typedef struct hw_l2 hw_l2;
+
+hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays);
+void hw_l2_free(hw_l2 *l2);
+/* Touch rows x cols elements of `array` from (row, col). Adds the bytes fetched and written back.
+ * Returns 0, or -1 when memory is exhausted. */
+int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t rows, int64_t cols, int write,
+                 int64_t *fetched, int64_t *written_back);
+
+enum { HW_L2, HW_HBM, HW_SHARED };
+
+typedef struct {
+    int64_t cap;                /* rate of the link */
+    int64_t weight[HW_SHARED];  /* bytes taken from a shared resource per byte of one core, HW_WEIGHT_BITS */
+    int64_t rate;               /* result: of each core */
+    int64_t frozen;             /* scratch of hw_share_rates */
+} hw_share;
+
+/* Max-min fair rates of `flows` under the capacities (0: no limit). */
+void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_SHARED]);
+
+/* --- one kernel ------------------------------------------------------------------------------------------ */
+
+enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK };
+enum { HW_L2_READ, HW_L2_WRITE, HW_HBM_READ, HW_HBM_WRITE, HW_COUNTERS };
+enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_FIRST_SEMAPHORE }; /* columns of `account` */
+
+typedef struct {
+    const hw_instr *instr; const hw_cost *cost; const hw_tile *tile; const hw_affine *affine; const hw_term *term;
+    const hw_sync *sync; const hw_node *node; const hw_stream *stream; const hw_group *group;
+    const hw_engine_model *engine; const int64_t *semaphore_initial;
+    int64_t instrs, streams, groups, engines, semaphores;
+    hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
+    /* results, zeroed by the caller */
+    int64_t *executed;          /* per instruction */
+    int64_t *account;           /* groups x engines x (HW_FIRST_SEMAPHORE + semaphores), ticks */
+    int64_t *group_end;         /* per group, ticks */
+    int64_t *semaphore;         /* groups x semaphores, values at the end */
+    int64_t *blocked;           /* groups x engines x 2: instruction at the head that waits (or -1), semaphore */
+    int64_t counter[HW_COUNTERS];
+    int64_t end;                /* ticks, a whole number of cycles */
+    hw_row *row; int64_t row_limit, rows;
+} hw_kernel;
+
+int hw_run_kernel(hw_kernel *kernel);
+
+#endif

@@ -1,0 +1,64 @@
+/* Vectors of one instruction set: compiler vector types, with the few operations that need a name.
+ *
+ * Widths: HW_BYTES per vector. Operators (+ - * & ^ < ...) work on the types as they are.
+ */
+#ifndef HW_SIMD_H
+#define HW_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX512F__)
+#include "hw_simd_avx512.h"
+#elif defined(__AVX2__)
+#include "hw_simd_avx2.h"
+#else
+#include "hw_simd_baseline.h"
+#endif
+
+typedef uint64_t vul __attribute__((vector_size(HW_BYTES)));
+
+static inline vf vf_load(const float *p) { vf x; memcpy(&x, p, sizeof x); return x; }
+static inline void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
+static inline vd vd_load(const double *p) { vd x; memcpy(&x, p, sizeof x); return x; }
+static inline void vd_store(double *p, vd x) { memcpy(p, &x, sizeof x); }
+static inline vi vi_load(const void *p) { vi x; memcpy(&x, p, sizeof x); return x; }
+static inline void vi_store(void *p, vi x) { memcpy(p, &x, sizeof x); }
+static inline vb vb_load(const void *p) { vb x; memcpy(&x, p, sizeof x); return x; }
+static inline void vb_store(void *p, vb x) { memcpy(p, &x, sizeof x); }
+
+/* Half a vector of floats, as doubles; and doubles rounded to floats (nearest even). */
+static inline vd vd_from_floats(const float *p)
+{
+    vhf x;
+    memcpy(&x, p, sizeof x);
+    return vd_widen(x);
+}
+
+static inline void vd_to_floats(float *p, vd x)
+{
+    vhf y = vd_narrow(x);
+    memcpy(p, &y, sizeof y);
+}
+
+static inline vd vd_round_float(vd x) { return vd_widen(vd_narrow(x)); }
+
+/* Exact: x + y = sum + error (Knuth); for NaN or infinite sums the error is NaN or of no use. */
+static inline vd vd_two_sum(vd x, vd y, vd *error)
+{
+    vd sum = x + y, part = sum - x;
+    *error = (x - (sum - part)) + (y - part);
+    return sum;
+}
+
+/* Round to odd: t is the double nearest to t + error. A later rounding to 51 bits or fewer is then the
+ * rounding of t + error itself (Boldo and Melquiond). A NaN error leaves t alone.
+ */
+static inline vd vd_odd(vd t, vd error)
+{
+    vl bits = (vl)t, inexact = (vl)((error < 0) | (error > 0));
+    vl toward_zero = (vl)((vul)((vl)error ^ bits) >> 63), step = 1 - (toward_zero + toward_zero);
+    vl even = (bits & 1) - 1;
+    return (vd)(bits + (step & inexact & even));
+}
+
+#endif

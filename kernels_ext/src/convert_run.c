@@ -1,0 +1,191 @@
+/* Running the kernels over a whole array: any strides, threads, and the floating-point environment.
+ *
+ * The elements are taken in C order, in ranges that no two threads share; a kernel sees contiguous runs.
+ */
+#include <fenv.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "hw_convert.h"
+
+enum { MAX_THREADS = 256, MIN_ELEMENTS = 1 << 14, PANEL_ROWS = 16, PANEL_COLS = 128, BLOCK = 1024 };
+
+extern const hw_convert_kernels hw_convert_kernels_baseline;
+#if HWSIM_X86
+extern const hw_convert_kernels hw_convert_kernels_avx2, hw_convert_kernels_avx512;
+#endif
+
+const hw_convert_kernels *hw_convert_find(const char *variant)
+{
+    if (!strcmp(variant, "baseline"))
+        return &hw_convert_kernels_baseline;
+#if HWSIM_X86
+    __builtin_cpu_init();
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                     __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
+                     __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
+    if (!strcmp(variant, "avx2") && avx2)
+        return &hw_convert_kernels_avx2;
+    if (!strcmp(variant, "avx512") && avx2 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+        return &hw_convert_kernels_avx512;
+#endif
+    return NULL;
+}
+
+typedef struct job {
+    const hw_convert_kernels *kernels;
+    const hw_source *source;
+    const hw_encoder *encoder;
+    const hw_decoder *decoder;
+    const hw_piece *pieces;
+    int piece_count;
+    char *result;
+    /* Convert `n` contiguous elements, whose first has index `first` in the result. */
+    void (*visit)(const struct job *, const char *run, size_t first, size_t n);
+} job;
+
+typedef struct {
+    const job *job;
+    size_t begin, end; /* elements, in C order, or rows where the source is strided */
+} range;
+
+static void visit_encode(const job *j, const char *run, size_t first, size_t n)
+{
+    j->kernels->encode(j->encoder, run, j->result + first * (size_t)(j->encoder->code_bits / 8), n);
+}
+
+static void visit_decode(const job *j, const char *run, size_t first, size_t n)
+{
+    j->kernels->decode(j->decoder, run, j->result + first * (size_t)(j->decoder->value_bits / 8), n);
+}
+
+static void visit_split(const job *j, const char *run, size_t first, size_t n)
+{
+    float rest[BLOCK], value[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        const size_t length = n - at < BLOCK ? n - at : BLOCK;
+        memcpy(rest, run + at * sizeof *rest, length * sizeof *rest);
+        for (int p = 0; p < j->piece_count; p++) {
+            const hw_piece *piece = &j->pieces[p];
+            char *codes = (char *)piece->codes + (first + at) * (size_t)(piece->encoder.code_bits / 8);
+            j->kernels->scale(&piece->step, rest, length);
+            j->kernels->encode(&piece->encoder, rest, codes, length);
+            if (p + 1 < j->piece_count) {
+                j->kernels->decode(&piece->decoder, codes, value, length);
+                j->kernels->subtract(&piece->step, rest, value, length);
+            }
+        }
+    }
+}
+
+static void gather(const hw_source *s, char *panel, size_t row, size_t rows, size_t col, size_t cols)
+{
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < rows; r++) {
+            const char *from = s->data + (ptrdiff_t)(row + r) * s->row_stride + (ptrdiff_t)(col + c) * s->col_stride;
+            if (s->bits == 64)
+                memcpy(panel + (r * PANEL_COLS + c) * 8, from, 8);
+            else if (s->bits == 32)
+                memcpy(panel + (r * PANEL_COLS + c) * 4, from, 4);
+            else if (s->bits == 16)
+                memcpy(panel + (r * PANEL_COLS + c) * 2, from, 2);
+            else
+                panel[r * PANEL_COLS + c] = *from;
+        }
+}
+
+static int one_run(const hw_source *s)
+{
+    return s->col_stride == s->bits / 8 && (s->rows == 1 || s->row_stride == s->col_stride * (ptrdiff_t)s->cols);
+}
+
+static void walk(const range *r)
+{
+    const hw_source *s = r->job->source;
+    const size_t size = (size_t)s->bits / 8;
+    if (one_run(s)) {
+        r->job->visit(r->job, s->data + r->begin * size, r->begin, r->end - r->begin);
+        return;
+    }
+    if (s->col_stride == (ptrdiff_t)size) {
+        for (size_t row = r->begin; row < r->end; row++)
+            r->job->visit(r->job, s->data + (ptrdiff_t)row * s->row_stride, row * s->cols, s->cols);
+        return;
+    }
+    /* A panel of several rows reads whole cache lines where the rows are the contiguous dimension. */
+    char panel[PANEL_ROWS * PANEL_COLS * 8];
+    for (size_t row = r->begin; row < r->end; row += PANEL_ROWS) {
+        const size_t rows = r->end - row < PANEL_ROWS ? r->end - row : PANEL_ROWS;
+        for (size_t col = 0; col < s->cols; col += PANEL_COLS) {
+            const size_t cols = s->cols - col < PANEL_COLS ? s->cols - col : PANEL_COLS;
+            gather(s, panel, row, rows, col, cols);
+            for (size_t i = 0; i < rows; i++)
+                r->job->visit(r->job, panel + i * PANEL_COLS * size, (row + i) * s->cols + col, cols);
+        }
+    }
+}
+
+/* A caller's process may round otherwise or flush subnormals; the kernels count on neither. */
+static void *work(void *argument)
+{
+    fenv_t callers;
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    walk(argument);
+    fesetenv(&callers);
+    return NULL;
+}
+
+static void run(const job *j, int threads)
+{
+    range ranges[MAX_THREADS];
+    pthread_t handles[MAX_THREADS];
+    const hw_source *s = j->source;
+    const size_t elements = s->rows * s->cols;
+    const size_t units = one_run(s) ? elements : s->rows;
+    size_t count = threads < MAX_THREADS ? (size_t)threads : MAX_THREADS;
+    int started = 0;
+
+    if (!elements)
+        return;
+    if (count > 1 + elements / MIN_ELEMENTS)
+        count = 1 + elements / MIN_ELEMENTS;
+    if (count > units)
+        count = units;
+    for (size_t t = 0; t < count; t++)
+        ranges[t] = (range){j, units / count * t + (t < units % count ? t : units % count), 0};
+    for (size_t t = 0; t < count; t++)
+        ranges[t].end = t + 1 < count ? ranges[t + 1].begin : units;
+    for (size_t t = 1; t < count; t++) {
+        if (pthread_create(&handles[started], NULL, work, &ranges[t]))
+            work(&ranges[t]); /* no thread to be had: this one does it */
+        else
+            started++;
+    }
+    work(&ranges[0]);
+    for (int t = 0; t < started; t++)
+        pthread_join(handles[t], NULL);
+}
+
+void hw_convert_encode(const hw_convert_kernels *kernels, const hw_encoder *encoder, const hw_source *source,
+                      void *codes, int threads)
+{
+    const job j = {.kernels = kernels, .source = source, .encoder = encoder, .result = codes, .visit = visit_encode};
+    run(&j, threads);
+}
+
+void hw_convert_decode(const hw_convert_kernels *kernels, const hw_decoder *decoder, const hw_source *source,
+                      void *values, int threads)
+{
+    const job j = {.kernels = kernels, .source = source, .decoder = decoder, .result = values, .visit = visit_decode};
+    run(&j, threads);
+}
+
+void hw_convert_split(const hw_convert_kernels *kernels, const hw_piece *pieces, int count, const hw_source *source,
+                     int threads)
+{
+    const job j = {.kernels = kernels, .source = source, .pieces = pieces, .piece_count = count, .visit = visit_split};
+    run(&j, threads);
+}

@@ -1,0 +1,126 @@
+/* One step of each model on decoded numbers, in integers of stated width: the portable truth.
+ *
+ * Twin of hwsim/numerics; every rule's source is named there.
+ */
+#include "hw_dot_terms.h"
+
+/* exact, fma_chain: all products and the accumulator in one sum, rounded once. */
+static uint64_t step_exact(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format, uint64_t c)
+{
+    hw_term terms[HW_MAX_TERMS + 1];
+    for (int i = 0; i < s->terms; i++)
+        terms[i] = hw_multiply(s, &a[i], &b[i]);
+    terms[s->terms] = hw_accumulator(s, c_format, c);
+    return hw_add_rounded(s, terms, s->terms + 1);
+}
+
+/* fused: align to the largest exponent, cut, add, round once.
+ * Width: a cut term is below 2^(F + 2) in magnitude (a product's significand is below 4), so the sum of
+ * terms + 1 of them stays below 2^(F + 2 + 9) <= 2^127 for F <= 116 and HW_MAX_TERMS = 2^8.
+ */
+static uint64_t step_fused(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format, uint64_t c)
+{
+    hw_term terms[HW_MAX_TERMS + 1];
+    int count = s->terms + 1, top = s->floor_exponent;
+    for (int i = 0; i < s->terms; i++)
+        terms[i] = hw_multiply(s, &a[i], &b[i]);
+    terms[s->terms] = hw_accumulator(s, c_format, c);
+    uint64_t special;
+    if (hw_special_sum(s, terms, count, &special))
+        return special;
+    for (int i = 0; i < count; i++)
+        if (terms[i].kind == HW_NORMAL && terms[i].exponent > top)
+            top = terms[i].exponent;
+    int last_place = top - s->fraction_bits;
+    hw_i128 sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (terms[i].kind != HW_NORMAL)
+            continue;
+        int shift = last_place - terms[i].lsb;
+        hw_u128 magnitude = shift >= 128 ? 0 : shift >= 0 ? terms[i].sig >> shift : terms[i].sig << -shift;
+        sum += terms[i].sign ? -(hw_i128)magnitude : (hw_i128)magnitude;
+    }
+    if (!sum)
+        return hw_zero(s, terms, count);
+    return hw_pack(s, sum < 0, sum < 0 ? -(hw_u128)sum : (hw_u128)sum, last_place, 0);
+}
+
+/* pairwise: products and sums of neighbours each rounded to d, then the accumulator plus the root. */
+static uint64_t step_pairwise(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format,
+                              uint64_t c)
+{
+    uint64_t level[HW_MAX_TERMS];
+    hw_term pair[2];
+    int count = s->terms;
+    for (int i = 0; i < count; i++) {
+        pair[0] = hw_multiply(s, &a[i], &b[i]);
+        level[i] = hw_add_rounded(s, pair, 1);
+    }
+    while (count > 1) {
+        int half = count / 2;
+        for (int i = 0; i < half; i++) {
+            pair[0] = hw_plain(&s->d, level[2 * i]);
+            pair[1] = hw_plain(&s->d, level[2 * i + 1]);
+            level[i] = hw_add_rounded(s, pair, 2);
+        }
+        if (count & 1)
+            level[half] = level[count - 1];
+        count = half + (count & 1);
+    }
+    pair[0] = hw_accumulator(s, c_format, c);
+    pair[1] = hw_plain(&s->d, level[0]);
+    return hw_add_rounded(s, pair, 2);
+}
+
+/* integer: exact products added to the accumulator, wrapping or saturating once per step.
+ * Width: products of two 16-bit integers, 2^8 of them and an int32: below 2^40.
+ */
+static uint64_t step_integer(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format,
+                             uint64_t c)
+{
+    int64_t sum = hw_decode_integer(c_format, c);
+    for (int i = 0; i < s->terms; i++)
+        sum += (int64_t)a[i].sig * (int64_t)b[i].sig;
+    int bits = s->d.fraction_bits;
+    if (s->saturate_overflow) {
+        int64_t high = (int64_t)hw_mask(s->d.is_signed ? bits - 1 : bits), low = s->d.is_signed ? -high - 1 : 0;
+        sum = sum > high ? high : sum < low ? low : sum;
+    }
+    return (uint64_t)sum & hw_mask(bits);
+}
+
+hw_step hw_step_two_level;
+
+/* composite: inner fused steps over selections of k, from +0, then one IEEE addition of the accumulator. */
+static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format,
+                               uint64_t c)
+{
+    const hw_spec *inner = s->inner;
+    hw_num chosen_a[HW_MAX_TERMS], chosen_b[HW_MAX_TERMS];
+    uint64_t partial = 0;
+    for (int step = 0; step < s->selections; step++) {
+        int count = 0;
+        for (int k = 0; k < s->terms; k++)
+            if (s->selection[step] >> (k % s->modulus) & 1) {
+                chosen_a[count] = hw_renormalise(&s->a, &inner->a, &a[k]);
+                chosen_b[count++] = hw_renormalise(&s->b, &inner->b, &b[k]);
+            }
+        for (; count < inner->terms; count++)
+            chosen_a[count] = chosen_b[count] = (hw_num){0};
+        partial = step_fused(inner, chosen_a, chosen_b, &inner->d, partial);
+    }
+    hw_term pair[2] = {hw_plain(&s->d, partial), hw_accumulator(s, c_format, c)};
+    hw_spec addition = *s;
+    addition.rounding = HW_RNE;
+    return hw_add_rounded(&addition, pair, 2);
+}
+
+hw_step *const hw_steps[HW_MODELS] = {
+    [HW_EXACT] = step_exact,
+    [HW_FMA_CHAIN] = step_exact,
+    [HW_FUSED] = step_fused,
+    [HW_PAIRWISE] = step_pairwise,
+    [HW_TWO_LEVEL] = hw_step_two_level,
+    [HW_INTEGER_MODEL] = step_integer,
+    [HW_COMPOSITE] = step_composite,
+};

@@ -1,0 +1,51 @@
+/* Max-min fair sharing: all rates rise together; a flow stops at its link's rate, or when something it uses is full. */
+#include "hw_engine.h"
+
+static int all_capped(hw_share **flows, int64_t count, const int64_t capacity[HW_SHARED])
+{
+    for (int k = 0; k < HW_SHARED; k++) {
+        if (!capacity[k]) continue;
+        int64_t left = capacity[k] << HW_WEIGHT_BITS;
+        for (int64_t i = 0; i < count; i++) {
+            if (flows[i]->weight[k] && flows[i]->cap > left / flows[i]->weight[k]) return 0;
+            left -= flows[i]->cap * flows[i]->weight[k];
+        }
+    }
+    return 1;
+}
+
+void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_SHARED])
+{
+    if (all_capped(flows, count, capacity)) {
+        for (int64_t i = 0; i < count; i++) flows[i]->rate = flows[i]->cap;
+        return;
+    }
+    int64_t left[HW_SHARED];
+    for (int k = 0; k < HW_SHARED; k++) left[k] = capacity[k] << HW_WEIGHT_BITS;
+    for (int64_t i = 0; i < count; i++) flows[i]->frozen = 0;
+    for (int64_t open = count; open > 0;) {
+        int64_t level = HW_NEVER;
+        int full = -1;
+        for (int k = 0; k < HW_SHARED; k++) {
+            int64_t weight = 0;
+            for (int64_t i = 0; i < count; i++)
+                if (!flows[i]->frozen) weight += flows[i]->weight[k];
+            if (capacity[k] && weight && left[k] / weight < level) level = left[k] / weight, full = k;
+        }
+        int64_t slowest = HW_NEVER;
+        for (int64_t i = 0; i < count; i++)
+            if (!flows[i]->frozen && flows[i]->cap < slowest) slowest = flows[i]->cap;
+        if (slowest <= level) level = slowest, full = -1;
+        for (int64_t i = 0; i < count; i++) {
+            hw_share *flow = flows[i];
+            if (flow->frozen) continue;
+            if (full < 0 ? flow->cap > level : !flow->weight[full]) continue;
+            flow->frozen = 1, open--;
+            flow->rate = level > 0 ? level : 1; /* never stop, whatever integer division leaves */
+            for (int k = 0; k < HW_SHARED; k++) {
+                int64_t used = level * flow->weight[k];
+                if (capacity[k]) left[k] = used < left[k] ? left[k] - used : 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+"""The command line as a process: entry point, clean streams, broken pipes, full streams."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hwsim import _kernels
+
+HWSIM = (sys.executable, "-m", "hwsim")
+ROOT = Path(__file__).parents[2]
+RUN = (*HWSIM, "run", "--scheme", "sgemm-cube", "--m", "40", "--n", "30", "--k", "20")
+
+
+def test_json_from_the_shell():
+    done = subprocess.run([*RUN, "--json"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["m"] == 40
+
+
+def test_exit_code_from_the_shell():
+    done = subprocess.run([*RUN, "--k", "0"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hwsim: error: k = 0; allowed: an integer of at least 1\n"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*HWSIM, "devices", "show", "ascend910a", "--sources"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_stdout_is_one_error():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*RUN, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (2, "hwsim: error: standard output: No space left on device\n")
+
+
+def test_text_survives_a_plain_ascii_terminal(tmp_path):
+    text = (ROOT / "configs/devices/ascend910a.yaml").read_text(encoding="utf-8")
+    (tmp_path / "chip.yaml").write_text(text.replace("title: ", "title: \u00b5\u2192 ", 1), encoding="utf-8")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [*HWSIM, "devices", "show", str(tmp_path / "chip.yaml")], capture_output=True, cwd=ROOT, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\xb5\\u2192 Huawei" in done.stdout and b"\x1b" not in done.stdout
+
+
+def test_a_kernel_that_this_machine_has_not_is_the_users_error():
+    done = subprocess.run([*RUN], capture_output=True, text=True, cwd=ROOT, env=os.environ | {"HWSIM_KERNEL": "sse9"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "HWSIM_KERNEL" in done.stderr and "baseline" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(len(_kernels.variants) < 2, reason="one kernel here")
+def test_all_kernels_give_the_same_bits():
+    found = set()
+    for variant in _kernels.variants:
+        environment = os.environ | {"HWSIM_KERNEL": variant}
+        done = subprocess.run([*RUN, "--json"], capture_output=True, text=True, cwd=ROOT, env=environment)
+        result = json.loads(done.stdout)
+        assert result["kernel"] == variant
+        found.add(result["result_sha256"])
+    assert len(found) == 1
+
+
+def test_help_and_version_do_not_load_what_they_do_not_need():
+    code = (
+        "import sys; from hwsim.cli import main; code = main(['--help']); "
+        "late = {'pydantic', 'yaml', 'tqdm', 'hwsim.cli.run'} & set(sys.modules); sys.exit(str(late) if late else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_with_130():
+    code = (
+        "import os, signal, sys; from hwsim.cli import main; import hwsim.machine.functional as functional\n"
+        "core = functional._KernelRun._core\n"
+        "def interrupted(self, *where): os.kill(os.getpid(), signal.SIGINT); return core(self, *where)\n"
+        "functional._KernelRun._core = interrupted\n"
+        f"sys.exit(main({list(RUN[3:])} + ['--threads', '2']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")

@@ -1,0 +1,230 @@
+"""`hwsim run`: what it prints and writes, and that neither depends on how it was run."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.schemes import schemes
+
+SMALL = ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--m", 50, "--n", 37, "--k", 67)
+
+KEYS = {
+    "schema",
+    "device",
+    "scheme",
+    "options",
+    "m",
+    "n",
+    "k",
+    "seed",
+    "cycles",
+    "seconds",
+    "tflops",
+    "peak_fraction",
+    "phases",
+    "error",
+    "result_sha256",
+    "engines",
+    "traffic_bytes",
+    "evidence",
+    "warnings",
+    "hwsim_version",
+    "kernel",
+    "device_sha256",
+}
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A and B as files, with what makes the bits interesting: subnormals, signed zeros, cancellation, large values."""
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 2**32, (50 * 67 + 67 * 37,), np.uint32)
+    exponents = rng.integers(100, 140, bits.shape, np.uint32)
+    x = ((bits & 0x807FFFFF) | exponents << 23).view(np.float32)
+    x[:4] = [0.0, -0.0, 1e-45, -1e-40]
+    a, b = x[: 50 * 67].reshape(50, 67), x[50 * 67 :].reshape(67, 37)
+    a[7], a[8] = 1.0, -a[7]
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    return a, b
+
+
+def test_json_has_all_keys_and_nothing_else_is_on_stdout(cli):
+    done = cli(*SMALL, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("\n") == 1
+    result = done.json
+    assert set(result) >= KEYS
+    assert result["schema"] == "hwsim.run/1"
+    assert (result["m"], result["n"], result["k"], result["seed"]) == (50, 37, 67, 0)
+    assert set(result["error"]) == {"relative_frobenius", "max_relative", "baseline"}
+    assert set(result["error"]["baseline"]) == {"relative_frobenius", "max_relative"}
+    assert 0 < result["error"]["relative_frobenius"] < 1e-6
+    assert isinstance(result["cycles"], int)
+    assert sum(phase["cycles"] for phase in result["phases"]) == result["cycles"]
+    assert result["tflops"] == pytest.approx(2 * 50 * 37 * 67 / result["seconds"] / 1e12)
+    for engine in result["engines"].values():
+        assert set(engine) == {"busy_cycles", "stall_cycles"}
+    assert result["evidence"] == {"numerics": "assumption", "timing": "assumption"}
+    assert len(result["device_sha256"]) == 64
+
+
+def test_without_exact_there_are_cycles_alone(cli):
+    whole, timed = cli(*SMALL, "--json").json, cli(*SMALL, "--json", "--no-exact").json
+    assert set(timed) == set(whole)
+    assert timed["error"] is timed["result_sha256"] is timed["seed"] is None
+    assert timed["cycles"] == whole["cycles"] > 0
+
+
+def test_without_timing_there_are_bits_alone(cli):
+    whole, exact = cli(*SMALL, "--json").json, cli(*SMALL, "--json", "--no-timing").json
+    assert set(exact) == set(whole)
+    assert exact["cycles"] is exact["seconds"] is exact["tflops"] is exact["peak_fraction"] is None
+    assert exact["timing_note"]
+    assert exact["phases"] == [] and exact["engines"] == {} and exact["traffic_bytes"] == {}
+    assert exact["result_sha256"] == whole["result_sha256"]
+
+
+def test_the_result_does_not_depend_on_threads(cli):
+    one, two = (cli(*SMALL, "--json", "--threads", n).json for n in (1, 2))
+    assert one == two
+
+
+def test_the_seed_chooses_the_matrices(cli):
+    shas = [cli(*SMALL, "--json", "--seed", seed).json["result_sha256"] for seed in (0, 0, 1)]
+    assert shas[0] == shas[1] != shas[2]
+
+
+def test_out_holds_the_bits_that_the_api_gives(cli, pair, tmp_path):
+    done = cli("run", "--scheme", "sgemm-cube", "--a", "a.npy", "--b", "b.npy", "--out", "c.npy", "--json")
+    assert done.code == 0 and "c.npy" in done.err
+    c = np.load(tmp_path / "c.npy")
+    expected = hwsim.matmul(*pair, device="ascend910a", scheme="sgemm-cube")
+    assert c.dtype == np.float32 and c.shape == (50, 37)
+    assert (c.view(np.uint32) == expected.view(np.uint32)).all()
+    assert hashlib.sha256(c.tobytes()).hexdigest() == done.json["result_sha256"]
+    assert done.json["seed"] is None
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(np.float64)])
+def test_the_way_a_matrix_is_stored_does_not_matter(cli, pair, change):
+    def run():
+        return cli("run", "--scheme", "sgemm-cube", "--a", "a.npy", "--b", "b.npy", "--json").json["result_sha256"]
+
+    expected = run()
+    for name, x in zip(("a.npy", "b.npy"), pair, strict=True):
+        np.save(name, change(x))
+    assert run() == expected
+
+
+def test_large_files_are_mapped_and_give_the_same(cli, pair, monkeypatch):
+    words = ("run", "--scheme", "sgemm-cube", "--a", "a.npy", "--b", "b.npy", "--json")
+    expected = cli(*words).json
+    monkeypatch.setattr("hwsim.cli.matrices.MAP_FROM_BYTES", 1)
+    assert cli(*words).json == expected
+
+
+def test_special_values_are_counted_not_refused(cli):
+    a = np.ones((16, 16), np.float32)
+    b = a.copy()
+    a[0, 0], a[1, 1], b[2, 2] = np.nan, np.inf, -np.inf
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    done = cli("run", "--scheme", "sgemm-cube", "--a", "a.npy", "--b", "b.npy", "--json")
+    assert done.code == 0
+    counts = {x["code"]: x["count"] for x in done.json["warnings"]}
+    assert counts["nan_input"] == 1 and counts["infinite_input"] == 2
+    assert "NaN" not in done.out.replace("1 NaN", "") and "Infinity" not in done.out
+    human = cli("run", "--scheme", "sgemm-cube", "--a", "a.npy", "--b", "b.npy")
+    assert human.code == 0 and "undefined" in human.out and "1 NaN elements" in human.out
+
+
+def test_tile_in_either_form_and_blocking(cli):
+    words = (*SMALL, "--json", "--n-fused", 3, "--buffering", "single")
+    short = cli(*words, "--tile", "32,16,48").json
+    assert short["options"]["tile"] == {"m": 32, "k": 16, "n": 48}
+    assert short["options"]["n_fused"] == 3 and short["options"]["buffering"] == "single"
+    assert cli(*words, "--tile", "n=48,m=32,k=16").json == short
+
+
+def test_scheme_options_by_name(cli):
+    for words, name, value in (
+        (("--scaling-exponent", "6"), "scaling_exponent", 6),
+        (("--accumulation", "elementwise"), "accumulation", "elementwise"),
+        (("--tile", "32,32,32", "--k-group", "64"), "k_group", 64),
+    ):
+        done = cli(*SMALL, "--json", *words)
+        assert done.code == 0, done.err
+        assert done.json["options"][name] == value
+
+
+def test_every_option_of_every_scheme_has_a_flag(cli):
+    text = cli("run", "--help").out
+    for scheme in schemes().values():
+        for option in scheme.options:
+            assert f"--{option.name.replace('_', '-')} " in text
+
+
+def test_native_runs_with_a_format(cli):
+    done = cli("run", "--scheme", "native", "--format", "fp16", "--m", 33, "--n", 16, "--k", 3, "--json")
+    assert done.code == 0 and done.json["options"]["format"] == "fp16"
+
+
+def test_the_human_report_says_the_same(cli):
+    result, text = cli(*SMALL, "--json").json, cli(*SMALL).out
+    assert f"{result['cycles']:,} cycles" in text
+    assert result["result_sha256"] in text and result["device_sha256"] in text
+    assert "32 cores at 1,000 MHz" in text
+    assert f"{result['error']['relative_frobenius']:.3e}" in text
+    assert f"{result['error']['baseline']['max_relative']:.3e}" in text
+    assert "numerics: assumption (no public source" in text and "timing: assumption (some rates" in text
+    for phase in result["phases"]:
+        assert f"{phase['name']} " in text and f"{phase['cycles']:,}" in text
+    for link, size in result["traffic_bytes"].items():
+        assert link in text and f"{size:,} bytes" in text
+    for engine in ("M", "MTE1", "MTE2", "MTE3", "V"):
+        busy = result["engines"][engine]["busy_cycles"]
+        total = busy + sum(result["engines"][engine]["stall_cycles"].values())
+        assert f"{100 * busy / total:.1f} %  busy" in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_the_largest_stall_of_an_engine_comes_first(cli):
+    from hwsim.report.run_text import cause_text
+
+    result, lines = cli(*SMALL, "--json").json, cli(*SMALL).out.splitlines()
+    line = next(line for line in lines if line.split()[:1] == ["M"])
+    stalls = result["engines"]["M"]["stall_cycles"]
+    assert cause_text(max(stalls, key=stalls.get)) in line
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".npz"])
+def test_trace_files(cli, tmp_path, suffix):
+    done = cli(*SMALL, "--no-exact", "--trace", f"t{suffix}")
+    assert done.code == 0, done.err
+    assert f"wrote t{suffix}" in done.err
+    assert (tmp_path / f"t{suffix}").stat().st_size > 1000
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"t{suffix}"]
+    if suffix == ".json":
+        assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_quiet_says_nothing_on_stderr(cli):
+    assert cli(*SMALL, "--no-exact", "--trace", "t.csv", "-q").err == ""
+
+
+def test_a_device_without_timing_data_says_why(cli, tmp_path):
+    device = cli("devices", "show", "ascend910a", "--json").json["device"]
+    del device["hbm"]
+    (tmp_path / "chip.yaml").write_text(json.dumps(device))  # JSON is YAML
+    words = ("run", "--device", "chip.yaml", "--scheme", "sgemm-cube", "--m", 32, "--n", 32, "--k", 32)
+    result = cli(*words, "--json").json
+    assert result["cycles"] is None and "no timing data: no hbm" in result["timing_note"]
+    assert result["result_sha256"]
+    assert "cycles  none: device ascend910a has no timing data" in cli(*words).out
+    refused = cli(*words, "--trace", "t.json")
+    assert (refused.code, refused.out) == (2, "") and "no hbm" in refused.err
+    assert not (tmp_path / "t.json").exists()

@@ -1,0 +1,233 @@
+"""The other verbs, help texts, exit codes, and the progress bar."""
+
+import io
+import json
+
+import pytest
+
+import hwsim
+from hwsim import _kernels
+from hwsim.cli import VERBS, parser_for
+from hwsim.cli.progress import Progress
+from hwsim.errors import MismatchError
+
+RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
+
+
+def test_version(cli):
+    done = cli("--version")
+    assert done.code == 0
+    assert done.out.startswith(f"hwsim {hwsim.__version__} (kernel {_kernels.variant}") and "NumPy" in done.out
+
+
+def test_info(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
+    done = cli("info")
+    assert done.code == 0
+    assert hwsim.__version__ in done.out and str(tmp_path / "mine") in done.out and "baseline" in done.out
+    found = cli("info", "--json").json
+    assert found["kernel"] == _kernels.variant and found["kernels"] == list(_kernels.variants)
+    assert found["device_search_path"][0] == str(tmp_path / "mine")
+    assert found["threads"] >= 1
+
+
+def test_devices_list(cli):
+    assert "ascend910a" in cli("devices").out
+    assert cli("devices", "list").out == cli("devices").out
+    assert "ascend910a" in [x["name"] for x in cli("devices", "--json").json["devices"]]
+
+
+def test_devices_show(cli):
+    text = cli("devices", "show", "ascend910a").out
+    for part in ("mmad.m16n16k16.f32.f16.f16", "L0C", "GM_L1", "MTE2", "1,200 GB/s", "assumption"):
+        assert part in text
+
+
+def test_devices_show_sources_has_every_number(cli):
+    device = hwsim.device("ascend910a")
+    lines = cli("devices", "show", "ascend910a", "--sources").out.splitlines()
+    first = {line.split()[0]: line for line in lines if line}
+    for path, about in device.evidence.items():
+        assert about.evidence in first[path] and about.source in first[path]
+    assert "37.5 bytes per cycle" in first["hbm.bytes_per_second"]
+    assert "[64 to 128]" in first["links.GM_L1.bytes_per_cycle"]
+    for key, citation in device.citations.items():
+        assert citation.split()[0] in first[key]
+
+
+def test_devices_show_json_is_the_device(cli):
+    shown = cli("devices", "show", "ascend910a", "--json").json
+    device = hwsim.device("ascend910a")
+    assert shown["device_sha256"] == device.sha256
+    assert hwsim.device(shown["device"]).sha256 == device.sha256
+
+
+def test_devices_check(cli, tmp_path):
+    from hwsim.devices.registry import package_folder
+
+    (tmp_path / "chip.yaml").write_text((package_folder() / "ascend910a.yaml").read_text())
+    done = cli("devices", "check", "chip.yaml")
+    assert done.code == 0 and "device ascend910a is right" in done.out
+    assert cli("devices", "check", "chip.yaml", "--json").json["name"] == "ascend910a"
+
+
+def test_schemes(cli):
+    assert {"native", "sgemm-cube"} <= {line.split()[0] for line in cli("schemes").out.splitlines()}
+    text = cli("schemes", "show", "sgemm-cube").out
+    assert "--scaling-exponent" in text and "termwise|elementwise" in text and "default 12" in text
+    shown = cli("schemes", "show", "sgemm-cube", "--json").json
+    assert [x["name"] for x in shown["options"]] == ["scaling_exponent", "accumulation", "k_group"]
+
+
+def test_schemes_on_a_device(cli, tmp_path):
+    assert "sgemm-cube  runs" in cli("schemes", "--device", "ascend910a").out
+    device = cli("devices", "show", "ascend910a", "--json").json["device"]
+    del device["instructions"]["mmad.m16n16k16.f32.f16.f16"], device["native"]["fp16"]
+    device["default_format"] = "int8"
+    (tmp_path / "chip.yaml").write_text(json.dumps(device))  # JSON is YAML
+    found = {x["name"]: x for x in cli("schemes", "--device", "chip.yaml", "--json").json["schemes"]}
+    assert found["sgemm-cube"]["runs"] is False
+    assert "no matrix instruction for fp16 x fp16" in found["sgemm-cube"]["why_not"]
+
+
+def test_program(cli):
+    words = ("program", "ascend910a", "sgemm-cube", "--m", 400, "--n", 300, "--k", 500, "--tile", "176,64,176")
+    text = cli(*words, "--n-fused", 2).out
+    for part in (
+        "kernel split_a",
+        "kernel gemm",
+        "kernel combine",
+        "for ",
+        "MTE2",
+        "mma ",
+        "by mmad.m16n16k16.f32.f16.f16",
+        "wait ",
+        "signal ",
+        "cores ",
+        "of 1,048,576 bytes",
+        "A.in  400 x 500  fp32  input",
+        "n_fused 2",
+    ):
+        assert part in text, part
+    assert "2 slots" in text and "1 slot " in cli(*words, "--buffering", "single").out
+
+
+def test_program_has_the_instructions_of_every_kernel(cli):
+    from hwsim.api import program
+    from hwsim.program.ir import Instr, Loop
+
+    _, lowered = program(device="ascend910a", scheme="sgemm-cube", m=400, n=300, k=500, accumulation="elementwise")
+
+    def count(body):
+        return sum(isinstance(x, Instr) + (count(x.body) if isinstance(x, Loop) else 0) for x in body)
+
+    expected = sum(count(s.body) for kernel in lowered.kernels for group in kernel.groups for s in group.streams)
+    words = ("program", "ascend910a", "sgemm-cube", "--m", 400, "--n", 300, "--k", 500, "--accumulation", "elementwise")
+    lines = cli(*words).out.splitlines()
+    engines = hwsim.device("ascend910a").engines
+    assert sum(line.split()[0] in engines and line.startswith("      ") for line in lines if line) == expected > 50
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_mentions_every_option(cli, verb):
+    done = cli(verb, "--help")
+    assert done.code == 0 and "exit codes" in done.out
+    sub = parser_for(verb)._subparsers._group_actions[0].choices[verb]
+    for action in sub._actions:
+        assert action.help or action.dest == "action", action
+        for option in action.option_strings:
+            assert option in done.out
+
+
+def test_the_first_help_lists_the_verbs(cli):
+    text = cli("--help").out
+    assert all(verb in text for verb in VERBS)
+
+
+def failing(error):
+    def run(*_, **__):
+        raise error
+
+    return run
+
+
+def test_exit_code_of_a_mismatch(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.api.run", failing(MismatchError("c[0, 0]: 3f800000, expected 3f800001")))
+    done = cli(*RUN)
+    assert (done.code, done.out) == (1, "") and "3f800001" in done.err
+
+
+def test_exit_code_of_an_internal_error(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("hwsim.api.run", failing(ZeroDivisionError("our mistake")))
+    done = cli(*RUN)
+    assert (done.code, done.out) == (3, "") and "Please report it" in done.err and "Traceback" not in done.err
+    (file,) = tmp_path.glob("hwsim-error-*.txt")
+    assert str(file) in done.err
+    text = file.read_text()
+    assert "Traceback" in text and "our mistake" in text and "--scheme sgemm-cube" in text and hwsim.__version__ in text
+
+
+def test_exit_code_of_an_interrupt(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.api.run", failing(KeyboardInterrupt()))
+    assert cli(*RUN).code == 130
+
+
+def test_no_memory_is_the_problems_size(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.api.run", failing(MemoryError("Unable to allocate 8.00 EiB")))
+    done = cli(*RUN)
+    assert done.code == 2 and "not enough memory" in done.err and "8.00 EiB" in done.err
+
+
+def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
+    from hwsim.devices.registry import package_folder
+
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "ascend910a.yaml").write_text((package_folder() / "ascend910a.yaml").read_text())
+    done = cli(*RUN, "--json")
+    assert done.code == 0 and done.json["device"] == "ascend910a"
+    assert "hwsim: warning: device 'ascend910a' is taken from" in done.err
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_appears_after_two_seconds_and_goes_away():
+    clock, stream = Clock(), io.StringIO()
+    progress = Progress(stream, clock, plain=True)
+    clock.now = 1.9
+    progress(0.2)
+    assert stream.getvalue() == ""
+    clock.now = 2.1
+    progress(0.5)
+    assert " 50 % |####" in stream.getvalue() and stream.getvalue().startswith("\r")
+    shown = stream.getvalue()
+    clock.now = 2.11
+    progress(0.51)
+    assert stream.getvalue() == shown
+    progress.close()
+    assert stream.getvalue().endswith("\r") and "\n" not in stream.getvalue()
+
+
+def test_progress_with_tqdm_stays_silent_when_quick():
+    pytest.importorskip("tqdm")
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress(0.5)
+    progress(1.0)
+    progress.close()
+    assert progress.bar is not None and "%" not in stream.getvalue()
+
+
+def test_progress_only_on_a_terminal(cli, monkeypatch):
+    seen = []
+    monkeypatch.setattr("hwsim.cli.progress.Progress", lambda stream: seen.append(stream) or pytest.fail("a bar"))
+    assert cli(*RUN).code == 0
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert cli(*RUN, "-q").code == 0
+    assert seen == []

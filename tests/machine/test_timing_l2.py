@@ -1,0 +1,74 @@
+"""The L2 of the engine against a plain model of it, on random tiles of two arrays."""
+
+import random
+from collections import OrderedDict
+
+import pytest
+from timing_device import ZERO, device, kernel, load, program, store
+
+from hwsim.machine.timing import run
+from hwsim.program.ir import GlobalArray
+
+SECTOR = (16, 32)    # rows, bytes
+BLOCK = (128, 256)
+
+
+class PlainL2:
+    """Blocks of sectors, least recently used first: {(array, block): {sector: dirty}}."""
+
+    def __init__(self, capacity, shapes):
+        self.capacity, self.shapes, self.blocks = capacity, shapes, OrderedDict()
+        self.read = self.written = 0
+
+    def bytes(self, array, sector):
+        rows, row_bytes = self.shapes[array]
+        return min(16, rows - 16 * sector[0]) * min(32, row_bytes - 32 * sector[1])
+
+    def held(self):
+        return sum(self.bytes(key[0], s) for key, block in self.blocks.items() for s in block)
+
+    def access(self, array, row, first_byte, rows, width, write):
+        sectors = [(r, c) for r in range(row // 16, (row + rows - 1) // 16 + 1)
+                   for c in range(first_byte // 32, (first_byte + width - 1) // 32 + 1)]
+        for key in sorted({(array, r // 8, c // 8) for r, c in sectors}):
+            block = self.blocks.setdefault(key, {})
+            self.blocks.move_to_end(key)
+            grown = False
+            for s in sectors:
+                if (s[0] // 8, s[1] // 8) != key[1:]:
+                    continue
+                if s not in block:
+                    grown = True
+                    self.read += 0 if write else self.bytes(array, s)
+                block[s] = block.get(s, False) or write
+            while grown and self.held() > self.capacity:
+                (gone, _, _), lost = self.blocks.popitem(last=False)
+                self.written += sum(self.bytes(gone, s) for s, dirty in lost.items() if dirty)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_traffic_agrees_with_the_plain_model(seed):
+    rng = random.Random(seed)
+    arrays = (GlobalArray("X", rng.randint(1, 700), rng.randint(1, 900), "fp16"),
+              GlobalArray("Y", rng.randint(1, 700), rng.randint(1, 900), "fp32"))
+    size = {"X": 2, "Y": 4}
+    capacity = rng.choice((512, 10_000, 100_000, 1 << 30))
+    plain = PlainL2(capacity, {a.name: (a.rows, a.cols * size[a.name]) for a in arrays})
+    kernels = []
+    for _ in range(150):
+        a = rng.choice(arrays)
+        rows, cols = rng.randint(1, min(a.rows, 150)), rng.randint(1, min(a.cols, 150))
+        row, col, write = rng.randint(0, a.rows - rows), rng.randint(0, a.cols - cols), rng.random() < 0.4
+        plain.access(a.name, row, col * size[a.name], rows, cols * size[a.name], write)
+        one = (store if write else load)(a.name, rows, cols, ZERO + row, ZERO + col, fmt=a.format)
+        kernels.append(kernel((one,)))  # one kernel each: in this order
+    dev = device(l2={"capacity_bytes": capacity, "bytes_per_second": 1e12})
+    got = run(program(*kernels, arrays=arrays), dev).traffic_bytes
+    assert (got.get("HBM read", 0), got.get("HBM write", 0)) == (plain.read, plain.written)
+
+
+def test_more_blocks_than_the_table_begins_with():
+    """4096 x 4096 in two arrays is 2048 blocks; all stay, and are found again."""
+    dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12})
+    body = (load("X", 4096, 4096), load("Y", 4096, 4096))
+    assert run(program(kernel(body + body)), dev).traffic_bytes["HBM read"] == 2 * 4096 * 4096 * 2
