@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, TextIO
 
 DELAY_SECONDS = 2.0
@@ -56,3 +58,10 @@ class Progress:
         elif self.shown:
             self.stream.write("\r" + " " * (WIDTH + 20) + "\r")
             self.stream.flush()
+
+
+def progress_bar(*, quiet: bool) -> AbstractContextManager[Progress | None]:
+    """A progress bar on standard error, or a context of None where nobody would see it or it is not wanted."""
+    if quiet or not sys.stderr.isatty():
+        return nullcontext()
+    return closing(Progress(sys.stderr))

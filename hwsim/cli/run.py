@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_problem, program_arguments, whole
+from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
 
 
@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     chip = load(arguments.device)
-    with _progress(arguments) as progress:
+    with progress_bar(quiet=arguments.quiet or arguments.no_exact) as progress:
         result = run(
             a,
             b,
@@ -108,16 +108,6 @@ def _check_files(arguments: argparse.Namespace) -> None:
         if arguments.no_timing:
             raise InputError("--trace needs cycles: leave out --no-timing")
         check_writable(check_suffix(arguments.trace))
-
-
-def _progress(arguments: argparse.Namespace) -> Any:
-    """A progress bar, or a context of None where nobody would see it or it is not wanted."""
-    seen = sys.stderr.isatty() and not arguments.no_exact
-    if not seen or arguments.quiet:
-        return nullcontext()
-    from hwsim.cli.progress import Progress
-
-    return closing(Progress(sys.stderr))
 
 
 def _inputs(arguments: argparse.Namespace) -> str:

@@ -1,7 +1,8 @@
 """Running one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
 
 It knows how arrays stand for codes and which way of computing serves a dot unit: the compiled kernels where
-they have its model, else the integer reference. It knows no GEMM, no program and no time.
+they have its model, `scaled_arrays` for block scales, else the integer reference. It knows no GEMM, no program
+and no time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from hwsim import _kernels
 from hwsim._kernels.convert import encode
+from hwsim.devices import scaled_arrays
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
@@ -129,6 +131,8 @@ def _compute(
     if scales is None and _kernel_for(spec):
         threads = (os.cpu_count() or 1) if c.size * a.shape[-1] >= THREADED else 1
         d = _kernels.gemm(spec, a, b, c, threads=threads)
+    elif scales is not None and scaled_arrays.serves(spec, a.shape[-1]):
+        d = scaled_arrays.step(spec, a, b, c, *scales)
     else:
         d = _by_reference(spec, (a, b, c), scales)
     if left is not None:

@@ -9,6 +9,7 @@ clock; rates inside a core are bytes per core clock cycle.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr
@@ -267,8 +268,6 @@ class Device(Record):
     _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
     _citations: dict[str, str] = PrivateAttr(default_factory=dict)
     _sha256: str = PrivateAttr(default="")
-    _resolved: dict[str, InstructionModel] = PrivateAttr(default_factory=dict)  # by query.instruction
-    _specs: dict[str, DotSpec] = PrivateAttr(default_factory=dict)  # by query.dot_spec
 
     @property
     def evidence(self) -> dict[str, Provenance]:
@@ -284,6 +283,15 @@ class Device(Record):
     def sha256(self) -> str:
         """SHA-256 of the canonical JSON of the expanded, validated model."""
         return self._sha256
+
+    # Filled by hwsim.devices.query. Cached properties, because private attributes would count in comparisons.
+    @cached_property
+    def _resolved(self) -> dict[str, InstructionModel]:
+        return {}
+
+    @cached_property
+    def _specs(self) -> dict[str, DotSpec]:
+        return {}
 
     def instructions(self) -> list[str]:
         """Names of the matrix instructions, in the file's order.

@@ -27,8 +27,9 @@ from hwsim.golden.record import Runner, command_line, stream, today
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.golden.verify import Mismatch, Mma, compute, describe
 
-#: Results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
+#: Most results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
 BATCH_RESULTS = 1 << 20
+PROGRESS_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -108,27 +109,30 @@ def campaign(
     seconds: float = 480.0,
     threads: int | None = None,
     keep: int = 20,
-    batch_results: int = BATCH_RESULTS,
+    batch_results: int | None = None,
     progress: Callable[[Summary], None] | None = None,
 ) -> Summary:
     """Draw, run, simulate, compare, until `outputs` results or `seconds`, every pair of names in turn.
 
     run: the hardware, called from one thread. simulate: the simulator, called from several. summary: a record with the
     facts of the run; it comes back with the counts. keep: mismatches described, at most 3 of each instruction and
-    distribution. Raises InputError when there is nothing to run; a batch's error ends the campaign.
+    distribution. batch_results: results of one batch; the default fits `outputs`. Raises InputError when there is
+    nothing to run; a batch's error ends the campaign.
     """
     pairs = [(instruction, name) for instruction in instructions for name in distributions]
     if not pairs or outputs < 1 or seconds <= 0:
         raise InputError("campaign: instructions, distributions, outputs and seconds must not be empty or zero")
     threads = threads if threads is not None else os.cpu_count() or 1
+    # Small enough that a campaign that runs to its end meets every pair at least twice.
+    batch = batch_results if batch_results is not None else max(min(BATCH_RESULTS, outputs // (2 * len(pairs))), 1)
     counts = {(instruction.name, name): Count() for instruction, name in pairs}
     first: list[Mismatch] = []
     start = time.monotonic()
-    submitted = 0
+    submitted, told = 0, start
 
     def prepare(index: int) -> tuple[GoldenSet, Codes]:
         instruction, name = pairs[index % len(pairs)]
-        cases = max(batch_results // (instruction.m * instruction.n), 1)
+        cases = max(batch // (instruction.m * instruction.n), 1)
         a, b, c = draw(name, stream(summary.seed, instruction, name, index), instruction, cases)
         golden = GoldenSet(instruction.name, name, a, b, c, None)
         return golden, simulate(golden)
@@ -158,10 +162,11 @@ def campaign(
             if submitted >= outputs or time.monotonic() - start > seconds:
                 break
             waiting.append(pool.submit(prepare, index))
-            submitted += max(batch_results // (instruction.m * instruction.n), 1) * instruction.m * instruction.n
+            submitted += max(batch // (instruction.m * instruction.n), 1) * instruction.m * instruction.n
             if len(waiting) > threads + 2:
                 settle(waiting.popleft())
-                if progress is not None and index % len(pairs) == 0:
+                if progress is not None and time.monotonic() - told > PROGRESS_SECONDS:
+                    told = time.monotonic()
                     progress(so_far())
         while waiting:
             settle(waiting.popleft())

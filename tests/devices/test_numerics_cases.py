@@ -35,6 +35,7 @@ def one(device, name, pairs, c, **more):
     return chip.dot(name, a, b, c, **more)[()]
 
 
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
 FP8_WGMMA, FP8_MMA = "wgmma.m64n8k32.f32.e4m3.e4m3", "mma.m16n8k32.f32.e4m3.e4m3.f32"
 
 
@@ -76,8 +77,7 @@ def test_the_last_place_kept_below_the_largest_exponent(device, name, kept):
 
 def test_the_grouping_of_k():
     """U - U + v: v survives only where U and -U are in one step before it, or it comes after."""
-    for device, name, step in (("v100", "wmma.m16n16k16.f32.f16.f16.f32", 4), ("a100", "mma.m16n8k16.f32.f16.f16.f32", 8),
-                               ("h200", "mma.m16n8k16.f32.f16.f16.f32", 16)):
+    for device, name, step in (("v100", "wmma.m16n16k16.f32.f16.f16.f32", 4), ("a100", F16, 8), ("h200", F16, 16)):
         pair, tiny = ((2.0**15, 2.0**15), (-2.0**15, 2.0**15)), (2.0**-14, 2.0**-14)
         for at in range(1, 15):
             got = one(device, name, {0: pair[0], at: pair[1], 15: tiny}, f32(0))
@@ -193,7 +193,8 @@ def test_a_scale_that_is_not_allowed(device, name, scale_d, words):
 
 # ---- block scales ----------------------------------------------------------------------------------
 
-MX8 = {"b200": "tcgen05.mma.m128n8k32.mxf8f6f4.f32.e4m3.e4m3", "rtxpro6000": "mma.m16n8k32.mxf8f6f4.f32.e4m3.e4m3.f32"}
+MX8 = {"b200": "tcgen05.mma.m128n8k32.mxf8f6f4.f32.e4m3.e4m3",
+       "rtxpro6000": "mma.m16n8k32.mxf8f6f4.f32.e4m3.e4m3.f32"}
 MX4 = {"b200": "tcgen05.mma.m128n8k64.mxf4.f32.e2m1.e2m1", "rtxpro6000": "mma.m16n8k64.mxf4.f32.e2m1.e2m1.f32"}
 NV4 = {"b200": "tcgen05.mma.m256n16k64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16",
        "rtxpro6000": "mma.m16n8k64.mxf4nvf4.f32.e2m1.e2m1.f32.ue4m3.block16"}
@@ -229,7 +230,8 @@ def test_fp4_groups_are_exact_and_cancelled_ones_keep_their_exponent(chip):
 @pytest.mark.parametrize("chip", NV4)
 def test_nvf4_scales_are_e4m3_without_sign(chip):
     one_, minus_one, three_halves, smallest = 0x38, 0xB8, 0x3C, 0x01
-    given = {"scale_a": scales(minus_one, three_halves, smallest, 0), "scale_b": scales(one_, three_halves, smallest, one_)}
+    given = {"scale_a": scales(minus_one, three_halves, smallest, 0),
+             "scale_b": scales(one_, three_halves, smallest, one_)}
     assert one(chip, NV4[chip], {0: (1, 1)}, f32(0), **given) == 1
     assert one(chip, NV4[chip], {16: (1, 1)}, f32(0), **given) == 2.25
     assert one(chip, NV4[chip], {32: (1, 1)}, f32(0), **given) == 2**-18
@@ -271,7 +273,8 @@ def test_hf32_words_are_rounded_to_11_bits_first():
 def test_ascends_candidates_differ_by_one_field(unit, result):
     name = "mmad.m16n16k16.f32.f16.f16"
     for device in ("ascend910a", "ascend910b3"):
-        chip = devices.load({"schema_version": 1, "name": "mine", "extends": device, "instructions": {name: {"unit": unit}}})
+        chip = devices.load({"schema_version": 1, "name": "mine", "extends": device,
+                             "instructions": {name: {"unit": unit}}})
         half = (2**-12, 2**-12)
         assert one(chip, name, {0: (1, 1), 1: half, 3: half}, f32(0)) == result
 
@@ -283,8 +286,8 @@ def test_integers_wrap_or_saturate():
     assert chip.dot("mma.m16n8k32.s32.s8.s8.s32", a, b, top) == np.array(2**31 - 1 + 32 * 127**2 - 2**32, np.int32)
     assert chip.dot("mma.m16n8k32.satfinite.s32.s8.s8.s32", a, b, top) == top
     assert chip.dot("mma.m16n8k32.satfinite.s32.s8.s8.s32", a, -b, np.int32(-(2**31))) == -(2**31)
-    assert chip.dot("mma.m16n8k32.s32.u8.s8.s32", np.full(32, 255, np.uint8), np.full(32, -128, np.int8), np.int32(1)) == (
-        1 - 32 * 255 * 128)
+    unsigned, least = np.full(32, 255, np.uint8), np.full(32, -128, np.int8)
+    assert chip.dot("mma.m16n8k32.s32.u8.s8.s32", unsigned, least, np.int32(1)) == 1 - 32 * 255 * 128
     four = np.full(64, 0x8, np.uint8)  # -8 in the low bits
     assert chip.dot("mma.m16n8k64.s32.s4.s4.s32", four, four, np.uint32(0)) == 64 * 64
     codes = chip.dot("mma.m16n8k32.s32.s8.s8.s32", a.view(np.uint8), (-b).view(np.uint8), np.uint32(0))
@@ -310,13 +313,10 @@ def test_the_hypothetical_unit_is_a_chain_of_fp64_fmas():
 
 # ---- arrays and names ------------------------------------------------------------------------------
 
-F16 = "mma.m16n8k16.f32.f16.f16.f32"
-
-
 def tile(*lead):
     rng = np.random.default_rng(1)
-    return (rng.standard_normal((*lead, 16, 16)).astype(np.float16), rng.standard_normal((*lead, 16, 8)).astype(np.float16),
-            rng.standard_normal((*lead, 16, 8)).astype(np.float32))
+    shapes = ((16, 16), np.float16), ((16, 8), np.float16), ((16, 8), np.float32)
+    return tuple(rng.standard_normal((*lead, *shape)).astype(dtype) for shape, dtype in shapes)
 
 
 def test_d_is_codes_exactly_when_c_is():
@@ -366,8 +366,8 @@ def test_narrow_formats_are_one_element_per_byte():
     a, b = np.array([6, -0.5], ml_dtypes.float4_e2m1fn), np.array([28, 0.0625], ml_dtypes.float6_e3m2fn)
     typed = load("b200").dot(name, a, b, f32(0))
     assert typed == 6 * 28 - 0.5 * 0.0625
-    codes = load("b200").dot(name, np.array([0b0111, 0b1001], np.uint8), np.array([0b011111, 0b000001], np.uint8), f32(0))
-    assert codes == typed
+    codes = np.array([0b0111, 0b1001], np.uint8), np.array([0b011111, 0b000001], np.uint8)
+    assert load("b200").dot(name, *codes, f32(0)) == typed
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -388,13 +388,11 @@ def test_arrays_that_do_not_fit(change, words):
 
 def test_operands_of_a_dot_that_do_not_fit():
     a, b, c = tile()
-    for x, y, z in ((a[0], b[:8, 0], c[0, 0]), (np.zeros(17, np.float16), np.zeros(17, np.float16), c[0, 0]),
-                    (np.float16(1), np.float16(1), c[0, 0]), (a[:3], b.T[:2], c[0, 0]), (a[0], b[:, 0], c[0, :2].reshape(2))):
-        if z.ndim:
-            assert load("h200").dot(F16, x, y, z).shape == (2,)
-            continue
+    long = np.zeros(17, np.float16)
+    for x, y in ((a[0], b[:8, 0]), (long, long), (np.float16(1), np.float16(1)), (a[:3], b.T[:2])):
         with pytest.raises(InputError):
-            load("h200").dot(F16, x, y, z)
+            load("h200").dot(F16, x, y, c[0, 0])
+    assert load("h200").dot(F16, a[0], b[:, 0], c[0, :2]).shape == (2,)  # only c has cases
 
 
 def test_every_legal_n_and_no_other():
@@ -422,7 +420,7 @@ def test_a_pattern_names_its_choices_and_an_unknown_name_the_nearest():
         load("h200").mma("wgmma.m64nNk16.f32.f16.f16", a, b, c)
     with pytest.raises(InputError, match="A and B any of e4m3, e5m2"):
         load("h200").dot("mma.m16n8k32.f32.A.B.f32", a[0], b[:, 0], c[0, 0])
-    with pytest.raises(UnsupportedError, match="did you mean 'mma.m16n8k16.f32.f16.f16.f32'"):
+    with pytest.raises(UnsupportedError, match=rf"did you mean '{F16}'"):
         load("h200").mma("mma.m16n8k16.f32.fp16.f16.f32", a, b, c)
     assert "wgmma.m64nNk16.f32.f16.f16" in load("h200").instructions()
 
@@ -433,6 +431,7 @@ def test_resolved_names_keep_one_spec():
     assert devices.dot_spec(chip, name) is devices.dot_spec(chip, name)
     assert (devices.dot_spec(chip, name).a, devices.dot_spec(chip, name).b) == ("e5m2", "e4m3")
     assert devices.numerics_evidence(chip, name) == "silicon"
+    assert chip == devices.load("h200")  # what has been asked of a device is no part of it
 
 
 @pytest.mark.parametrize(("entry", "words"), [

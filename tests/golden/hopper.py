@@ -14,7 +14,7 @@ FLOOR = {"fp32": -133, "fp16": -21}
 ROUNDING = {"fp32": "RZ", "fp16": "RNE"}
 FP8 = ("e4m3", "e5m2")
 #: Patterns of instructions whose way of working on Hopper is a guess.
-UNKNOWN = ("mma.m8n8k4.*.f16.f16.*", "mma.m16n8k16.*.e?m?.e?m?.*", "wmma.*")
+UNKNOWN = ("mma.m8n8k4.*.f16.f16.*", "mma.m16n8k16.*.e4m3.*", "mma.m16n8k16.*.e5m2.*", "wmma.*")
 
 
 def fused(d: str, terms: int, fraction_bits: int = 25, result_format: str | None = None) -> FusedUnit:

@@ -89,5 +89,5 @@ def test_instruction_names() -> None:
     assert (entry.a, entry.b, entry.c, entry.d) == ("e2m1", "e4m3", "fp16", "fp16")
     assert parse("mma.m8n8k4.f32.f16.f16.f16").c == "fp16"
     for name in ("mma.m16n8k8.f32.f16.f16", "wgmma.m64n8k16.f32.f17.f16", "v_mfma_f32_32x32x8f16"):
-        with pytest.raises(InputError, match="cannot|can be taken apart|is not an instruction"):
+        with pytest.raises(InputError, match="is not an instruction"):
             parse(name)

@@ -6,11 +6,13 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hwsim._kernels import gemm
 from hwsim.formats import FORMATS, decode
 from hwsim.golden.format import read_meta, read_sets
-from hwsim.golden.questions import QUESTIONS, write_questions
+from hwsim.golden.questions import QUESTIONS, tiles, write_questions
 from hwsim.numerics.reference import dot
 from hwsim.numerics.units import Specials
 
@@ -21,9 +23,16 @@ ALL = QUESTIONS()
 def test_every_two_answers_differ(name: str) -> None:
     question = ALL[name]
     dots = [entry for entries in question.sets.values() for entry in entries]
-    answers = {
-        key: [dot(spec, list(a), list(b), c) for a, b, c in dots] for key, spec in question.candidates.items()
-    }
+    a, b, c = tiles(question.instruction, dots)
+    places = [divmod(index, min(c.shape[1:])) for index in range(len(dots))]
+    answers = {}
+    for key, spec in question.candidates.items():
+        d = gemm(spec, a, np.swapaxes(b, 1, 2), c)
+        answers[key] = [int(d[case, at, at]) for case, at in places]
+        for index in range(0, len(dots), 97):
+            row, column, start = dots[index]
+            padding = [0] * (question.instruction.k - len(row))
+            assert answers[key][index] == dot(spec, [*row, *padding], [*column, *padding], start)
     same = [pair for pair in combinations(answers, 2) if answers[pair[0]] == answers[pair[1]]]
     assert same == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -146,7 +145,6 @@ def test_recorded_sets_are_verified_again(tmp_path: Path) -> None:
     meta = read_meta(path)
     assert meta is not None
     write_sets(again, with_results(read_sets(path), simulated), meta)
-    assert path.read_bytes() != b""
     for one, two in zip(read_sets(path), read_sets(again), strict=True):
         np.testing.assert_array_equal(one.d, two.d)
         np.testing.assert_array_equal(one.a, two.a)
@@ -163,12 +161,11 @@ def test_the_seed_alone_fixes_operands() -> None:
 
 
 def test_a_campaign_counts(tmp_path: Path) -> None:
-    found = campaign(simulated, simulate, ENTRIES, summary=FACTS, outputs=60_000, seconds=60, threads=2,
-                     batch_results=2048)
+    found = campaign(simulated, simulate, ENTRIES, summary=FACTS, outputs=60_000, seconds=60, threads=2)
     assert 60_000 <= found.results < 70_000
     assert found.mismatches == 0
     assert set(found.counts) == {(entry.name, name) for entry in ENTRIES for name in DISTRIBUTIONS}
-    assert min(tally.results for tally in found.counts.values()) >= 2048
+    assert min(tally.results for tally in found.counts.values()) >= 2 * 16 * 8
     assert found.counts[ENTRIES[0].name, "anybits"].special > 0
     assert found.counts[ENTRIES[1].name, "anybits"].special == 0
     found.write(tmp_path)
@@ -205,7 +202,7 @@ def test_a_campaign_stops_in_time_and_refuses_nothing_to_do() -> None:
 
 @pytest.mark.skipif(not (has_nvcc() and has_gpu()), reason="recording needs nvcc and an NVIDIA GPU")
 def test_the_gpu_gives_the_captured_results() -> None:
-    """On a Hopper GPU the recorder reproduces the captures; on another it runs, and fp32 results are checked for size."""
+    """On a Hopper GPU the recorder reproduces the captures; on another it must at least run."""
     opened = Recorder(build())
     assert opened.gpu().capability >= 75
     ran = 0
@@ -223,4 +220,3 @@ def test_ctypes_knows_the_library_interface() -> None:
     header = (recorder.source_folder() / "recorder.cuh").read_text()
     for name in ("record_count", "record_name", "record_shape", "record_device", "record_error", "record_run"):
         assert f" {name}(" in header.replace("*", " ")
-    assert ctypes.sizeof(ctypes.c_int64) * 8 == 64

@@ -74,7 +74,7 @@ def test_a_planted_bit_is_found_and_described(copied: Path) -> None:
     assert [entry.mismatches for entry in report.sets] == [0, 1]
     (miss,) = report.first
     assert (miss.set, miss.case, miss.row, miss.column, miss.bits, miss.ulps) == ("normal", 5, 17, 3, (2,), 4)
-    golden = list(read_sets(copied, "/normal"))[0]
+    golden = next(iter(read_sets(copied, "/normal")))
     assert [int(x, 16) for x in miss.a] == golden.a[5, 17].tolist()
     assert [int(x, 16) for x in miss.b] == golden.b[5, 3].tolist()
     assert int(miss.expected, 16) == int(golden.d[5, 17, 3]) == int(miss.got, 16) ^ 4

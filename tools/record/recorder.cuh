@@ -168,7 +168,8 @@ int record_run(int i, const void* a, const void* b, const void* c, void* d, int6
   if (scale_d < 0 || scale_d > t.largest_scale_d) return -1;
   const char* in[3] = {(const char*)a, (const char*)b, (const char*)c};
   const size_t bytes[4] = {t.a_bytes, t.b_bytes, t.c_bytes, t.d_bytes};
-  const int64_t most = 1 << 18;
+  int64_t most = (int64_t)((size_t)1 << 28) / (int64_t)(t.a_bytes + t.b_bytes + t.c_bytes + t.d_bytes);
+  if (most > 1 << 20) most = 1 << 20;
   for (int64_t first = 0; first < cases; first += most) {
     int64_t count = cases - first < most ? cases - first : most;
     cudaError_t error = cudaSuccess;

@@ -1,0 +1,83 @@
+"""`hwsim reproduce PAPER [FIGURE]`: the papers' experiments on simulated devices, as Markdown tables or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+FIGURES: dict[str, dict[str, str]] = {
+    "sgemm-cube": {
+        "fig8": "relative error against the offset exponent of the inputs",
+        "fig10": "throughput at the best block size, single- and double-buffered",
+    },
+}
+ANCHORS = {"double": 65.3, "single": 41.7}  # TFLOP/s, SGEMM-cube section 4.2
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    parser.add_argument("paper", help=f"one of: {', '.join(FIGURES)}")
+    parser.add_argument("figure", nargs="?", help="one of the paper's figures (without: list them)")
+    parser.add_argument("--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run one experiment and print it; returns the exit code."""
+    from hwsim.errors import InputError, nearest
+
+    figures = FIGURES.get(arguments.paper)
+    if figures is None:
+        raise InputError(f"no paper {arguments.paper!r}; there are {', '.join(FIGURES)}{nearest(arguments.paper, list(FIGURES))}")
+    if arguments.figure is None:
+        print("\n".join(f"{name}: {what}" for name, what in figures.items()))
+        return 0
+    if arguments.figure not in figures:
+        raise InputError(
+            f"{arguments.paper} has no figure {arguments.figure!r} here; there are {', '.join(figures)}"
+            f"{nearest(arguments.figure, list(figures))}"
+        )
+    if arguments.size is not None and arguments.size < 1:
+        raise InputError(f"--size {arguments.size}: allowed: at least 1")
+    work: dict[str, Callable[[argparse.Namespace], tuple[list[dict[str, Any]], str]]] = {"fig8": _fig8, "fig10": _fig10}
+    points, text = work[arguments.figure](arguments)
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}))
+    else:
+        print(text, end="")
+    return 0
+
+
+def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.api import fma_chain, matmul
+    from hwsim.cli.progress import progress_bar
+    from hwsim.studies.offset_sweep import EXPONENTS, markdown, sweep
+
+    points = []
+    with progress_bar(quiet=False) as progress:
+        for point in sweep(matmul, fma_chain, size=arguments.size or 128):
+            points.append(point)
+            if progress is not None:
+                progress(len(points) / (2 * len(EXPONENTS)))
+    return [asdict(point) for point in points], markdown(points)
+
+
+def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.api import run
+
+    n = arguments.size or 5632
+    points = []
+    lines = ["| buffering | TFLOP/s, gemm phase | paper | difference |", "| --- | ---: | ---: | ---: |"]
+    for buffering, paper in ANCHORS.items():
+        result = run(m=n, n=n, k=n, device="ascend910a", scheme="sgemm-cube", tile=(176, 64, 176), n_fused=44,
+                     buffering=buffering, exact=False)
+        seconds = next(phase["seconds"] for phase in result.phases if phase["name"] == "gemm")
+        tflops = 2 * n**3 / seconds / 1e12
+        points.append({"buffering": buffering, "size": n, "tflops": tflops, "paper": paper})
+        lines.append(f"| {buffering} | {tflops:.1f} | {paper} | {tflops / paper - 1:+.1%} |")
+    ratio = points[0]["tflops"] / points[1]["tflops"]
+    lines.append(f"| ratio | {ratio:.2f} | 1.57 | {ratio / 1.57 - 1:+.1%} |")
+    return points, "\n".join(lines) + "\n"
