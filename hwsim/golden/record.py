@@ -7,6 +7,7 @@ Both take what runs the instructions as a `Runner`: the recorder's library on a 
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
@@ -72,7 +74,7 @@ def record(
     """Run instructions on this machine's GPU and write the golden file `out`. Returns the results written.
 
     instructions: names or patterns with *; None: all that the GPU has. operands: a golden file whose operands to run
-    instead of drawn ones. device: hwsim's name of it; default: the GPU's name in lower case without blanks.
+    instead of drawn ones. device: hwsim's name of it; default: the one that the GPU's name contains.
     arch, wgmma_n: of the library that is built; recorder: an opened one instead.
     Raises UnsupportedError without nvcc or a GPU, InputError for names that do not fit.
     """
@@ -85,7 +87,7 @@ def record(
     else:
         sets = drawn(select(recorder.instructions, instructions), distributions, cases, seed)
     meta = Meta(
-        "silicon", device or gpu.name.lower().replace("nvidia ", "").replace(" ", ""), gpu.name,
+        "silicon", device or device_name(gpu.name, [name for name, _ in names()]), gpu.name,
         f"{driver_version()}, CUDA {gpu.driver_cuda // 1000}.{gpu.driver_cuda % 1000 // 10}", today(), command_line(),
         note=note,
     )
@@ -113,6 +115,19 @@ def self_made(
 
     meta = Meta("self", device, command=command_line(), device_sha256=device_sha256)
     return write_sets(out, results(), meta)
+
+
+def device_name(gpu: str, known: Sequence[str]) -> str:
+    """The longest of `known` that is made of whole words of a GPU's name ("NVIDIA RTX PRO 6000": rtxpro6000).
+
+    Raises InputError where there is none.
+    """
+    words = re.findall(r"[a-z0-9]+", gpu.lower())
+    spans = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    found = sorted((name for name in known if name in spans), key=len)
+    if not found:
+        raise InputError(f"none of hwsim's devices is called like the GPU {gpu!r}; give device=")
+    return found[-1]
 
 
 def today() -> str:

@@ -4,9 +4,9 @@ Algorithm 1 of SGEMM-cube (arXiv 2507.23387): block rows of A over the cores; gr
 stay in L1 while B streams past through L1, L0A and L0B with one or two buffers each; a finished block of C
 goes through UB to global memory by read, add, write. It knows plans and devices, not how a scheme splits.
 
-Each group is accumulated in L0C from zero and added to C by the vector unit. The next block of C starts
-only when the last one is stored: Algorithm 1 stores C before it goes on, UB holds one block of C (Eq. 10),
-and the measured 65.3 TFLOP/s leaves no room for an overlapped C (it would give about 84).
+Each group is accumulated in L0C from zero and added to C by the vector unit. L0C is given back as soon as the
+vector pipe has copied it out, UB's one block of C (Eq. 10) when it is stored. The block of C still costs the cube
+time: MTE2 works in order, so the next blocks of B wait behind the read of C.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ class _Lowering:
         formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
         if len(formats) > 1:
             raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
+        if any(len(term.products) > 1 for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow takes one product of pieces per term")
         self.unit = matrix_instruction(device, self.operand, self.operand, plan.output_format)
         self.element = bytes_of(self.operand)
         self.limits = Limits.of(device, self.element)
@@ -279,8 +281,7 @@ class _Lowering:
         else:
             self._load_c(s, p, c_tile, c_global)
             self._add(s, p, row, col, c_tile)
-        s.emit(p.store_c, "copy", c_global, [c_tile], [p.c_done],
-               [p.c.free] if self.joined else [p.c.free, p.l0c.free], label="C")
+        s.emit(p.store_c, "copy", c_global, [c_tile], [p.c_done], [p.c.free], label="C")
 
     def _load_c(self, s: StreamBuilder, p: _Parts, c_tile: LocalTile, c_global: GlobalTile) -> None:
         s.emit(p.load_c, "copy", c_tile, [c_global], [p.c.free], [p.c.full], label="C")
@@ -304,7 +305,7 @@ class _Lowering:
             for a in resident:
                 s.emit(p.mte2, "copy", a_slot(a), [GlobalTile(pieces[a].name, row.start, k_start, row.size, block.size)],
                        [p.a_free], [p.a_full], label="A")
-        order = products if len(terms) == 1 else sorted(products, key=lambda x: x[2])
+        order = sorted(products, key=lambda x: x[2])
         for at, (slot, a, b) in enumerate(order):
             fresh = at == 0 or order[at - 1][2] != b
             leaves = at + 1 == len(order) or order[at + 1][2] != b
@@ -327,12 +328,11 @@ class _Lowering:
                 signals.append(replace(p.a_free, count=len(resident)))
             s.emit(p.mte1a, "copy", p.l0a.tile("push", row.size, block.size, self.operand), [a_slot(a)], waits, signals, label="A")
             s.pushed(p.l0a)
-            starts_chain = not any(x[0] == slot for x in order[:at])
             s.emit(
                 p.cube, "mma", self._accumulator(p, slot, row, col),
                 [p.l0a.tile("pop", row.size, block.size, self.operand), p.l0b.tile("pop", block.size, col.size, self.operand)],
                 [p.l0a.full, *([p.l0b.full] if fresh else [])], [p.l0a.free, *([p.l0b.free] if leaves else [])],
-                unit=self.unit, zero_at=_zero_at(block) if starts_chain else None,
+                unit=self.unit, zero_at=_zero_at(block),
             )
             s.popped(p.l0a)
             if leaves:
@@ -351,7 +351,8 @@ class _Lowering:
         ops.wait(p.l0c.full)
         for start, rows in self._chunks(row.size, p.chunk):
             scratch = LocalTile(p.temps[0], rows, col.size, c_tile.format)
-            ops.op("copy", scratch, self._accumulator(p, 0, row, col).part(start, rows), label="C")
+            freed = [p.l0c.free] if start + rows == row.size else []
+            ops.op("copy", scratch, self._accumulator(p, 0, row, col).part(start, rows), signals=freed, label="C")
             if start == 0:
                 ops.wait(p.c.full)
             ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch, label="C")

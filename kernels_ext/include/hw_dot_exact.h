@@ -171,20 +171,23 @@ static void single_tile(ptrdiff_t depth, const double *a, const double *b, float
     }
 }
 
-/* The largest and the least magnitude in a tile of binary32 codes; the least as bits minus one. */
-static void tile_range(const float *c, ptrdiff_t c_row, uint32_t *largest, uint32_t *least)
+/* The largest and the least magnitude in a tile of binary32 codes; the least as bits minus one.
+ * Returns whether a -0 is among them. */
+static int tile_range(const float *c, ptrdiff_t c_row, uint32_t *largest, uint32_t *least)
 {
-    uint32_t high = 0, low = ~0u;
+    uint32_t high = 0, low = ~0u, minus_zero = 0;
     for (int i = 0; i < MR; i++)
         for (int j = 0; j < NR; j++) {
             uint32_t bits;
             memcpy(&bits, c + i * c_row + j, 4);
+            minus_zero |= bits == 0x80000000u;
             bits &= 0x7FFFFFFFu;
             high = bits > high ? bits : high;
             low = bits - 1 < low ? bits - 1 : low;
         }
     *largest = high;
     *least = low;
+    return minus_zero != 0;
 }
 
 enum way { TIGHT, SPLIT, SCALAR };
@@ -196,7 +199,7 @@ static enum way choose(const state *s, const range *a, const range *b, const flo
     const hw_spec *spec = s->g->spec;
     uint32_t largest, least;
     float magnitude;
-    tile_range(c, c_row, &largest, &least);
+    int minus_zero = tile_range(c, c_row, &largest, &least);
     memcpy(&magnitude, &largest, 4);
     /* Cauchy and Schwarz bound every partial sum of products; 2^-8 covers the roundings of at most 256 steps
      * (each 2^-24 of a value below the bound) and of the norms themselves. */
@@ -214,7 +217,10 @@ static enum way choose(const state *s, const range *a, const range *b, const flo
         bits++;
     int w = 54 + products - bits;
     *magic = ldexp(1.5, 52 + w);
-    return s->split_allowed && products >= -600 && norm <= ldexp(1, 51 + w) ? SPLIT : SCALAR;
+    /* The split sum gives +0 where every term is -0. With IEEE zeros that must not happen: no accumulator is
+     * -0 now, and none becomes it, because no sum of such products underflows. */
+    int zeros = !spec->ieee_zero || (!minus_zero && products >= -149);
+    return zeros && products >= -600 && norm <= ldexp(1, 51 + w) ? SPLIT : SCALAR;
 }
 
 /* One tile of the exact unit over k .. k + depth (padded to whole steps). */

@@ -63,7 +63,6 @@ typedef struct state {
     real *a, *b;
     panel *a_panels, *b_panels;
     int exact;          /* the exact unit, or fma_chain through it where there is no fused multiply-add */
-    int split_allowed;
     ptrdiff_t part;     /* length in k of the parts of a chunk */
 } state;
 
@@ -242,7 +241,6 @@ static int prepare(state *s, const hw_block *g)
         return 1;
 #else
         s->exact = 1;
-        s->split_allowed = !spec->ieee_zero;
         if (spec->model != HW_EXACT || !hw_is(&spec->d, "fp32") || spec->terms > DEPTH)
             return 1;
 #endif
@@ -262,7 +260,7 @@ int REAL_MAIN(const hw_block *g)
 {
     state s;
     memset(&s, 0, offsetof(state, a_lines));
-    s.exact = s.split_allowed = 0;
+    s.exact = 0;
     if (prepare(&s, g))
         return 1;
     const hw_spec *spec = g->spec;

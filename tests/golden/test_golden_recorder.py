@@ -17,7 +17,7 @@ from hwsim.golden.campaign import Summary, campaign
 from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.format import Meta, read_meta, read_sets, write_sets
 from hwsim.golden.instructions import parse
-from hwsim.golden.record import drawn, with_results
+from hwsim.golden.record import device_name, drawn, with_results
 from hwsim.golden.recorder import Recorder, build, generate, gpu_target, nvcc_path, select
 from hwsim.golden.verify import compute
 
@@ -213,6 +213,15 @@ def test_the_gpu_gives_the_captured_results() -> None:
             if opened.gpu().capability == 90:
                 np.testing.assert_array_equal(d, golden.d)
     assert ran
+
+
+def test_the_device_is_found_by_the_gpu_name() -> None:
+    known = ["h100", "h200", "a2", "a100", "l40s", "rtx6000", "rtxpro6000"]
+    for gpu, name in (("NVIDIA H200", "h200"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA A2", "a2"),
+                      ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA RTX PRO 6000 Blackwell", "rtxpro6000")):
+        assert device_name(gpu, known) == name
+    with pytest.raises(InputError, match="give device="):
+        device_name("NVIDIA A200", known)
 
 
 def test_ctypes_knows_the_library_interface() -> None:

@@ -57,7 +57,7 @@ def gemm(m, n, k, tile, fused, buffering="double"):
 
 
 @pytest.mark.parametrize(("tile", "fused", "rounds", "columns", "groups"), [
-    ((176, 64, 176), 44, 1, 4, 2), ((96, 64, 96), 83, 2, 3, 1), ((64, 32, 128), 100, 1, 5, 2),
+    ((176, 64, 176), 44, 1, 32, 2), ((176, 64, 176), 44, 1, 4, 2), ((96, 64, 96), 83, 2, 3, 1), ((64, 32, 128), 100, 1, 5, 2),
 ])
 def test_traffic_is_eq9(tile, fused, rounds, columns, groups):
     """Eq. 9 counts elements of A and B (fp16) once per fetch and C (fp32) twice per group, B once for all cores."""
@@ -69,9 +69,11 @@ def test_traffic_is_eq9(tile, fused, rounds, columns, groups):
     assert counted["GM_L1"] == terms * 2 * (expected.a_read + cores * expected.b_read)  # unshared: each core fetches B
     assert counted["GM_UB"] + counted["UB_GM"] == terms * 4 * round(expected.c_read_write)
     assert round(expected.c_read_write) == 2 * m * n * groups
-    # B is read from HBM once for all cores, as Eq. 9 assumes, while it fits in L2 beside what else passes.
-    if 2 * k * n <= 2**23:
-        assert counted["HBM read"] <= terms * (2 * (m * k + k * n) + 4 * groups * m * n)
+    # Eq. 9's sharing assumption: HBM sees B once for all cores of a round (less where L2 still holds a block).
+    shared = terms * (2 * round(expected.a_read + expected.b_read) + 4 * groups * m * n)
+    assert 0.9 * shared < counted["HBM read"] <= shared
+    if n > 5000:
+        assert counted["HBM read"] == shared
 
 
 def test_throughput_anchors():
@@ -92,7 +94,8 @@ def test_latencies_do_not_change_bits():
     for link in slow["links"].values():
         for key in ("startup_cycles", "overhead_cycles"):
             if key in link:
-                link[key]["value"] = 10 * link[key]["value"] + 10
+                link[key] = link[key] | {"value": 10 * link[key]["value"] + 10}
+                link[key].pop("span", None)
     result, slower = (hwsim.run(m=50, n=60, k=70, device=d, scheme="sgemm-cube") for d in ("ascend910a", slow))
     assert np.array_equal(result.codes, slower.codes)
     assert slower.cycles > result.cycles

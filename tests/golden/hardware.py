@@ -1,6 +1,6 @@
 """Run on a machine with an NVIDIA GPU: check the recorder, then compare the GPU with the simulator at length.
 
-    python tools/record/check.py --device h200 --outputs 1e9 --seconds 420 --out build/record
+    PYTHONPATH=. python tests/golden/hardware.py --device h200 --outputs 1e9 --seconds 420 --out build/record
 
 1. Builds the recorder. 2. Runs the operands of the captured sets again: the recorder must give the captured results.
 3. A campaign over every instruction whose rule is known; must show no mismatch. 4. A short one over those whose rule
@@ -21,23 +21,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hopper
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "golden")]
+from hwsim._kernels import gemm, variant
+from hwsim.devices import dot_spec, load
+from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.golden.campaign import Summary, campaign
+from hwsim.golden.distributions import DISTRIBUTIONS
+from hwsim.golden.questions import QUESTIONS, write_questions
+from hwsim.golden.record import command_line, record, today
+from hwsim.golden.recorder import Recorder, build, driver_version, select
+from hwsim.golden.verify import all_sets, compute
+from hwsim.numerics.units import DotSpec
 
-import hopper  # noqa: E402
-
-from hwsim._kernels import gemm, variant  # noqa: E402
-from hwsim.devices import dot_spec, load  # noqa: E402
-from hwsim.errors import HwsimError, UnsupportedError  # noqa: E402
-from hwsim.golden.campaign import Summary, campaign  # noqa: E402
-from hwsim.golden.distributions import DISTRIBUTIONS  # noqa: E402
-from hwsim.golden.questions import QUESTIONS, write_questions  # noqa: E402
-from hwsim.golden.record import command_line, record, today  # noqa: E402
-from hwsim.golden.recorder import Recorder, build, driver_version, select  # noqa: E402
-from hwsim.golden.verify import all_sets, compute  # noqa: E402
-from hwsim.numerics.units import DotSpec  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 
 def specs(device: str) -> Callable[[str], DotSpec]:
@@ -91,7 +89,7 @@ def main() -> int:
     gpu = recorder.gpu()
     print(f"{gpu}; {len(recorder.instructions)} instructions; kernels {variant}; built in "
           f"{time.monotonic() - start:.0f} s", flush=True)
-    bad = replay(recorder, [ROOT / "tests" / "golden" / "h200", ROOT / "tests" / "golden" / "h200_edge"])
+    bad = replay(recorder, [HERE / "h200", HERE / "h200_edge"])
     find = specs(options.device)
     guesses = {entry.name for entry in select(recorder.instructions, hopper.UNKNOWN)}
     known = [entry for entry in recorder.instructions.values() if entry.name not in guesses]
@@ -103,11 +101,11 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     for folder, chosen, outputs, seconds in (
         ("campaign", known, int(options.outputs), options.seconds),
-        ("guesses", [recorder.instructions[name] for name in sorted(guesses)], 10**8, options.explore_seconds),
+        ("guesses", [recorder.instructions[name] for name in sorted(guesses)], 3 * 10**7, options.explore_seconds),
     ):
         found = campaign(
             recorder.run, lambda golden: compute(mma, options.device, golden), chosen,
-            summary=facts, outputs=outputs, seconds=seconds, threads=options.threads, keep=60,
+            summary=facts, outputs=outputs, seconds=seconds, threads=options.threads, keep=120,
             progress=lambda s: print(f"{s.seconds:.0f} s: {s.results:,} results, {s.mismatches:,} differ", flush=True),
         )
         found.write(options.out / folder)
