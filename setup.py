@@ -19,11 +19,19 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 VARIANTS = {"baseline": []}
 if X86:
     VARIANTS["avx2"] = ["-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
-    VARIANTS["avx512"] = [*VARIANTS["avx2"], "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512cd",
-                          "-mprefer-vector-width=512"]
+    VARIANTS["avx512"] = [
+        *VARIANTS["avx2"],
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512cd",
+        "-mprefer-vector-width=512",
+    ]
 VARIANT_SOURCES = {
     f"hwsim._kernels.{folder.name}": sorted(folder.glob("*.c"))
-    for folder in (ROOT / "kernels_ext/variant").glob("*") if folder.is_dir()
+    for folder in (ROOT / "kernels_ext/variant").glob("*")
+    if folder.is_dir()
 }
 
 
@@ -51,8 +59,10 @@ names = [path.stem for path in sorted((ROOT / "kernels_ext").glob("*.pyx"))]
 extensions = [
     Extension(
         f"hwsim._kernels.{name}",
-        [f"kernels_ext/{name}.pyx",
-         *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "kernels_ext/src").glob(f"{name}*.c")))],
+        [
+            f"kernels_ext/{name}.pyx",
+            *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "kernels_ext/src").glob(f"{name}*.c"))),
+        ],
         include_dirs=["kernels_ext/include"],
         depends=headers,
         define_macros=[("HWSIM_X86", "1" if X86 else "0")],
@@ -67,8 +77,12 @@ setup(
         extensions,
         build_dir="build/cython",
         compiler_directives={
-            "language_level": "3", "boundscheck": debug, "wraparound": debug, "cdivision": True,
-            "initializedcheck": debug, "freethreading_compatible": True,
+            "language_level": "3",
+            "boundscheck": debug,
+            "wraparound": debug,
+            "cdivision": True,
+            "initializedcheck": debug,
+            "freethreading_compatible": True,
         },
     ),
 )

@@ -12,8 +12,12 @@ FILE = Path(__file__).with_name("custom_device.yaml")
 def variant(fraction_bits: int) -> dict[str, object]:
     """The device of the file with another width of the aligner."""
     mine = {"value": fraction_bits, "source": "a try", "evidence": "assumption"}
-    return {"schema_version": 1, "name": f"custom-{fraction_bits}", "extends": str(FILE),
-            "dot_units": {"narrow": {"fraction_bits": mine}}}
+    return {
+        "schema_version": 1,
+        "name": f"custom-{fraction_bits}",
+        "extends": str(FILE),
+        "dot_units": {"narrow": {"fraction_bits": mine}},
+    }
 
 
 def main() -> None:

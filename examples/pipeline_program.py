@@ -32,16 +32,35 @@ def program(slots: int) -> Program:
         place = {"A": (ZERO, block.start), "B": (block.start, ZERO)}
         for name in ("A", "B"):
             near, far = l1[name], l0[name]
-            s.emit("MTE2", "copy", near.tile("push", *shape[name], "fp16"),
-                   [GlobalTile(name, *place[name], *shape[name])], [near.free], [near.full])
+            s.emit(
+                "MTE2",
+                "copy",
+                near.tile("push", *shape[name], "fp16"),
+                [GlobalTile(name, *place[name], *shape[name])],
+                [near.free],
+                [near.full],
+            )
             s.pushed(near)
-            s.emit("MTE1", "copy", far.tile("push", *shape[name], "fp16"), [near.tile("pop", *shape[name], "fp16")],
-                   [near.full, far.free], [near.free, far.full])
+            s.emit(
+                "MTE1",
+                "copy",
+                far.tile("push", *shape[name], "fp16"),
+                [near.tile("pop", *shape[name], "fp16")],
+                [near.full, far.free],
+                [near.free, far.full],
+            )
             s.popped(near)
             s.pushed(far)
-        s.emit("M", "mma", acc, [l0[name].tile("pop", *shape[name], "fp16") for name in ("A", "B")],
-               [ring.full for ring in l0.values()], [ring.free for ring in l0.values()],
-               unit=UNIT, zero_at=(block.loop,))
+        s.emit(
+            "M",
+            "mma",
+            acc,
+            [l0[name].tile("pop", *shape[name], "fp16") for name in ("A", "B")],
+            [ring.full for ring in l0.values()],
+            [ring.free for ring in l0.values()],
+            unit=UNIT,
+            zero_at=(block.loop,),
+        )
         for ring in l0.values():
             s.popped(ring)
     s.emit("M", "sync", signals=[summed])

@@ -1,8 +1,8 @@
 """hwsim: bit-exact and cycle-level simulation of matrix engines.
 
-    import hwsim
-    r = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube")
-    r.c, r.cycles, r.error
+import hwsim
+r = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube")
+r.c, r.cycles, r.error
 """
 
 from hwsim._version import __version__
@@ -11,6 +11,15 @@ from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, Pro
 from hwsim.result import Result
 
 __all__ = [
-    "ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "Result", "UnsupportedError",
-    "__version__", "device", "matmul", "run",
+    "ConfigError",
+    "HwsimError",
+    "InputError",
+    "MismatchError",
+    "ProgramError",
+    "Result",
+    "UnsupportedError",
+    "__version__",
+    "device",
+    "matmul",
+    "run",
 ]

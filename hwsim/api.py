@@ -83,16 +83,31 @@ def run(
     if exact:
         assert a is not None and b is not None
         c = _exact(program, chip, a, b, input_format, (os.cpu_count() or 1) if threads is None else threads, progress)
-        notices = [
-            {"code": x.code, "count": x.count, "message": x.message} for x in chosen.inspect(a, b, complete)
-        ]
+        notices = [{"code": x.code, "count": x.count, "message": x.message} for x in chosen.inspect(a, b, complete)]
     unit = str(program.facts["unit"])
     evidence = {"numerics": str(numerics_evidence(chip, unit))}
     result = Result(
-        device=chip.name, scheme=chosen.name, options=complete | dict(program.facts), m=m, n=n, k=k,
-        seed=seed if seed_given and exact else None, c=c, cycles=None, seconds=None, tflops=None, peak_fraction=None,
-        phases=[], engines={}, traffic_bytes={}, evidence=evidence, warnings=notices,
-        device_sha256=chip.sha256, kernel=_variant(), hwsim_version=__version__,
+        device=chip.name,
+        scheme=chosen.name,
+        options=complete | dict(program.facts),
+        m=m,
+        n=n,
+        k=k,
+        seed=seed if seed_given and exact else None,
+        c=c,
+        cycles=None,
+        seconds=None,
+        tflops=None,
+        peak_fraction=None,
+        phases=[],
+        engines={},
+        macs={},
+        traffic_bytes={},
+        evidence=evidence,
+        warnings=notices,
+        device_sha256=chip.sha256,
+        kernel=_variant(),
+        hwsim_version=__version__,
     )
     if exact and a is not None and b is not None:
         left, right, product = a, b, c
@@ -141,8 +156,13 @@ def _scheme(scheme: str | Scheme) -> Scheme:
 
 
 def _lower(
-    chip: Device, chosen: Scheme, input_format: str, sizes: tuple[int, int, int], format: str | None,
-    lowering: Mapping[str, Any], scheme_options: Mapping[str, Any],
+    chip: Device,
+    chosen: Scheme,
+    input_format: str,
+    sizes: tuple[int, int, int],
+    format: str | None,
+    lowering: Mapping[str, Any],
+    scheme_options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Plan, Program]:
     """The scheme's complete options, its plan, and the checked program for `chip` and (m, n, k)."""
     from hwsim.lowering import dataflow
@@ -191,7 +211,9 @@ def _operands(
     if a is not None and b is not None:
         a, b = _matrix("A", a), _matrix("B", b)
         if a.shape[1] != b.shape[0]:
-            raise InputError(f"A is {a.shape[0]} x {a.shape[1]} and B {b.shape[0]} x {b.shape[1]}: A's columns must equal B's rows")
+            raise InputError(
+                f"A is {a.shape[0]} x {a.shape[1]} and B {b.shape[0]} x {b.shape[1]}: A's columns must equal B's rows"
+            )
         if a.dtype != b.dtype:
             a, b = a.astype(np.float32), b.astype(np.float32)
         sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
@@ -221,7 +243,9 @@ def _matrix(name: str, given: Any) -> Array:
     if x.dtype == np.float64 or x.dtype.kind in "iu":
         with np.errstate(over="ignore"):
             return x.astype(np.float32)
-    raise InputError(f"{name} has dtype {x.dtype}; allowed: float16, float32, float64 or integers (the last two are rounded to fp32)")
+    raise InputError(
+        f"{name} has dtype {x.dtype}; allowed: float16, float32, float64 or integers (the last two are rounded to fp32)"
+    )
 
 
 def _input_format(a: Array | None, scheme: Scheme) -> str:
@@ -234,7 +258,9 @@ def _tile(tile: Mapping[str, int] | tuple[int, ...] | None, keys: tuple[str, ...
         return None
     if not isinstance(tile, Mapping):
         if len(tile) != len(keys):
-            raise InputError(f"tile {tuple(tile)}: {len(tile)} numbers; allowed: {len(keys)}, in the order {', '.join(keys)}")
+            raise InputError(
+                f"tile {tuple(tile)}: {len(tile)} numbers; allowed: {len(keys)}, in the order {', '.join(keys)}"
+            )
         tile = dict(zip(keys, tile, strict=True))
     if set(tile) != set(keys):
         raise InputError(f"tile has keys {', '.join(map(str, tile))}; allowed: {', '.join(keys)}")
@@ -245,7 +271,12 @@ def _tile(tile: Mapping[str, int] | tuple[int, ...] | None, keys: tuple[str, ...
 
 
 def _exact(
-    program: Program, chip: Device, a: Array, b: Array, input_format: str, threads: int,
+    program: Program,
+    chip: Device,
+    a: Array,
+    b: Array,
+    input_format: str,
+    threads: int,
     progress: Callable[[float], None] | None,
 ) -> Array:
     from hwsim.formats import array_dtype, array_of, codes_of, format_of
@@ -255,7 +286,9 @@ def _exact(
         raise InputError(f"threads = {threads}; allowed: at least 1")
     fmt = format_of(input_format)
     codes = [codes_of(np.ascontiguousarray(x, array_dtype(fmt)), fmt) for x in (a, b)]
-    out = functional.run(program, chip, dict(zip(program.inputs, codes, strict=True)), threads=threads, progress=progress)
+    out = functional.run(
+        program, chip, dict(zip(program.inputs, codes, strict=True)), threads=threads, progress=progress
+    )
     array = next(x for x in program.arrays if x.name == program.output)
     return array_of(out, format_of(array.format))
 
@@ -276,12 +309,11 @@ def _time(result: Result, program: Program, chip: Device, unit: str, products: i
     assert instruction is not None and instruction.timing is not None
     per_cycle = instruction.m * instruction.n * instruction.k / instruction.timing.issue_interval_cycles
     result.peak_fraction = result.tflops / (2 * per_cycle * chip.cores * hertz / 1e12 / products)
-    result.phases = [
-        {"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels
-    ]
+    result.phases = [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels]
     result.engines = {
         name: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for name, x in timed.engines.items()
     }
+    result.macs = {"useful": timed.macs, "padded": timed.padded_macs}
     result.traffic_bytes = dict(timed.traffic_bytes)
     result.evidence["timing"] = str(timing_evidence(chip, unit))
 

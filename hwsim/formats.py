@@ -231,13 +231,15 @@ def _is_nan(fmt: Format, sign: int, magnitude: int) -> bool:
 
 
 #: Whether a magnitude `kept`, of which `rest` (not zero; half a last place is `half`) is cut, goes up.
-_GOES_UP: Mapping[Rounding, Callable[[int, int, int, int], bool]] = MappingProxyType({
-    "RNE": lambda kept, rest, half, sign: rest > half or (rest == half and kept & 1 == 1),
-    "RNA": lambda kept, rest, half, sign: rest >= half,
-    "RZ": lambda kept, rest, half, sign: False,
-    "RU": lambda kept, rest, half, sign: sign == 0,
-    "RD": lambda kept, rest, half, sign: sign == 1,
-})
+_GOES_UP: Mapping[Rounding, Callable[[int, int, int, int], bool]] = MappingProxyType(
+    {
+        "RNE": lambda kept, rest, half, sign: rest > half or (rest == half and kept & 1 == 1),
+        "RNA": lambda kept, rest, half, sign: rest >= half,
+        "RZ": lambda kept, rest, half, sign: False,
+        "RU": lambda kept, rest, half, sign: sign == 0,
+        "RD": lambda kept, rest, half, sign: sign == 1,
+    }
+)
 
 
 def round_shift(significand: int, shift: int, rounding: Rounding, sign: int = 0) -> int:
@@ -285,9 +287,12 @@ def round_to(fmt: Format, exact: Exact, rounding: Rounding, *, overflow: Overflo
     hidden = 0 if fmt.subnormals else 1 << fmt.fraction_bits
     magnitude = max(((exponent - fmt.min_exponent) << fmt.fraction_bits) + kept - hidden, 0)
     if magnitude > fmt.largest_magnitude:
-        return _beyond(fmt, exact.sign, to_infinity=overflow == "infinity" or (
-            overflow == "ieee" and (rounding in ("RNE", "RNA") or rounding == ("RD" if exact.sign else "RU"))
-        ))
+        return _beyond(
+            fmt,
+            exact.sign,
+            to_infinity=overflow == "infinity"
+            or (overflow == "ieee" and (rounding in ("RNE", "RNA") or rounding == ("RD" if exact.sign else "RU"))),
+        )
     return fmt.zero_code(exact.sign) if magnitude == 0 and fmt.subnormals else fmt.word(exact.sign, magnitude)
 
 

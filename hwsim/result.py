@@ -24,7 +24,8 @@ class Result:
     c: the product, (m, n), None without exact; codes: its bit patterns. cycles: core clock cycles over all
     phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches. phases:
     name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
-    cycles}}}, summed over the cores that took part. traffic_bytes by link and shared memory. evidence:
+    cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}: products of elements that the
+    matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link and shared memory. evidence:
     weakest level that numerics and timing rest on. warnings: {"code", "count", "message"}.
     """
 
@@ -42,6 +43,7 @@ class Result:
     peak_fraction: float | None
     phases: list[dict[str, Any]]
     engines: dict[str, dict[str, Any]]
+    macs: dict[str, int]
     traffic_bytes: dict[str, int]
     evidence: dict[str, str]
     warnings: list[dict[str, Any]]
@@ -81,9 +83,29 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
         names = (
-            "device", "scheme", "options", "m", "n", "k", "seed", "cycles", "seconds", "tflops", "peak_fraction", "phases",
-            "error", "result_sha256", "engines", "traffic_bytes", "evidence", "warnings", "timing_note", "hwsim_version",
-            "kernel", "device_sha256",
+            "device",
+            "scheme",
+            "options",
+            "m",
+            "n",
+            "k",
+            "seed",
+            "cycles",
+            "seconds",
+            "tflops",
+            "peak_fraction",
+            "phases",
+            "error",
+            "result_sha256",
+            "engines",
+            "macs",
+            "traffic_bytes",
+            "evidence",
+            "warnings",
+            "timing_note",
+            "hwsim_version",
+            "kernel",
+            "device_sha256",
         )
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
 

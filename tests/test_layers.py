@@ -54,7 +54,7 @@ def imports_of(module: str, source: str, is_package: bool) -> Iterator[tuple[int
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            start = base[:len(base) - node.level + 1] if node.level else []
+            start = base[: len(base) - node.level + 1] if node.level else []
             name = ".".join([*start, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
 

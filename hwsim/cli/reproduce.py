@@ -31,7 +31,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
     figures = FIGURES.get(arguments.paper)
     if figures is None:
-        raise InputError(f"no paper {arguments.paper!r}; there are {', '.join(FIGURES)}{nearest(arguments.paper, list(FIGURES))}")
+        raise InputError(
+            f"no paper {arguments.paper!r}; there are {', '.join(FIGURES)}{nearest(arguments.paper, list(FIGURES))}"
+        )
     if arguments.figure is None:
         print("\n".join(f"{name}: {what}" for name, what in figures.items()))
         return 0
@@ -45,7 +47,11 @@ def execute(arguments: argparse.Namespace) -> int:
     work: dict[str, Callable[[argparse.Namespace], tuple[list[dict[str, Any]], str]]] = {"fig8": _fig8, "fig10": _fig10}
     points, text = work[arguments.figure](arguments)
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}))
+        print(
+            json.dumps(
+                {"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}
+            )
+        )
     else:
         print(text, end="")
     return 0
@@ -72,8 +78,17 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     points = []
     lines = ["| buffering | TFLOP/s, gemm phase | paper | difference |", "| --- | ---: | ---: | ---: |"]
     for buffering, paper in ANCHORS.items():
-        result = run(m=n, n=n, k=n, device="ascend910a", scheme="sgemm-cube", tile=(176, 64, 176), n_fused=44,
-                     buffering=buffering, exact=False)
+        result = run(
+            m=n,
+            n=n,
+            k=n,
+            device="ascend910a",
+            scheme="sgemm-cube",
+            tile=(176, 64, 176),
+            n_fused=44,
+            buffering=buffering,
+            exact=False,
+        )
         seconds = next(phase["seconds"] for phase in result.phases if phase["name"] == "gemm")
         tflops = 2 * n**3 / seconds / 1e12
         points.append({"buffering": buffering, "size": n, "tflops": tflops, "paper": paper})

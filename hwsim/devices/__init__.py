@@ -20,6 +20,16 @@ from hwsim.devices.query import (
 from hwsim.devices.registry import names
 
 __all__ = [
-    "choices", "dot_spec", "example", "expanded", "find", "instruction", "load", "names", "numerics_evidence",
-    "specials", "timing_evidence", "weakest",
+    "choices",
+    "dot_spec",
+    "example",
+    "expanded",
+    "find",
+    "instruction",
+    "load",
+    "names",
+    "numerics_evidence",
+    "specials",
+    "timing_evidence",
+    "weakest",
 ]

@@ -32,33 +32,53 @@ _has_kernel: dict[DotSpec, bool] = {}
 
 
 def mma(
-    device: Device, name: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
-    scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+    device: Device,
+    name: str,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    *,
+    scale_a: npt.ArrayLike | None = None,
+    scale_b: npt.ArrayLike | None = None,
+    scale_d: int = 0,
 ) -> npt.NDArray[Any]:
     """See hwsim.devices.model.Device.mma."""
     model, spec = instruction(device, name), dot_spec(device, name)
     _forbid_pattern(name, model)
     codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
     codes_c, typed = _accumulator(name, c, spec)
-    lead = _leading(name, {
-        "a": (codes_a, (model.m, model.k)), "b": (codes_b, (model.k, model.n)), "c": (codes_c, (model.m, model.n)),
-    })
-    codes_a, codes_b, codes_c = (
-        np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (codes_a, codes_b, codes_c))
+    lead = _leading(
+        name,
+        {
+            "a": (codes_a, (model.m, model.k)),
+            "b": (codes_b, (model.k, model.n)),
+            "c": (codes_c, (model.m, model.n)),
+        },
+    )
+    codes_a, codes_b, codes_c = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (codes_a, codes_b, codes_c))
     scales = _scales(name, model, scale_a, scale_b)
     if scales is not None:
         blocks = model.k // (model.scale_block or 1)
         shapes = {"scale_a": (scales[0], (model.m, blocks)), "scale_b": (scales[1], (blocks, model.n))}
         _leading(name, shapes, lead)
-        scales = (np.broadcast_to(scales[0], (*lead, model.m, blocks)),
-                  np.broadcast_to(scales[1], (*lead, blocks, model.n)))
+        scales = (
+            np.broadcast_to(scales[0], (*lead, model.m, blocks)),
+            np.broadcast_to(scales[1], (*lead, blocks, model.n)),
+        )
     d = _compute(name, model, spec, (codes_a, codes_b, codes_c), scales, scale_d)
     return array_of(d, format_of(spec.d)) if typed else d
 
 
 def dot(
-    device: Device, name: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
-    scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+    device: Device,
+    name: str,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    *,
+    scale_a: npt.ArrayLike | None = None,
+    scale_b: npt.ArrayLike | None = None,
+    scale_d: int = 0,
 ) -> npt.NDArray[Any]:
     """See hwsim.devices.model.Device.dot."""
     model, spec = instruction(device, name), dot_spec(device, name)
@@ -69,7 +89,8 @@ def dot(
     if not codes_a.ndim or not codes_b.ndim or codes_a.shape[-1] != codes_b.shape[-1] or codes_a.shape[-1] > model.k:
         raise InputError(
             f"{name}: a and b (..., K') with one K' of at most {model.k} are needed; "
-            f"got {codes_a.shape} and {codes_b.shape}")
+            f"got {codes_a.shape} and {codes_b.shape}"
+        )
     lead = _broadcast(name, codes_a.shape[:-1], codes_b.shape[:-1], codes_c.shape)
     row, column = (_padded(np.broadcast_to(x, (*lead, x.shape[-1])), model.k) for x in (codes_a, codes_b))
     scales = _scales(name, model, scale_a, scale_b)
@@ -77,8 +98,9 @@ def dot(
         blocks = model.k // (model.scale_block or 1)
         for which, scale in zip(("scale_a", "scale_b"), scales, strict=True):
             if not scale.ndim or scale.shape[-1] != blocks:
-                raise InputError(f"{name}: {which} (..., {blocks}) is needed, one per {model.scale_block} of k; "
-                                 f"got {scale.shape}")
+                raise InputError(
+                    f"{name}: {which} (..., {blocks}) is needed, one per {model.scale_block} of k; got {scale.shape}"
+                )
         _broadcast(name, lead, *(scale.shape[:-1] for scale in scales))
         one, other = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
         scales = one[..., None, :], other[..., :, None]
@@ -115,8 +137,12 @@ def _scaled_code(code: int, fmt: Format, scale_d: int, rule: str) -> int:
 
 
 def _compute(
-    name: str, model: InstructionModel, spec: DotSpec, operands: tuple[Codes, Codes, Codes],
-    scales: tuple[Codes, Codes] | None, scale_d: int,
+    name: str,
+    model: InstructionModel,
+    spec: DotSpec,
+    operands: tuple[Codes, Codes, Codes],
+    scales: tuple[Codes, Codes] | None,
+    scale_d: int,
 ) -> Codes:
     """Codes of the result; all arrays have equal leading dimensions."""
     a, b, c = operands
@@ -139,7 +165,8 @@ def _compute(
         for place in zip(*np.nonzero(left), strict=True):
             *lead, i, j = place
             d[place] = reference.dot(
-                spec, a[(*lead, i)].tolist(), b[(*lead, slice(None), j)].tolist(), int(c[place]), scale_d=int(scale_d))
+                spec, a[(*lead, i)].tolist(), b[(*lead, slice(None), j)].tolist(), int(c[place]), scale_d=int(scale_d)
+            )
     return d
 
 
@@ -184,8 +211,10 @@ def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, boo
 def _codes(name: str, which: str, array: npt.NDArray[Any], fmt: str) -> Codes:
     known = format_of(fmt)
     if array.dtype not in (array_dtype(known), code_dtype(known)):
-        raise InputError(f"{name}: {which} is {fmt}; allowed: {array_dtype(known)}, or {code_dtype(known)} for codes; "
-                         f"got {array.dtype}")
+        raise InputError(
+            f"{name}: {which} is {fmt}; allowed: {array_dtype(known)}, or {code_dtype(known)} for codes; "
+            f"got {array.dtype}"
+        )
     return codes_of(array, known)
 
 
@@ -207,8 +236,10 @@ def _forbid_pattern(name: str, model: InstructionModel) -> None:
         from hwsim.devices.patterns import Choices, spell
 
         said = Choices(model.n, model.n_last, model.n_also, model.formats)
-        raise InputError(f"{name} stands for several instructions ({said}); name one, for example "
-                         f"{spell(name, model.n, model.a, model.b)}")
+        raise InputError(
+            f"{name} stands for several instructions ({said}); name one, for example "
+            f"{spell(name, model.n, model.a, model.b)}"
+        )
 
 
 def _leading(

@@ -20,7 +20,8 @@ def check(tree: Node) -> list[Problem]:
 
     formats = tuple(FORMATS)
     instructions, units, engines, memories = (
-        tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories"))
+        tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")
+    )
     native = _block(tree, "native")
     ends = (*memories, GLOBAL)
     problems: list[Problem] = []
@@ -28,8 +29,11 @@ def check(tree: Node) -> list[Problem]:
     def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
         if node is not None and isinstance(node.value, str) and node.value not in allowed:
             choice = ", ".join(sorted(allowed)) or "none defined"
-            problems.append(Problem(node.mark, path, f"'{node.value}' is not {what}; "
-                                                     f"allowed: {choice}{nearest(node.value, allowed)}"))
+            problems.append(
+                Problem(
+                    node.mark, path, f"'{node.value}' is not {what}; allowed: {choice}{nearest(node.value, allowed)}"
+                )
+            )
 
     for name, entry in _blocks(tree, "instructions"):
         path = f"instructions.{name}"
@@ -60,8 +64,13 @@ def check(tree: Node) -> list[Problem]:
         if not _is_named(target, tree):
             known(target, f"native.{key}", instructions, "one of instructions")
         if key not in formats:
-            problems.append(Problem(target.mark, f"native.{key}", f"'{key}' is not a known format; "
-                                    f"allowed: {', '.join(sorted(formats))}{nearest(key, formats)}"))
+            problems.append(
+                Problem(
+                    target.mark,
+                    f"native.{key}",
+                    f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
+                )
+            )
     default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
@@ -70,7 +79,8 @@ def check(tree: Node) -> list[Problem]:
 def _is_named(target: Node, tree: Node) -> bool:
     """Whether `target` is a spelt-out name of an entry that stands for several."""
     return isinstance(target.value, str) and any(
-        match(name, _choices(entry), target.value) is not None for name, entry in _blocks(tree, "instructions"))
+        match(name, _choices(entry), target.value) is not None for name, entry in _blocks(tree, "instructions")
+    )
 
 
 def _choices(entry: dict[str, Node]) -> Choices:
@@ -80,8 +90,11 @@ def _choices(entry: dict[str, Node]) -> Choices:
         value = entry[key].value if key in entry else None
         if isinstance(value, int) and value > 0:
             numbers[key] = value
-    lists = {key: tuple(plain(node)) for key in ("n_also", "formats")
-             if (node := entry.get(key)) is not None and isinstance(node.value, list)}
+    lists = {
+        key: tuple(plain(node))
+        for key in ("n_also", "formats")
+        if (node := entry.get(key)) is not None and isinstance(node.value, list)
+    }
     formats = tuple(item for item in lists.get("formats", ()) if isinstance(item, str))
     return Choices(numbers.get("n", 1), numbers.get("n_last"), lists.get("n_also", ()), formats)
 

@@ -36,9 +36,12 @@ def json_schema() -> Schema:
         if variant:
             top["properties"]["extends"] = {"type": "string", "description": "name or path of the base"}
             top["properties"]["inherited"] = {
-                "type": "object", "additionalProperties": False, "required": ["source", "evidence"],
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["source", "evidence"],
                 "properties": {"source": _ref("source"), "evidence": _ref("evidence")},
-                "description": "how good the base's numbers are for this device"}
+                "description": "how good the base's numbers are for this device",
+            }
             top["required"] = ["schema_version", "name", "extends"]
         defs[form.named("Device")] = top
     return {
@@ -75,15 +78,20 @@ class _Form:
         names = schema.get("propertyNames", {}).get("enum", ())
         fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
         said = {"source": _ref("source"), "evidence": _ref("evidence")}
-        form: Schema = {"type": "object", "additionalProperties": False,
-                        "properties": {**{key: self.part(part) for key, part in fields.items()}, **said}}
+        form: Schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {**{key: self.part(part) for key, part in fields.items()}, **said},
+        }
         if "description" in schema:
             form["description"] = schema["description"]
         if "required" in schema and not self.variant:
             form["required"] = schema["required"]
         if "patternProperties" in schema:  # source and evidence are no names
-            form["patternProperties"] = {pattern.replace("^", "^(?!(source|evidence)$)", 1): self.part(part)
-                                         for pattern, part in schema["patternProperties"].items()}
+            form["patternProperties"] = {
+                pattern.replace("^", "^(?!(source|evidence)$)", 1): self.part(part)
+                for pattern, part in schema["patternProperties"].items()
+            }
         return form
 
     def part(self, schema: Schema) -> Schema:
@@ -104,7 +112,15 @@ class _Form:
         """A single value, plain or with its source."""
         name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
         said = {key: _ref(key) for key in ("source", "evidence", "span", "note")}
-        self.defs[name] = {"anyOf": [schema, {
-            "type": "object", "additionalProperties": False, "required": ["value"],
-            "properties": {"value": schema, **said}}]}
+        self.defs[name] = {
+            "anyOf": [
+                schema,
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["value"],
+                    "properties": {"value": schema, **said},
+                },
+            ]
+        }
         return _ref(name)

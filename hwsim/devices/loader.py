@@ -91,8 +91,11 @@ def _read(device: str | Path | Mapping[str, Any], extended: bool) -> tuple[Annot
     sources: dict[str, str] = {}
     parent = tree.value.pop("extends", None)
     if parent is not None:
-        problems += [Problem(parent.mark, key, "missing key; a variant says its own")
-                     for key in ("schema_version", "name") if key not in tree.value]
+        problems += [
+            Problem(parent.mark, key, "missing key; a variant says its own")
+            for key in ("schema_version", "name")
+            if key not in tree.value
+        ]
         try:
             base, sources, below = _read(_base_of(parent, device, extended), extended=True)
             problems += below
@@ -158,8 +161,9 @@ def _version_problems(tree: Node) -> list[Problem]:
     node = tree.value.get("schema_version")
     if node is None or (type(node.value) is int and node.value == SCHEMA_VERSION):
         return []
-    return [Problem(node.mark, "schema_version",
-                    f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}")]
+    return [
+        Problem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}")
+    ]
 
 
 def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
@@ -192,7 +196,8 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
             continue
         own = about.get(path) or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
         result[".".join(path)] = Provenance(
-            source=own.source or "", evidence=Level(own.evidence or "unknown"), span=own.span, note=own.note)
+            source=own.source or "", evidence=Level(own.evidence or "unknown"), span=own.span, note=own.note
+        )
     return result
 
 

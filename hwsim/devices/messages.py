@@ -17,11 +17,23 @@ from pydantic.fields import FieldInfo
 from hwsim.devices.yaml_text import Mark, Node, Problem
 from hwsim.errors import nearest
 
-BOUNDS = {"greater_than": ("gt", "more than"), "greater_than_equal": ("ge", "at least"),
-          "less_than": ("lt", "less than"), "less_than_equal": ("le", "at most")}
-KINDS = {"int_type": "an integer", "int_from_float": "an integer", "float_type": "a number", "string_type": "text",
-         "bool_type": "true or false", "dict_type": "a mapping", "model_type": "a mapping", "tuple_type": "a list",
-         "model_attributes_type": "a mapping"}
+BOUNDS = {
+    "greater_than": ("gt", "more than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+KINDS = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "model_attributes_type": "a mapping",
+}
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
@@ -93,8 +105,10 @@ def _text(item: Any, node: Node) -> str:
         return f"got {got}; must be {words} {context[name]:g}"
     if kind in ("literal_error", "union_tag_invalid"):
         value = str(context.get("tag", item["input"]))
-        allowed = [part.strip("' ") for part in str(context.get("expected_tags") or context.get("expected"))
-                   .replace(" or ", ", ").split(",")]
+        allowed = [
+            part.strip("' ")
+            for part in str(context.get("expected_tags") or context.get("expected")).replace(" or ", ", ").split(",")
+        ]
         shown = repr(value) if isinstance(item["input"], str) or "tag" in context else got
         return f"got {shown}; allowed: {', '.join(allowed)}{nearest(value, allowed)}"
     if kind in KINDS:

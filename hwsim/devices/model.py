@@ -138,8 +138,14 @@ class CompositeModel(Record):
 
 
 UnitModel = Annotated[
-    FusedModel | ExactModel | FmaChainModel | PairwiseModel | TwoLevelModel | IntegerModel
-    | BlockScaledModel | CompositeModel,
+    FusedModel
+    | ExactModel
+    | FmaChainModel
+    | PairwiseModel
+    | TwoLevelModel
+    | IntegerModel
+    | BlockScaledModel
+    | CompositeModel,
     Field(discriminator="model"),
 ]
 
@@ -302,8 +308,15 @@ class Device(Record):
         return list(self.matrix_instructions)
 
     def mma(
-        self, instruction: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
-        scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+        self,
+        instruction: str,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+        scale_d: int = 0,
     ) -> npt.NDArray[Any]:
         """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
 
@@ -318,8 +331,15 @@ class Device(Record):
         return mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
 
     def dot(
-        self, instruction: str, a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike, *,
-        scale_a: npt.ArrayLike | None = None, scale_b: npt.ArrayLike | None = None, scale_d: int = 0,
+        self,
+        instruction: str,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+        scale_d: int = 0,
     ) -> npt.NDArray[Any]:
         """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
 

@@ -12,7 +12,13 @@ from functools import cache
 
 #: How PTX spells formats in the names of instructions; others are spelt as they are.
 SPELLINGS = {
-    "fp64": "f64", "fp32": "f32", "fp16": "f16", "int32": "s32", "int8": "s8", "uint8": "u8", "int4": "s4",
+    "fp64": "f64",
+    "fp32": "f32",
+    "fp16": "f16",
+    "int32": "s32",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
 }
 FREE_N = "nN"
 FREE_FORMATS = ".A.B"

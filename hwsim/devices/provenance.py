@@ -82,6 +82,7 @@ def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, li
 
 def weakened(base: Annotated, here: About) -> Annotated:
     """Return `base` with no evidence better than `here` says, and its sources followed by `here`'s."""
+
     def weaker(about: About) -> About:
         if about.source is None or about.evidence is None or here.evidence is None:
             return about
@@ -124,15 +125,21 @@ class _Splitter:
             else:
                 children = {k: c for k, c in node.value.items() if k not in ("source", "evidence")}
                 self.about[path] = about
-                return Node(node.mark, {
-                    k: self.walk(c, (*path, k), about, node.keys[k]) for k, c in children.items()
-                }, {k: node.keys[k] for k in children})
+                return Node(
+                    node.mark,
+                    {k: self.walk(c, (*path, k), about, node.keys[k]) for k, c in children.items()},
+                    {k: node.keys[k] for k in children},
+                )
         self.about[path] = about
         if is_fact(plain(node), path):
             missing = [name for name in ("source", "evidence") if getattr(about, name) is None]
             if missing:
-                self._problem(key, path, f"missing {' and '.join(missing)}: write {{value, source, evidence}} here, "
-                                         "or source: and evidence: in a block around it")
+                self._problem(
+                    key,
+                    path,
+                    f"missing {' and '.join(missing)}: write {{value, source, evidence}} here, "
+                    "or source: and evidence: in a block around it",
+                )
         return node
 
     def said(self, node: Node, path: Path, around: About) -> About:
@@ -156,8 +163,11 @@ class _Splitter:
             for name in (part.strip() for part in text.split(";")[0].split(",")):
                 if name not in self.known:
                     self._problem(
-                        node.mark, path, f"'{name}' is not in the sources table; write KEY, KEY; free text; "
-                        f"known: {', '.join(sorted(self.known))}{nearest(name, list(self.known))}")
+                        node.mark,
+                        path,
+                        f"'{name}' is not in the sources table; write KEY, KEY; free text; "
+                        f"known: {', '.join(sorted(self.known))}{nearest(name, list(self.known))}",
+                    )
         return text
 
     def _level(self, node: Node, path: Path) -> str:
@@ -195,8 +205,11 @@ class _Splitter:
         assert isinstance(node.value, dict)
         for key in node.value:
             if key not in LEAF_KEYS:
-                self._problem(node.keys[key], (*path, key), f"unknown key '{key}' beside value; "
-                              f"allowed: {', '.join(LEAF_KEYS)}{nearest(key, LEAF_KEYS)}")
+                self._problem(
+                    node.keys[key],
+                    (*path, key),
+                    f"unknown key '{key}' beside value; allowed: {', '.join(LEAF_KEYS)}{nearest(key, LEAF_KEYS)}",
+                )
 
     def _problem(self, mark: Mark, path: Path, text: str) -> None:
         self.problems.append(Problem(mark, ".".join(path), text))

@@ -73,8 +73,15 @@ def dot_spec(device: Device, name: str) -> units.DotSpec:
     found = device._specs.get(name)
     if found is None:
         model = instruction(device, name)
-        found = units.DotSpec(_record(device.dot_units[model.unit]), model.a, model.b, model.c, model.d,
-                              model.scale_format, model.scale_block)
+        found = units.DotSpec(
+            _record(device.dot_units[model.unit]),
+            model.a,
+            model.b,
+            model.c,
+            model.d,
+            model.scale_format,
+            model.scale_block,
+        )
         device._specs[name] = found
     return found
 
@@ -90,8 +97,11 @@ def weakest(device: Device, *prefixes: str) -> Level:
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
     Raises KeyError where there is no such number.
     """
-    found = [about.evidence for path, about in device.evidence.items()
-             if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)]
+    found = [
+        about.evidence
+        for path, about in device.evidence.items()
+        if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
+    ]
     return _weakest(found, prefixes)
 
 

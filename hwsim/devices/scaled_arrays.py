@@ -39,8 +39,12 @@ class _Terms:
     def times(self, other: _Terms) -> _Terms:
         """Products, element by element. An infinity times zero is a NaN, as in the floating-point `kind`."""
         with np.errstate(invalid="ignore"):
-            return _Terms(self.significand * other.significand, self.last_place + other.last_place,
-                          self.exponent + other.exponent, self.kind * other.kind)
+            return _Terms(
+                self.significand * other.significand,
+                self.last_place + other.last_place,
+                self.exponent + other.exponent,
+                self.kind * other.kind,
+            )
 
 
 def serves(spec: DotSpec, k: int) -> bool:
@@ -53,16 +57,30 @@ def serves(spec: DotSpec, k: int) -> bool:
     if isinstance(unit, FusedUnit):
         fits = unit.result_format is None and unit.fraction_bits <= 40 and unit.terms <= 64
     else:  # 2^12 is what 16 products of 4-bit numbers and their scales' significands may reach
-        fits = unit.group <= 16 and spec.scale_block % unit.group == 0 and k % unit.group == 0 and (
-            unit.fraction_bits <= 36 and unit.terms <= 256 and (spec.a, spec.b) == ("e2m1", "e2m1"))
+        fits = (
+            unit.group <= 16
+            and spec.scale_block % unit.group == 0
+            and k % unit.group == 0
+            and (unit.fraction_bits <= 36 and unit.terms <= 256 and (spec.a, spec.b) == ("e2m1", "e2m1"))
+        )
     narrow = all(format_of(fmt).bits <= 8 for fmt in (spec.a, spec.b, spec.scale_format))
-    return fits and plain and not flushes and narrow and (spec.c, spec.d) == ("fp32", "fp32") and (
-        k <= unit.terms and k % spec.scale_block == 0)
+    return (
+        fits
+        and plain
+        and not flushes
+        and narrow
+        and (spec.c, spec.d) == ("fp32", "fp32")
+        and (k <= unit.terms and k % spec.scale_block == 0)
+    )
 
 
 def step(
-    spec: DotSpec, a: npt.NDArray[Any], b: npt.NDArray[Any], c: npt.NDArray[Any],
-    scale_a: npt.NDArray[Any], scale_b: npt.NDArray[Any],
+    spec: DotSpec,
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any],
+    c: npt.NDArray[Any],
+    scale_a: npt.NDArray[Any],
+    scale_b: npt.NDArray[Any],
 ) -> npt.NDArray[Any]:
     """Codes (..., M, N) of c + a b for one step of a unit that `serves`.
 
@@ -82,14 +100,19 @@ def step(
         some = slice(first, first + batches)
         for row in range(0, m, rows):
             lines = slice(row, row + rows)
-            d[some, lines] = _step(spec, left[some, lines], right[some], start[some, lines], left_scale[some, lines],
-                                   right_scale[some])
+            d[some, lines] = _step(
+                spec, left[some, lines], right[some], start[some, lines], left_scale[some, lines], right_scale[some]
+            )
     return d.reshape(c.shape)
 
 
 def _step(
-    spec: DotSpec, a: npt.NDArray[Any], b: npt.NDArray[Any], c: npt.NDArray[Any],
-    scale_a: npt.NDArray[Any], scale_b: npt.NDArray[Any],
+    spec: DotSpec,
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any],
+    c: npt.NDArray[Any],
+    scale_a: npt.NDArray[Any],
+    scale_b: npt.NDArray[Any],
 ) -> npt.NDArray[Any]:
     unit = spec.unit
     assert isinstance(unit, FusedUnit | BlockScaledUnit) and spec.scale_format and spec.scale_block
@@ -156,8 +179,13 @@ def _table(name: str) -> _Terms:
         np.array([sign * value.significand for sign, value in zip(signs, values, strict=True)], np.int64),
         np.array([value.exponent for value in values], np.int64),
         np.array([value.exponent + fmt.fraction_bits for value in values], np.int64),
-        np.array([sign * kinds.get(value.kind, float(value.significand != 0))
-                  for sign, value in zip(signs, values, strict=True)]))
+        np.array(
+            [
+                sign * kinds.get(value.kind, float(value.significand != 0))
+                for sign, value in zip(signs, values, strict=True)
+            ]
+        ),
+    )
 
 
 def _read_fp32(codes: npt.NDArray[Any]) -> _Terms:

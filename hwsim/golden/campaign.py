@@ -78,7 +78,9 @@ class Summary:
         lines = [
             f"{self.results:,} results, {self.mismatches:,} differ; {self.hardware}, driver {self.driver}, against "
             f"device `{self.device}`; seed {self.seed}, {self.seconds:.0f} s, {self.date}.",
-            "", f"`{self.command}`", "",
+            "",
+            f"`{self.command}`",
+            "",
             f"| instruction | results | infinities, NaNs | differ: {' | '.join(names)} |",
             f"| --- | --- | --- | {' | '.join('---' for _ in names)} |",
         ]
@@ -204,8 +206,14 @@ def campaign_on_gpu(
     gpu = recorder.gpu()
     summary = Summary(gpu.name, driver_version(), device, seed, 0.0, command_line(), today())
     found = campaign(
-        recorder.run, lambda golden: compute(mma, device, golden), select(recorder.instructions, instructions),
-        summary=summary, distributions=distributions, outputs=outputs, seconds=seconds, threads=threads,
+        recorder.run,
+        lambda golden: compute(mma, device, golden),
+        select(recorder.instructions, instructions),
+        summary=summary,
+        distributions=distributions,
+        outputs=outputs,
+        seconds=seconds,
+        threads=threads,
         progress=progress,
     )
     if out is not None:

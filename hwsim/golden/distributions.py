@@ -82,16 +82,20 @@ def _formats(instruction: Instruction) -> tuple[Format, Format, Format]:
 
 
 def _each(
-    rng: np.random.Generator, instruction: Instruction, cases: int,
+    rng: np.random.Generator,
+    instruction: Instruction,
+    cases: int,
     draw_one: Callable[[np.random.Generator, Format, Shape], Codes],
 ) -> Operands:
-    a, b, c = (draw_one(rng, fmt, instruction.shape(x, cases))
-               for x, fmt in zip("abc", _formats(instruction), strict=True))
+    a, b, c = (
+        draw_one(rng, fmt, instruction.shape(x, cases)) for x, fmt in zip("abc", _formats(instruction), strict=True)
+    )
     return a, b, c
 
 
 def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
     """N(0, 1) rounded to the format (nearest even); integers: N(0, 40^2) rounded, C N(0, 4000^2)."""
+
     def one(rng: np.random.Generator, fmt: Format, shape: Shape) -> Codes:
         if fmt.is_integer:
             scale = 40.0 if fmt.bits == 8 else 4000.0
@@ -101,6 +105,7 @@ def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
         else:
             codes = encode(rng.standard_normal(shape, np.float32), fmt)
         return codes
+
     return _each(rng, instruction, cases, one)
 
 
@@ -117,11 +122,13 @@ def any_finite(rng: np.random.Generator, instruction: Instruction, cases: int) -
 def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
     """Exponents within 3 of 0 (C: within 4); integers up to 7 in magnitude."""
     fa, fb, fc = _formats(instruction)
+
     def one(fmt: Format, operand: str, width: int) -> Codes:
         shape = instruction.shape(operand, cases)
         if fmt.is_integer:
             return integers(rng, fmt, shape, -7, 7)
         return fields(rng, fmt, shape, max(fmt.bias - width, 1), fmt.bias + width)
+
     return one(fa, "a", 3), one(fb, "b", 3), one(fc, "c", 4)
 
 
@@ -152,15 +159,18 @@ def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     a, b, c = narrow(rng, instruction, cases)
     k = instruction.k
     order = rng.permutation(k)
-    first, second = order[: k // 2], order[k // 2: 2 * (k // 2)]
+    first, second = order[: k // 2], order[k // 2 : 2 * (k // 2)]
     a[..., second] = a[..., first]
     b[..., second] = _negated(fb, b[..., first])
     off = rng.integers(0, 4, (cases, instruction.n, k // 2), np.uint8) == 0
     last = b.dtype.type(1 << fb.ignored_bits)
     b[..., second] = np.where(off, finite(fb, b[..., second] ^ last), b[..., second])
     kind = rng.integers(0, 3, c.shape, np.uint8)
-    small = random_bits(rng, fc, c.shape) & c.dtype.type(7) if fc.is_integer else fields(
-        rng, fc, c.shape, fc.bias - 30, fc.bias - 6)
+    small = (
+        random_bits(rng, fc, c.shape) & c.dtype.type(7)
+        if fc.is_integer
+        else fields(rng, fc, c.shape, fc.bias - 30, fc.bias - 6)
+    )
     return a, b, np.where(kind == 0, c.dtype.type(0), np.where(kind == 1, c, small))
 
 
@@ -179,8 +189,10 @@ def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) ->
     """Subnormal A and C; in half of the cases B is as small, in the others large enough for subnormal results."""
     fa, fb, fc = _formats(instruction)
     if fa.is_integer:
-        return tuple(integers(rng, fmt, instruction.shape(x, cases), -1, 1)  # type: ignore[return-value]
-                     for x, fmt in zip("abc", (fa, fb, fc), strict=True))
+        return tuple(
+            integers(rng, fmt, instruction.shape(x, cases), -1, 1)  # type: ignore[return-value]
+            for x, fmt in zip("abc", (fa, fb, fc), strict=True)
+        )
     fd = format_of(instruction.d)
     a = fields(rng, fa, instruction.shape("a", cases), 0, 2)
     c = fields(rng, fc, instruction.shape("c", cases), 0, 3)
@@ -197,10 +209,14 @@ def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Oper
     """
     fa, fb, fc = _formats(instruction)
     if fa.is_integer:
-        a, b = (np.where(random_bits(rng, fmt, instruction.shape(x, cases)) & 1 == 1,
-                         code_dtype(fmt).type(fmt.largest_code()),
-                         code_dtype(fmt).type(fmt.largest_code(1) if fmt.signed else 0))
-                for x, fmt in (("a", fa), ("b", fb)))
+        a, b = (
+            np.where(
+                random_bits(rng, fmt, instruction.shape(x, cases)) & 1 == 1,
+                code_dtype(fmt).type(fmt.largest_code()),
+                code_dtype(fmt).type(fmt.largest_code(1) if fmt.signed else 0),
+            )
+            for x, fmt in (("a", fa), ("b", fb))
+        )
         near = integers(rng, fc, instruction.shape("c", cases), -1 << 20, 1 << 20)
         return a, b, near ^ code_dtype(fc).type(1 << fc.fraction_bits)
     fd = format_of(instruction.d)
@@ -214,13 +230,26 @@ def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Oper
         c = np.where(beside, fields(rng, fc, shape_c, largest_product - 4, largest_product + 4), c)
     reach = fd.max_exponent - fa.max_exponent + fb.bias
     beyond = rng.integers(0, 2, (cases, 1, 1)).astype(bool)
-    b = fields(rng, fb, instruction.shape("b", cases), np.where(beyond, top[fb.name] - 4, reach - 2),
-               np.where(beyond, top[fb.name], reach + 2))
+    b = fields(
+        rng,
+        fb,
+        instruction.shape("b", cases),
+        np.where(beyond, top[fb.name] - 4, reach - 2),
+        np.where(beyond, top[fb.name], reach + 2),
+    )
     return a, b, c
 
 
 #: The distributions by name, as docs/golden.md describes them.
-DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType({
-    "normal": normal, "finite": any_finite, "anybits": anybits, "narrow": narrow, "spread": spread, "cancel": cancel,
-    "subnormal": subnormal, "huge": huge,
-})
+DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
+    {
+        "normal": normal,
+        "finite": any_finite,
+        "anybits": anybits,
+        "narrow": narrow,
+        "spread": spread,
+        "cancel": cancel,
+        "subnormal": subnormal,
+        "huge": huge,
+    }
+)

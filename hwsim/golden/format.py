@@ -139,8 +139,9 @@ def read_meta(path: Path) -> Meta | None:
         raise InputError(f"{path}: its meta is no JSON: {error}") from None
     known = {entry.name for entry in fields(Meta)}
     if not isinstance(data, dict) or "origin" not in data or set(data) - known:
-        raise InputError(f"{path}: its meta must be an object with origin, and of {', '.join(sorted(known))}; "
-                         f"got {data}")
+        raise InputError(
+            f"{path}: its meta must be an object with origin, and of {', '.join(sorted(known))}; got {data}"
+        )
     return Meta(**data)
 
 
@@ -164,7 +165,11 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             if missing:
                 raise InputError(f"{path}: set {key} lacks {', '.join(missing)}")
             yield GoldenSet(
-                instruction, name, archive[f"{key}/a"], archive[f"{key}/b"], archive[f"{key}/c"],
+                instruction,
+                name,
+                archive[f"{key}/a"],
+                archive[f"{key}/b"],
+                archive[f"{key}/c"],
                 archive[f"{key}/d"] if f"{key}/d" in archive.files else None,
                 MappingProxyType({x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}),
             )

@@ -40,8 +40,14 @@ def read_gemms(path: Path) -> Iterator[GemmSet]:
         names = sorted({name.partition("/")[0] for name in archive.files if name.startswith("cublas.")})
         for name in names:
             parts = name.split(".")
-            yield GemmSet(name, FORMATS.get(parts[1], parts[1]), ACCUMULATE.get(parts[2]),
-                          archive[f"{name}/a"], archive[f"{name}/bt"], archive[f"{name}/d"])
+            yield GemmSet(
+                name,
+                FORMATS.get(parts[1], parts[1]),
+                ACCUMULATE.get(parts[2]),
+                archive[f"{name}/a"],
+                archive[f"{name}/bt"],
+                archive[f"{name}/d"],
+            )
 
 
 def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "") -> Report:
@@ -59,10 +65,15 @@ def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device:
         got = matmul(device, gemm)
         seconds = time.perf_counter() - start
         if got.shape != gemm.d.shape or got.dtype != gemm.d.dtype:
-            raise InputError(f"{path}: {gemm.name} holds {gemm.d.shape} of {gemm.d.dtype}; "
-                             f"the computation gave {got.shape} of {got.dtype}")
-        reports.append(SetReport(str(path), "gemm", gemm.name, device, origin, gemm.d.size,
-                                 int(np.count_nonzero(got != gemm.d)), seconds))
+            raise InputError(
+                f"{path}: {gemm.name} holds {gemm.d.shape} of {gemm.d.dtype}; "
+                f"the computation gave {got.shape} of {got.dtype}"
+            )
+        reports.append(
+            SetReport(
+                str(path), "gemm", gemm.name, device, origin, gemm.d.size, int(np.count_nonzero(got != gemm.d)), seconds
+            )
+        )
     if not reports:
         raise InputError(f"{path}: no GEMM block (keys cublas.*) was found; zero cases prove nothing")
     return Report(tuple(reports), ())

@@ -16,7 +16,12 @@ from hwsim.formats import code_dtype, format_of
 
 #: What PTX calls a format -> its name in hwsim.formats.
 PTX_FORMATS = {
-    "f64": "fp64", "f32": "fp32", "f16": "fp16", "s32": "int32", "s8": "int8", "u8": "uint8",
+    "f64": "fp64",
+    "f32": "fp32",
+    "f16": "fp16",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "uint8",
     **{name: name for name in ("tf32", "bf16", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")},
 }
 _SHAPE = r"m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)"

@@ -68,7 +68,7 @@ def tiles(instruction: Instruction, dots: Sequence[Dot]) -> tuple[Codes, Codes, 
     a, b, c = (np.zeros(instruction.shape(x, cases), instruction.dtype(x)) for x in "abc")
     for index, (row, column, start) in enumerate(dots):
         case, at = divmod(index, per_case)
-        a[case, at, :len(row)], b[case, at, :len(column)], c[case, at, at] = row, column, start
+        a[case, at, : len(row)], b[case, at, : len(column)], c[case, at, at] = row, column, start
     return a, b, c
 
 
@@ -173,9 +173,15 @@ def overflows(fmt: Format) -> tuple[Dot, ...]:
         top, two, small = value(fmt, 1, 127), value(fmt, 1, 1), value(fmt, 1, 100)
         for sign in (1, -1):
             up, down = value(fmt, sign, 127), value(fmt, -sign, 127)
-            dots += [([up, down], [two, two], 0), ([up, small, down], [two, one, two], 0), ([up], [two], 0),
-                     ([up, up, down, down], [one] * 4, 0), ([up], [one], value(fp32, sign, 127)),
-                     ([down, up, small], [two, two, one], value(fp32, sign, 127)), ([up], [top], 0)]
+            dots += [
+                ([up, down], [two, two], 0),
+                ([up, small, down], [two, one, two], 0),
+                ([up], [two], 0),
+                ([up, up, down, down], [one] * 4, 0),
+                ([up], [one], value(fp32, sign, 127)),
+                ([down, up, small], [two, two, one], value(fp32, sign, 127)),
+                ([up], [top], 0),
+            ]
     return tuple(dots)
 
 
@@ -183,13 +189,16 @@ def hf32_roundings() -> tuple[Dot, ...]:
     """fp32 words around the place where HF32 cuts, times 1: nearest even, ties away, or toward zero."""
     fp32 = FORMATS["fp32"]
     one = fp32.word(0, 127 << 23)
-    words = [sign << 31 | 127 << 23 | odd << 12 | low | high << 20
-             for sign, odd, low, high in product((0, 1), (0, 1), (0, 1, 0x7FF, 0x800, 0x801, 0xFFF), (0, 5, 7))]
+    words = [
+        sign << 31 | 127 << 23 | odd << 12 | low | high << 20
+        for sign, odd, low, high in product((0, 1), (0, 1), (0, 1, 0x7FF, 0x800, 0x801, 0xFFF), (0, 5, 7))
+    ]
     return tuple(dot for word in words for dot in (([word], [one], 0), ([one], [word], 0)))
 
 
 def nan_patterns(fmt: Format, c: Format) -> tuple[Dot, ...]:
     """NaNs of every sign, quiet and signalling, in each operand; infinity times zero; infinities of both signs."""
+
     def nans(f: Format) -> list[int]:
         if f.nan == "ieee":
             quiet = 1 << f.fraction_bits - 1
@@ -204,8 +213,14 @@ def nan_patterns(fmt: Format, c: Format) -> tuple[Dot, ...]:
     dots += [([first], [one], code) for first in nans(fmt) for code in nans(c)]
     if fmt.has_infinity:
         up, down = fmt.infinity_code(), fmt.infinity_code(1)
-        dots += [([up], [0], 0), ([down], [0], 0), ([up, down], [one, one], 0), ([up], [one], c.infinity_code(1)),
-                 ([down], [one], c.infinity_code()), ([down], [one], c.infinity_code(1))]
+        dots += [
+            ([up], [0], 0),
+            ([down], [0], 0),
+            ([up, down], [one, one], 0),
+            ([up], [one], c.infinity_code(1)),
+            ([down], [one], c.infinity_code()),
+            ([down], [one], c.infinity_code(1)),
+        ]
     return tuple(dots)
 
 
@@ -220,8 +235,12 @@ def zero_signs(fmt: Format, c: Format, terms: int) -> tuple[Dot, ...]:
     for x, y, start in product([*zeros, one, minus], zeros, starts):
         dots += [([x], [y], start), ([x] * terms, [y] * terms, start)]
     for start in starts:
-        dots += [([one, minus], [one, one], start), ([minus, one], [one, one], start), ([least], [minus], start),
-                 ([value(fmt, -1, fmt.min_exponent - fmt.fraction_bits)], [least], start)]
+        dots += [
+            ([one, minus], [one, one], start),
+            ([minus, one], [one, one], start),
+            ([least], [minus], start),
+            ([value(fmt, -1, fmt.min_exponent - fmt.fraction_bits)], [least], start),
+        ]
     dots += [([one], [one], value(c, -1, 0)), ([minus], [one], value(c, 1, 0))]
     return tuple(dots)
 
@@ -233,8 +252,14 @@ def tf32_low_bits() -> tuple[Dot, ...]:
     words = [sign << 31 | 0xFF << 23 | low for sign in (0, 1) for low in (0, 1, 0x1000, 0x1FFF, 0x2000)]
     dots: list[Dot] = []
     for word in words:
-        dots += [([word], [one], 0), ([one], [word], 0), ([word], [0], 0), ([word], [one], fp32.infinity_code()),
-                 ([word], [one], fp32.infinity_code(1)), ([word], [word], one)]
+        dots += [
+            ([word], [one], 0),
+            ([one], [word], 0),
+            ([word], [0], 0),
+            ([word], [one], fp32.infinity_code()),
+            ([word], [one], fp32.infinity_code(1)),
+            ([word], [word], one),
+        ]
     return tuple(dots)
 
 
@@ -270,13 +295,20 @@ def _nan_candidates(unit: Callable[[Specials], Unit], fmt: str) -> Mapping[str, 
 def _ascend(name: str, instruction: Instruction, hardware: str) -> Question:
     fmt = FORMATS[instruction.a]
     return Question(
-        name, "Ascend's cube: width of a step, order, rounding, width of the alignment, subnormals, saturation",
-        hardware, instruction,
-        MappingProxyType({
-            "pair_positions": pair_positions(fmt, instruction.k), "accumulator": accumulator_pair(fmt, instruction.k),
-            "half_places": half_places(fmt, instruction.k), "directions": directions(fmt),
-            "subnormals": subnormal_operands(fmt), "overflow": overflows(fmt),
-        }),
+        name,
+        "Ascend's cube: width of a step, order, rounding, width of the alignment, subnormals, saturation",
+        hardware,
+        instruction,
+        MappingProxyType(
+            {
+                "pair_positions": pair_positions(fmt, instruction.k),
+                "accumulator": accumulator_pair(fmt, instruction.k),
+                "half_places": half_places(fmt, instruction.k),
+                "directions": directions(fmt),
+                "subnormals": subnormal_operands(fmt),
+                "overflow": overflows(fmt),
+            }
+        ),
         ascend_candidates(instruction.a),
     )
 
@@ -284,7 +316,10 @@ def _ascend(name: str, instruction: Instruction, hardware: str) -> Question:
 def _amd(name: str, instruction: Instruction, hardware: str, unit: Callable[[Specials], Unit]) -> Question:
     fmt, c = FORMATS[instruction.a], FORMATS[instruction.c]
     return Question(
-        name, "AMD: which NaN comes out, and which sign a zero has", hardware, instruction,
+        name,
+        "AMD: which NaN comes out, and which sign a zero has",
+        hardware,
+        instruction,
         MappingProxyType({"nan": nan_patterns(fmt, c), "zero": zero_signs(fmt, c, instruction.k)}),
         _nan_candidates(unit, instruction.a),
     )
@@ -295,8 +330,12 @@ def _scaled(instruction: str) -> Question:
     c, operand = FORMATS[entry.c], FORMATS[entry.a]
     sets = {f"scale_d{scale}": scaled_accumulators(c, operand, scale) for scale in range(16)}
     return Question(
-        f"scale_input_d_{entry.a}_{entry.d}", "tcgen05 scale-input-d: what happens to D 2^-s below the normal range",
-        "B200", entry, MappingProxyType(sets), scale_d=MappingProxyType({f"scale_d{s}": s for s in range(16)}),
+        f"scale_input_d_{entry.a}_{entry.d}",
+        "tcgen05 scale-input-d: what happens to D 2^-s below the normal range",
+        "B200",
+        entry,
+        MappingProxyType(sets),
+        scale_d=MappingProxyType({f"scale_d{s}": s for s in range(16)}),
     )
 
 
@@ -308,20 +347,39 @@ def QUESTIONS() -> Mapping[str, Question]:  # noqa: N802  (a table; built when a
     questions = [
         _ascend("ascend_fp16", ASCEND_FP16, "Ascend 910A, 910B"),
         _ascend("ascend_bf16", ASCEND_BF16, "Ascend 910B"),
-        Question("ascend_hf32", "HF32 mode 1: toward zero, or nearest with ties away (documents disagree)",
-                 "Ascend 910B", ASCEND_HF32, MappingProxyType({"roundings": hf32_roundings()})),
-        *(Question(f"tf32_low_bits_{name.partition('.')[0]}", "tf32 words that are NaN in their 13 low bits only",
-                   hardware, parse(name), MappingProxyType({"low_bits": tf32_low_bits()}))
-          for name, hardware in (("mma.m16n8k8.f32.tf32.tf32.f32", "Ampere and later"),
-                                 ("wgmma.m64n8k8.f32.tf32.tf32", "Hopper"),
-                                 ("tcgen05.mma.m128n16k8.tf32.f32.tf32.tf32", "B200"))),
-        *(_scaled(f"tcgen05.mma.m128n16{rest}")
-          for rest in ("k16.f16.f32.f16.f16", "k16.f16.f32.bf16.bf16", "k16.f16.f16.f16.f16", "k8.tf32.f32.tf32.tf32")),
+        Question(
+            "ascend_hf32",
+            "HF32 mode 1: toward zero, or nearest with ties away (documents disagree)",
+            "Ascend 910B",
+            ASCEND_HF32,
+            MappingProxyType({"roundings": hf32_roundings()}),
+        ),
+        *(
+            Question(
+                f"tf32_low_bits_{name.partition('.')[0]}",
+                "tf32 words that are NaN in their 13 low bits only",
+                hardware,
+                parse(name),
+                MappingProxyType({"low_bits": tf32_low_bits()}),
+            )
+            for name, hardware in (
+                ("mma.m16n8k8.f32.tf32.tf32.f32", "Ampere and later"),
+                ("wgmma.m64n8k8.f32.tf32.tf32", "Hopper"),
+                ("tcgen05.mma.m128n16k8.tf32.f32.tf32.tf32", "B200"),
+            )
+        ),
+        *(
+            _scaled(f"tcgen05.mma.m128n16{rest}")
+            for rest in ("k16.f16.f32.f16.f16", "k16.f16.f32.bf16.bf16", "k16.f16.f16.f16.f16", "k8.tf32.f32.tf32.tf32")
+        ),
         _amd("cdna1_fp16", cdna1, "MI100", lambda specials: ExactUnit(4, specials=specials)),
-        _amd("cdna2_fp16", cdna1, "MI210, MI250",
-             lambda specials: PairwiseUnit(4, specials=specials)),
+        _amd("cdna2_fp16", cdna1, "MI210, MI250", lambda specials: PairwiseUnit(4, specials=specials)),
         _amd("cdna3_fp16", amd, "MI300X", lambda specials: TwoLevelUnit(8, specials=specials)),
-        _amd("cdna3_fp8", fp8, "MI300X", lambda specials: TwoLevelUnit(
-            16, interleaved=True, accumulator_drop_bits=25, specials=specials)),
+        _amd(
+            "cdna3_fp8",
+            fp8,
+            "MI300X",
+            lambda specials: TwoLevelUnit(16, interleaved=True, accumulator_drop_bits=25, specials=specials),
+        ),
     ]
     return MappingProxyType({question.name: question for question in questions})

@@ -87,8 +87,12 @@ def record(
     else:
         sets = drawn(select(recorder.instructions, instructions), distributions, cases, seed)
     meta = Meta(
-        "silicon", device or device_name(gpu.name, [name for name, _ in names()]), gpu.name,
-        f"{driver_version()}, CUDA {gpu.driver_cuda // 1000}.{gpu.driver_cuda % 1000 // 10}", today(), command_line(),
+        "silicon",
+        device or device_name(gpu.name, [name for name, _ in names()]),
+        gpu.name,
+        f"{driver_version()}, CUDA {gpu.driver_cuda // 1000}.{gpu.driver_cuda % 1000 // 10}",
+        today(),
+        command_line(),
         note=note,
     )
     return write_sets(out, with_results(sets, recorder.run), meta)
@@ -109,6 +113,7 @@ def self_made(
 
     instructions: shape and formats (of any vendor). Returns the results written.
     """
+
     def results() -> Iterator[GoldenSet]:
         for golden in drawn(instructions, distributions, cases, seed):
             yield replace(golden, d=compute(mma, device, golden))

@@ -42,8 +42,10 @@ def source_folder() -> Path:
     for folder in candidates:
         if all((folder / name).exists() for name in SOURCES):
             return folder
-    raise UnsupportedError(f"the recorder's sources ({', '.join(SOURCES)}) are not installed; they are in tools/record "
-                           "of hwsim's source tree")
+    raise UnsupportedError(
+        f"the recorder's sources ({', '.join(SOURCES)}) are not installed; they are in tools/record "
+        "of hwsim's source tree"
+    )
 
 
 def nvcc_path() -> str:
@@ -53,8 +55,10 @@ def nvcc_path() -> str:
     for place in places:
         if place and Path(place).exists():
             return place
-    raise UnsupportedError("nvcc was not found; recording needs the CUDA toolkit (12.8 or later for tcgen05): put nvcc "
-                           "on the PATH, or set NVCC or CUDA_HOME")
+    raise UnsupportedError(
+        "nvcc was not found; recording needs the CUDA toolkit (12.8 or later for tcgen05): put nvcc "
+        "on the PATH, or set NVCC or CUDA_HOME"
+    )
 
 
 def gpu_target() -> str:
@@ -64,8 +68,10 @@ def gpu_target() -> str:
         text = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
         major, minor = text.split()[0].split(".")
     except (OSError, subprocess.SubprocessError, IndexError, ValueError) as error:
-        raise UnsupportedError(f"no NVIDIA GPU was found ({' '.join(query)}: {error}); recording needs one. "
-                               "With arch= the recorder can be built without") from None
+        raise UnsupportedError(
+            f"no NVIDIA GPU was found ({' '.join(query)}: {error}); recording needs one. "
+            "With arch= the recorder can be built without"
+        ) from None
     capability = int(major) * 10 + int(minor)
     return f"{capability}{SUFFIX.get(capability, '')}"
 
@@ -84,8 +90,15 @@ def generate(arch: str, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N, *, names: bo
 
     Raises InputError for a target or a number of columns that the generator refuses.
     """
-    command = [sys.executable, str(source_folder() / "generate.py"), "--arch", arch,
-               "--wgmma-n", ",".join(map(str, wgmma_n)), *(["--list"] if names else [])]
+    command = [
+        sys.executable,
+        str(source_folder() / "generate.py"),
+        "--arch",
+        arch,
+        "--wgmma-n",
+        ",".join(map(str, wgmma_n)),
+        *(["--list"] if names else []),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError(done.stderr.strip().splitlines()[-1])
@@ -114,13 +127,26 @@ def build(arch: str | None = None, *, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N
     source.write_text(text)
     fresh = library.with_suffix(f".{os.getpid()}.so")
     # -gencode and not -arch: the latter may add code for the plain target, which has no wgmma and no tcgen05.
-    command = [nvcc, "-O1", "-std=c++17", "-gencode", f"arch=compute_{target},code=sm_{target}", "-shared",
-               "-Xcompiler", "-fPIC", f"-I{source_folder()}", str(source), "-o", str(fresh)]
+    command = [
+        nvcc,
+        "-O1",
+        "-std=c++17",
+        "-gencode",
+        f"arch=compute_{target},code=sm_{target}",
+        "-shared",
+        "-Xcompiler",
+        "-fPIC",
+        f"-I{source_folder()}",
+        str(source),
+        "-o",
+        str(fresh),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         fresh.unlink(missing_ok=True)
-        raise UnsupportedError(f"nvcc could not build the recorder for sm_{target}: {' '.join(command)}\n"
-                               f"{done.stderr.strip()[:2000]}")
+        raise UnsupportedError(
+            f"nvcc could not build the recorder for sm_{target}: {' '.join(command)}\n{done.stderr.strip()[:2000]}"
+        )
     fresh.replace(library)
     return library
 
@@ -147,7 +173,10 @@ class Recorder:
         self._library.record_name.restype = ctypes.c_char_p
         self._library.record_error.restype = ctypes.c_char_p
         self._library.record_run.argtypes = [
-            ctypes.c_int, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int,
+            ctypes.c_int,
+            *[ctypes.c_void_p] * 4,
+            ctypes.c_int64,
+            ctypes.c_int,
         ]
         names = [self._library.record_name(i).decode() for i in range(self._library.record_count())]
         self._index: Mapping[str, int] = {name: i for i, name in enumerate(names)}
@@ -172,8 +201,10 @@ class Recorder:
         """The instruction of this name. Raises UnsupportedError, with the nearest, for one that was not built."""
         if name not in self.instructions:
             known = tuple(self.instructions)
-            raise UnsupportedError(f"the recorder has no instruction {name!r} for this GPU{nearest(name, known)}; "
-                                   f"it has: {', '.join(known)}")
+            raise UnsupportedError(
+                f"the recorder has no instruction {name!r} for this GPU{nearest(name, known)}; "
+                f"it has: {', '.join(known)}"
+            )
         return self.instructions[name]
 
     def run(self, name: str, a: Codes, b: Codes, c: Codes, scale_d: int = 0) -> Codes:
@@ -188,8 +219,9 @@ class Recorder:
         for x, array in zip("abc", (a, b, c), strict=True):
             wanted = instruction.shape(x, cases)
             if array.shape != wanted or array.dtype != instruction.dtype(x):
-                raise InputError(f"{name}: {x} must be {wanted} of {instruction.dtype(x)}; "
-                                 f"got {array.shape} of {array.dtype}")
+                raise InputError(
+                    f"{name}: {x} must be {wanted} of {instruction.dtype(x)}; got {array.shape} of {array.dtype}"
+                )
             held.append(np.ascontiguousarray(array))
         d = np.empty(instruction.shape("d", cases), instruction.dtype("d"))
         pointers = [x.ctypes.data for x in (*held, d)]

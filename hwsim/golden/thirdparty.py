@@ -42,8 +42,12 @@ def read_third_party(path: Path) -> Iterator[tuple[Meta, GoldenSet]]:
         name, k = _instruction(device, fmt, result)
         if name.startswith("wgmma"):
             c = np.zeros_like(c)
-        yield meta, GoldenSet(name, path.stem, _rows(data["a"], k), _rows(data["b"], k), c[:, None, None],
-                              data[result][:, None, None])
+        yield (
+            meta,
+            GoldenSet(
+                name, path.stem, _rows(data["a"], k), _rows(data["b"], k), c[:, None, None], data[result][:, None, None]
+            ),
+        )
 
 
 def _instruction(device: str, fmt: str, result: str) -> tuple[str, int]:

@@ -83,14 +83,20 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dumps."""
-        return {"results": self.results, "mismatches": self.mismatches,
-                "sets": [asdict(entry) for entry in self.sets], "first": [asdict(entry) for entry in self.first]}
+        return {
+            "results": self.results,
+            "mismatches": self.mismatches,
+            "sets": [asdict(entry) for entry in self.sets],
+            "first": [asdict(entry) for entry in self.first],
+        }
 
     def to_text(self) -> str:
         """One line per set, the first mismatches, a line of totals."""
-        lines = [f"{'FAIL' if entry.mismatches else 'ok':4}  {entry.device:10}  {entry.origin:11}  "
-                 f"{entry.mismatches:>8} of {entry.results:>9}  {entry.instruction}/{entry.set}  ({entry.path})"
-                 for entry in self.sets]
+        lines = [
+            f"{'FAIL' if entry.mismatches else 'ok':4}  {entry.device:10}  {entry.origin:11}  "
+            f"{entry.mismatches:>8} of {entry.results:>9}  {entry.instruction}/{entry.set}  ({entry.path})"
+            for entry in self.sets
+        ]
         for miss in self.first:
             lines += [
                 f"{miss.instruction}/{miss.set} case {miss.case} row {miss.row} column {miss.column}: expected "
@@ -134,8 +140,10 @@ def all_sets(paths: Iterable[Path], *, device: str = "", only: str = "") -> Iter
         if meta.origin == "operands":
             continue
         if not (device or meta.device):
-            raise InputError(f"{path}: does not say which device it is of, and has no {path.stem}.meta.json beside it; "
-                             "name the device")
+            raise InputError(
+                f"{path}: does not say which device it is of, and has no {path.stem}.meta.json beside it; "
+                "name the device"
+            )
         for golden in read_sets(path, only):
             yield path, meta if meta.device else Meta(meta.origin, device, note=meta.note), golden
 
@@ -160,17 +168,23 @@ def verify(
         if expected is None:
             raise InputError(f"{path}: set {golden.key} has no results")
         if got.shape != expected.shape or got.dtype != expected.dtype:
-            raise InputError(f"{path}: set {golden.key} holds {expected.shape} of {expected.dtype}; "
-                             f"the computation gave {got.shape} of {got.dtype}")
+            raise InputError(
+                f"{path}: set {golden.key} holds {expected.shape} of {expected.dtype}; "
+                f"the computation gave {got.shape} of {got.dtype}"
+            )
         wrong = np.argwhere(got != expected)
-        reports.append(SetReport(str(path), golden.instruction, golden.name, meta.device, meta.origin, expected.size,
-                                 len(wrong), seconds))
+        reports.append(
+            SetReport(
+                str(path), golden.instruction, golden.name, meta.device, meta.origin, expected.size, len(wrong), seconds
+            )
+        )
         misses += [describe(str(path), meta.device, chosen, got, tuple(int(i) for i in at)) for at in wrong[:first]]
     report = Report(tuple(reports), tuple(misses))
     if not report.results:
         where = ", ".join(str(path) for path in paths) or "no paths"
-        raise InputError(f"{where}: no golden set{f' with {only!r} in its key' if only else ''} was found; "
-                         "zero cases prove nothing")
+        raise InputError(
+            f"{where}: no golden set{f' with {only!r} in its key' if only else ''} was found; zero cases prove nothing"
+        )
     return report
 
 
@@ -202,9 +216,19 @@ def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[in
     differing = expected ^ computed
     hex_c = f"0x{c:0{2 * golden.c.dtype.itemsize}x}"
     return Mismatch(
-        path, golden.instruction, golden.name, case, row, column, hex_a, hex_b, hex_c,
-        f"0x{expected:0{width // 4}x}", f"0x{computed:0{width // 4}x}",
-        tuple(i for i in range(width) if differing >> i & 1), _ulps(golden.instruction, width, expected, computed),
+        path,
+        golden.instruction,
+        golden.name,
+        case,
+        row,
+        column,
+        hex_a,
+        hex_b,
+        hex_c,
+        f"0x{expected:0{width // 4}x}",
+        f"0x{computed:0{width // 4}x}",
+        tuple(i for i in range(width) if differing >> i & 1),
+        _ulps(golden.instruction, width, expected, computed),
         f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
         f"--a {','.join(hex_a)} --b {','.join(hex_b)} --c {hex_c}",
     )

@@ -107,9 +107,11 @@ class _Lowering:
         self.b_pieces = self._arrays("B", k, n, plan.b_pieces, {b for t in plan.terms for _, b in t.products})
         single = isinstance(plan.combine, TermValue) or self.joined
         self.output = GlobalArray("C", m, n, plan.output_format)
-        self.terms = [self.output] if single else [
-            GlobalArray(f"T{i + 1}", m, n, plan.output_format) for i in range(len(plan.terms))
-        ]
+        self.terms = (
+            [self.output]
+            if single
+            else [GlobalArray(f"T{i + 1}", m, n, plan.output_format) for i in range(len(plan.terms))]
+        )
 
     def _choose(self) -> tuple[int, int, int]:
         """A first choice of blocks: b_k a power of two, or what k_group can be made of."""
@@ -117,7 +119,9 @@ class _Lowering:
 
         def fits(b_m: int, b_k: int, b_n: int) -> bool:
             if group is not None:
-                return group % b_k == 0 and (self.joined or group // b_k <= n_fused(limits, b_m, b_k, b_n, self.resident))
+                return group % b_k == 0 and (
+                    self.joined or group // b_k <= n_fused(limits, b_m, b_k, b_n, self.resident)
+                )
             # Joined step by step, the default step is the cube's own: a longer one adds in blocks, which is
             # more accurate than any one chain and would turn the paper's comparison of the two orders around.
             return b_k == limits.depth if self.joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
@@ -137,7 +141,9 @@ class _Lowering:
     def _tiling(self, options: Mapping[str, object]) -> Tiling:
         buffering = options.get("buffering") or "double"
         if buffering not in BUFFERS:
-            raise InputError(f"buffering: got {buffering!r}; allowed: single, double{nearest(str(buffering), list(BUFFERS))}")
+            raise InputError(
+                f"buffering: got {buffering!r}; allowed: single, double{nearest(str(buffering), list(BUFFERS))}"
+            )
         tile = options.get("tile")
         if tile is None:
             blocks = self._choose()
@@ -151,19 +157,24 @@ class _Lowering:
         fused = most if wanted is None else wanted
         if group is not None:
             if group <= 0 or group % blocks[1]:
-                raise InputError(f"k_group = {group} is not a positive multiple of b_k = {blocks[1]}; choose the tile to fit")
+                raise InputError(
+                    f"k_group = {group} is not a positive multiple of b_k = {blocks[1]}; choose the tile to fit"
+                )
             steps = group // blocks[1]
             if self.joined:
                 fused = max(steps, most // steps * steps) if wanted is None else wanted
                 if isinstance(fused, int) and fused % steps:
                     raise InputError(f"n_fused = {fused} is not a multiple of k_group / b_k = {steps}")
             elif wanted is not None and wanted != steps:
-                raise InputError(f"k_group = {group} is {steps} blocks of b_k = {blocks[1]}, n_fused = {wanted}: give one of them")
+                raise InputError(
+                    f"k_group = {group} is {steps} blocks of b_k = {blocks[1]}, n_fused = {wanted}: give one of them"
+                )
             else:
                 fused = steps
         if not isinstance(fused, int) or not 1 <= fused <= most:
             raise InputError(
-                f"n_fused = {fused}: L1 holds 1 to {most} blocks of A of {blocks[0]} x {blocks[1]} beside two of B (Eq. 8)"
+                f"n_fused = {fused}: L1 holds 1 to {most} blocks of A of {blocks[0]} x {blocks[1]} "
+                "beside two of B (Eq. 8)"
             )
         return Tiling(*blocks, fused, BUFFERS[buffering])
 
@@ -172,14 +183,16 @@ class _Lowering:
         plain = len(pieces) == 1
         return {
             i: GlobalArray(name if plain else f"{name}{i + 1}", rows, cols, piece.format)  # type: ignore[attr-defined]
-            for i, piece in enumerate(pieces) if i in used
+            for i, piece in enumerate(pieces)
+            if i in used
         }
 
     def program(self) -> Program:
         """All kernels: splits, zero, gemm, combine."""
         plan, kernels, arrays, inputs = self.plan, [], [], []
         for name, pieces, split, rows, cols in (
-            ("A", plan.a_pieces, self.a_pieces, self.m, self.k), ("B", plan.b_pieces, self.b_pieces, self.k, self.n),
+            ("A", plan.a_pieces, self.a_pieces, self.m, self.k),
+            ("B", plan.b_pieces, self.b_pieces, self.k, self.n),
         ):
             if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
                 inputs.append(split[0].name)
@@ -198,9 +211,11 @@ class _Lowering:
         arrays.append(self.output)
         tiling = self.tiling
         facts = {
-            "tile": dict(zip(TILE_KEYS, tiling.tile, strict=True)), "n_fused": tiling.n_fused,
+            "tile": dict(zip(TILE_KEYS, tiling.tile, strict=True)),
+            "n_fused": tiling.n_fused,
             "buffering": next(name for name, count in BUFFERS.items() if count == tiling.buffers),
-            "k_group": self.k_group, "unit": self.unit,
+            "k_group": self.k_group,
+            "unit": self.unit,
         }
         return Program(tuple(arrays), tuple(kernels), tuple(inputs), self.output.name, facts)
 
@@ -223,20 +238,29 @@ class _Lowering:
         chunk = min(t.b_m, room // rows * rows)
         if chunk < rows:
             raise InputError(
-                f"tile {t.tile}: UB ({self.limits.ub_bytes} bytes) has no room for {needed} scratch blocks of {rows} x {t.b_n} "
+                f"tile {t.tile}: UB ({self.limits.ub_bytes} bytes) has no room for {needed} scratch blocks "
+                f"of {rows} x {t.b_n} "
                 f"beside the block of C ({c_bytes} bytes); take a smaller b_m or b_n"
             )
         temps = tuple(kernel.buffer(f"P{i}", vector.memory, 1, size("UB", chunk * t.b_n, 4)) for i in range(needed))
         parts = _Parts(
-            link_engine(device, "GM", "L1"), link_engine(device, "L1", "L0A"), link_engine(device, "L1", "L0B"),
-            link_engine(device, "GM", vector.memory), link_engine(device, vector.memory, "GM"),
-            link_engine(device, "L0C", vector.memory), device.matrix_instructions[self.unit].engine,
+            link_engine(device, "GM", "L1"),
+            link_engine(device, "L1", "L0A"),
+            link_engine(device, "L1", "L0B"),
+            link_engine(device, "GM", vector.memory),
+            link_engine(device, vector.memory, "GM"),
+            link_engine(device, "L0C", vector.memory),
+            device.matrix_instructions[self.unit].engine,
             kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n, self.element)),
             kernel.ring("L0A", "L0A", t.buffers, size("L0A", t.b_m * t.b_k, self.element)),
             kernel.ring("L0B", "L0B", t.buffers, size("L0B", t.b_k * t.b_n, self.element)),
             kernel.ring("L0C", "L0C", self.accumulators, size("L0C", t.b_m * t.b_n, 4)),
             kernel.ring("C", vector.memory, 1, c_bytes),
-            Sync("C.done"), Sync("A.full"), Sync("A.free"), temps, chunk,
+            Sync("C.done"),
+            Sync("A.full"),
+            Sync("A.free"),
+            temps,
+            chunk,
         )
         for share in deal(self.m, t.b_m, device.cores):
             stream = StreamBuilder("main")
@@ -287,8 +311,17 @@ class _Lowering:
         s.emit(p.load_c, "copy", c_tile, [c_global], [p.c.free], [p.c.full], label="C")
 
     def _block(
-        self, s: StreamBuilder, p: _Parts, terms: list[int], row: Span, group: Span, inner: Span, block: Span, col: Span,
-        first: bool, last: bool,
+        self,
+        s: StreamBuilder,
+        p: _Parts,
+        terms: list[int],
+        row: Span,
+        group: Span,
+        inner: Span,
+        block: Span,
+        col: Span,
+        first: bool,
+        last: bool,
     ) -> None:
         """One block of K: bring A (in the first column) and B, move them to L0, multiply."""
         t, pieces = self.tiling, self.a_pieces
@@ -303,21 +336,40 @@ class _Lowering:
 
         if first:
             for a in resident:
-                s.emit(p.mte2, "copy", a_slot(a), [GlobalTile(pieces[a].name, row.start, k_start, row.size, block.size)],
-                       [p.a_free], [p.a_full], label="A")
+                s.emit(
+                    p.mte2,
+                    "copy",
+                    a_slot(a),
+                    [GlobalTile(pieces[a].name, row.start, k_start, row.size, block.size)],
+                    [p.a_free],
+                    [p.a_full],
+                    label="A",
+                )
         order = sorted(products, key=lambda x: x[2])
         for at, (slot, a, b) in enumerate(order):
             fresh = at == 0 or order[at - 1][2] != b
             leaves = at + 1 == len(order) or order[at + 1][2] != b
             if fresh:
                 b_tile = p.b.tile("push", block.size, col.size, self.operand)
-                s.emit(p.mte2, "copy", b_tile,
-                       [GlobalTile(self.b_pieces[b].name, k_start, col.start, block.size, col.size)],
-                       [p.b.free], [p.b.full], label="B")
+                s.emit(
+                    p.mte2,
+                    "copy",
+                    b_tile,
+                    [GlobalTile(self.b_pieces[b].name, k_start, col.start, block.size, col.size)],
+                    [p.b.free],
+                    [p.b.full],
+                    label="B",
+                )
                 s.pushed(p.b)
-                s.emit(p.mte1b, "copy", p.l0b.tile("push", block.size, col.size, self.operand),
-                       [p.b.tile("pop", block.size, col.size, self.operand)], [p.b.full, p.l0b.free], [p.b.free, p.l0b.full],
-                       label="B")
+                s.emit(
+                    p.mte1b,
+                    "copy",
+                    p.l0b.tile("push", block.size, col.size, self.operand),
+                    [p.b.tile("pop", block.size, col.size, self.operand)],
+                    [p.b.full, p.l0b.free],
+                    [p.b.free, p.l0b.full],
+                    label="B",
+                )
                 s.popped(p.b)
                 s.pushed(p.l0b)
             waits, signals = [p.l0a.free], [p.l0a.full]
@@ -326,13 +378,28 @@ class _Lowering:
             if last and at + 1 == len(order):
                 # Slots are given back in the order in which they were filled.
                 signals.append(replace(p.a_free, count=len(resident)))
-            s.emit(p.mte1a, "copy", p.l0a.tile("push", row.size, block.size, self.operand), [a_slot(a)], waits, signals, label="A")
+            s.emit(
+                p.mte1a,
+                "copy",
+                p.l0a.tile("push", row.size, block.size, self.operand),
+                [a_slot(a)],
+                waits,
+                signals,
+                label="A",
+            )
             s.pushed(p.l0a)
             s.emit(
-                p.cube, "mma", self._accumulator(p, slot, row, col),
-                [p.l0a.tile("pop", row.size, block.size, self.operand), p.l0b.tile("pop", block.size, col.size, self.operand)],
-                [p.l0a.full, *([p.l0b.full] if fresh else [])], [p.l0a.free, *([p.l0b.free] if leaves else [])],
-                unit=self.unit, zero_at=_zero_at(block),
+                p.cube,
+                "mma",
+                self._accumulator(p, slot, row, col),
+                [
+                    p.l0a.tile("pop", row.size, block.size, self.operand),
+                    p.l0b.tile("pop", block.size, col.size, self.operand),
+                ],
+                [p.l0a.full, *([p.l0b.full] if fresh else [])],
+                [p.l0a.free, *([p.l0b.free] if leaves else [])],
+                unit=self.unit,
+                zero_at=_zero_at(block),
             )
             s.popped(p.l0a)
             if leaves:

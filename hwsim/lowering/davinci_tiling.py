@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
+
+
+MEMORIES = ("L1", "L0A", "L0B", "L0C", "UB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,28 @@ class Limits:
 
     @classmethod
     def of(cls, device: Device, element_bytes: int) -> Limits:
-        """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10)."""
+        """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10).
+
+        Raises UnsupportedError when the device file lacks what the dataflow needs.
+        """
         memory = {name: m.capacity_bytes for name, m in device.memories.items()}
         fractal = device.fractal
+        lacking = [f"memories.{name}" for name in MEMORIES if name not in memory]
+        lacking += [f"fractal.{name}" for name in ("rows", "row_bytes") if name not in fractal]
+        if lacking:
+            raise UnsupportedError(
+                f"device {device.name}: its file does not describe a core that programs can run on: "
+                f"no {', '.join(lacking)}"
+            )
         return cls(
-            fractal["rows"], fractal["row_bytes"] // element_bytes,
-            memory["L0A"] // 2 // element_bytes, memory["L0B"] // 2 // element_bytes, memory["L1"] // element_bytes,
-            memory["L0C"], memory["UB"], device.cores,
+            fractal["rows"],
+            fractal["row_bytes"] // element_bytes,
+            memory["L0A"] // 2 // element_bytes,
+            memory["L0B"] // 2 // element_bytes,
+            memory["L1"] // element_bytes,
+            memory["L0C"],
+            memory["UB"],
+            device.cores,
         )
 
 
@@ -76,7 +94,10 @@ def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1
     if 6 * b_m * b_n > limits.ub_bytes:
         found.append(f"a C block of {b_m} x {b_n} needs 6 bytes an element in UB, {6 * b_m * b_n} of {limits.ub_bytes}")
     if 4 * b_m * b_n * accumulators > limits.l0c_bytes:
-        found.append(f"{accumulators} C blocks of {b_m} x {b_n} need {4 * b_m * b_n * accumulators} bytes of L0C, {limits.l0c_bytes} there")
+        found.append(
+            f"{accumulators} C blocks of {b_m} x {b_n} need {4 * b_m * b_n * accumulators} bytes of L0C, "
+            f"{limits.l0c_bytes} there"
+        )
     if not found and n_fused(limits, b_m, b_k, b_n) < 1:
         found.append(f"L1 holds no A block of {b_m} x {b_k} beside two B blocks of {b_k} x {b_n}")
     return found
@@ -127,8 +148,10 @@ def estimate_cycles(device: Device, limits: Limits, tile: tuple[int, int, int], 
 
     Only for choosing a default among legal tiles; the timing machine gives the cycles.
     """
-    b_m, b_k, b_n = (min(size, -(-extent // unit) * unit) for size, extent, unit in
-                     zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True))
+    b_m, b_k, b_n = (
+        min(size, -(-extent // unit) * unit)
+        for size, extent, unit in zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
+    )
     link = {(x.source, x.target): x for x in device.links.values()}
     cube = (b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows) + 9
     element = device.fractal["row_bytes"] // limits.depth

@@ -51,7 +51,9 @@ class VectorOps:
         """The next instruction waits for these too."""
         self._waits.extend(syncs)
 
-    def op(self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: object) -> None:
+    def op(
+        self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: object
+    ) -> None:
         """Emit one instruction."""
         self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
         self._waits = []
@@ -102,8 +104,14 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
         row, col = (one, two) if by_rows else (two, one)
         for array, ring in zip(work.inputs, ins, strict=True):
-            stream.emit(load, "copy", ring.tile("push", row.size, col.size, array.format),
-                        [GlobalTile(array.name, row.start, col.start, row.size, col.size)], [ring.free], [ring.full])
+            stream.emit(
+                load,
+                "copy",
+                ring.tile("push", row.size, col.size, array.format),
+                [GlobalTile(array.name, row.start, col.start, row.size, col.size)],
+                [ring.free],
+                [ring.full],
+            )
             stream.pushed(ring)
         ops = VectorOps(stream, vector.engine)
         ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
@@ -118,8 +126,14 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
             stream.popped(ring)
         for array, ring in zip(work.outputs, outs, strict=True):
             stream.pushed(ring)
-            stream.emit(store, "copy", GlobalTile(array.name, row.start, col.start, row.size, col.size),
-                        [ring.tile("pop", row.size, col.size, array.format)], [ring.full], [ring.free])
+            stream.emit(
+                store,
+                "copy",
+                GlobalTile(array.name, row.start, col.start, row.size, col.size),
+                [ring.tile("pop", row.size, col.size, array.format)],
+                [ring.full],
+                [ring.free],
+            )
             stream.popped(ring)
 
     for share in deal(dealt, block, device.cores):
@@ -223,6 +237,15 @@ def _operand(
 
 
 __all__ = [
-    "Pass", "VectorOps", "bytes_of", "combine_pass", "depth", "evaluate", "link_engine", "lower_pass",
-    "split_pass", "vector_of", "zero_pass",
+    "Pass",
+    "VectorOps",
+    "bytes_of",
+    "combine_pass",
+    "depth",
+    "evaluate",
+    "link_engine",
+    "lower_pass",
+    "split_pass",
+    "vector_of",
+    "zero_pass",
 ]

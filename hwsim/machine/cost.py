@@ -8,6 +8,7 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from math import ceil
 
@@ -71,6 +72,16 @@ def link_names(scope: Scope, flat: FlatKernel) -> list[str | None]:
     return names
 
 
+def padded_macs(scope: Scope, flat: FlatKernel) -> NDArray[np.int64]:
+    """For every instruction the products its unit forms, padded to whole blocks; 0 for all but mma."""
+    found = []
+    for instr in flat.instrs:
+        model = find(scope.device, instr.unit) if instr.unit else None
+        whole = 0 if model is None else math.prod(mma_blocks(instr, model)) * model.m * model.n * model.k
+        found.append(instr.repeat * whole)
+    return np.array(found, np.int64)
+
+
 def _cost(scope: Scope, index: int, instr: Instr, first_tile: int) -> tuple[int, ...]:
     device = scope.device
     if instr.opcode == "sync":
@@ -97,8 +108,14 @@ def _mma(scope: Scope, index: int, instr: Instr) -> tuple[int, ...]:
     step = max(m_blocks * n_blocks * exact(time.issue_interval_cycles), Fraction(time.accumulate_latency_cycles))
     m, n, k = mma_shape(instr)
     return (
-        instr.repeat * ticks(time.overhead_cycles + k_blocks * step), ticks(time.drain_cycles),
-        0, 0, -1, 0, 0, instr.repeat * m * n * k,
+        instr.repeat * ticks(time.overhead_cycles + k_blocks * step),
+        ticks(time.drain_cycles),
+        0,
+        0,
+        -1,
+        0,
+        0,
+        instr.repeat * m * n * k,
     )
 
 
@@ -115,8 +132,16 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
                 f"{scope.place(index, instr)}: moves {moved} bytes; "
                 f"one instruction may move less than {FLOW_BYTES_LIMIT}"
             )
-        return (overhead, tail, moved, rate_per_tick(exact(link.bytes_per_cycle)),
-                first_tile + (0 if write else len(instr.writes)), int(write), payload, 0)
+        return (
+            overhead,
+            tail,
+            moved,
+            rate_per_tick(exact(link.bytes_per_cycle)),
+            first_tile + (0 if write else len(instr.writes)),
+            int(write),
+            payload,
+            0,
+        )
     size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
     cycles = ceil(-(-size // link.request_bytes) * link.request_bytes / exact(link.bytes_per_cycle))
     return overhead + instr.repeat * ticks(cycles), tail, 0, 0, -1, 0, instr.repeat * size, 0

@@ -52,9 +52,7 @@ def run(
             arrays[array.name] = given
         else:
             arrays[array.name] = np.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
-    units = {
-        instr.unit for kernel in program.kernels for instr in _instructions(kernel) if instr.unit is not None
-    }
+    units = {instr.unit for kernel in program.kernels for instr in _instructions(kernel) if instr.unit is not None}
     specs = {unit: dot_spec(device, unit) for unit in units}
     report = _Progress(program, progress)
     for kernel in program.kernels:
@@ -91,8 +89,13 @@ class _KernelRun:
     """One kernel: its tables, and the global arrays it works on."""
 
     def __init__(
-        self, program: Program, kernel: Kernel, device: Device, arrays: dict[str, Codes],
-        specs: Mapping[str, DotSpec], report: _Progress,
+        self,
+        program: Program,
+        kernel: Kernel,
+        device: Device,
+        arrays: dict[str, Codes],
+        specs: Mapping[str, DotSpec],
+        report: _Progress,
     ) -> None:
         self.kernel, self.specs, self.report = kernel, specs, report
         self.names = [array.name for array in program.arrays]
@@ -106,9 +109,7 @@ class _KernelRun:
         self.steps = [specs[instr.unit].unit.terms if instr.unit else 1 for instr in self.flat.instrs]
 
     def run(self, threads: int) -> None:
-        cores = [
-            (g, group.first + i) for g, group in enumerate(self.kernel.groups) for i in range(group.count)
-        ]
+        cores = [(g, group.first + i) for g, group in enumerate(self.kernel.groups) for i in range(group.count)]
         if threads <= 1 or len(cores) == 1:
             for group, core in cores:
                 self._core(group, core)
@@ -139,7 +140,9 @@ class _KernelRun:
                     self._elementwise(instr, job, storage)
         self.report.core()
 
-    def _view(self, place: list[int], rows: int, cols: int, format: str, width: int, storage: dict[tuple[int, int], Codes]) -> Codes:
+    def _view(
+        self, place: list[int], rows: int, cols: int, format: str, width: int, storage: dict[tuple[int, int], Codes]
+    ) -> Codes:
         """The codes of a tile: a region of a global array, or of a slot's bytes."""
         kind, obj, slot, row, col = place
         if kind == TILE_GLOBAL:
@@ -152,13 +155,17 @@ class _KernelRun:
         flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)
         return flat[row:, col : col + cols]
 
-    def _chain(self, instr: Instr, job: list[int], segments: list[list[int]], storage: dict[tuple[int, int], Codes]) -> None:
+    def _chain(
+        self, instr: Instr, job: list[int], segments: list[list[int]], storage: dict[tuple[int, int], Codes]
+    ) -> None:
         """Products of one accumulator, in order, chained through it."""
         target, (left, right) = instr.writes[0], instr.reads
         assert isinstance(target, LocalTile) and isinstance(left, LocalTile) and isinstance(right, LocalTile)
         assert instr.unit is not None
         spec = self.specs[instr.unit]
-        out = self._view([1, *job[3:5], target.row, target.col], target.rows, target.cols, target.format, target.width, storage)
+        out = self._view(
+            [1, *job[3:5], target.row, target.col], target.rows, target.cols, target.format, target.width, storage
+        )
         value = None if job[7] else out
         for segment in segments:
             k = segment[0]

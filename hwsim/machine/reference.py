@@ -34,7 +34,9 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
     Raises ProgramError when nothing can go on.
     """
     arrays = {
-        a.name: np.array(inputs[a.name]) if a.name in inputs else np.zeros((a.rows, a.cols), code_dtype(format_of(a.format)))
+        a.name: np.array(inputs[a.name])
+        if a.name in inputs
+        else np.zeros((a.rows, a.cols), code_dtype(format_of(a.format)))
         for a in program.arrays
     }
     formats = {a.name: a.format for a in program.arrays}
@@ -42,7 +44,8 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
     for kernel in program.kernels:
         cores = [
             _Core(kernel, device, arrays, formats, group.streams, group.first + i)
-            for group in kernel.groups for i in range(group.count)
+            for group in kernel.groups
+            for i in range(group.count)
         ]
         while cores:
             core = choose.choice(cores)
@@ -70,7 +73,8 @@ class _Core:
     def step(self, choose: random.Random) -> bool:
         """Issue or execute one instruction; False when all is done."""
         ready = [
-            queue for queue in self.queues.values()
+            queue
+            for queue in self.queues.values()
             if queue and all(self.counts[w.semaphore] >= w.count for w in queue[0][0].waits)
         ]
         if self.streams and (not ready or choose.random() < 0.5):

@@ -15,12 +15,28 @@ from numpy.typing import NDArray
 # and `col` say the tile in global memory that a copy moves (-1: none); `slot` (not yet taken modulo the buffer's
 # slots), `row` and `col` the tile that any other instruction writes. free: the engine may start the next; end:
 # completion, when signals are given. bytes and macs: of one core.
-ROW_DTYPE = np.dtype([
-    ("kernel", np.int32), ("core", np.int32), ("cores", np.int32), ("engine", np.int32), ("opcode", np.int32),
-    ("label", np.int32), ("instr", np.int32), ("array", np.int32), ("row", np.int64), ("col", np.int64),
-    ("slot", np.int64), ("issue", np.int64), ("start", np.int64), ("free", np.int64), ("end", np.int64),
-    ("bytes", np.int64), ("macs", np.int64), ("cause", np.int32),
-])
+ROW_DTYPE = np.dtype(
+    [
+        ("kernel", np.int32),
+        ("core", np.int32),
+        ("cores", np.int32),
+        ("engine", np.int32),
+        ("opcode", np.int32),
+        ("label", np.int32),
+        ("instr", np.int32),
+        ("array", np.int32),
+        ("row", np.int64),
+        ("col", np.int64),
+        ("slot", np.int64),
+        ("issue", np.int64),
+        ("start", np.int64),
+        ("free", np.int64),
+        ("end", np.int64),
+        ("bytes", np.int64),
+        ("macs", np.int64),
+        ("cause", np.int32),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)

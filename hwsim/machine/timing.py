@@ -34,7 +34,7 @@ from hwsim.devices import find
 from hwsim.devices.model import Device
 from hwsim.errors import ProgramError
 from hwsim.formats import format_of
-from hwsim.machine.cost import COST_COLUMNS, cost_table, link_names, shared_rate, ticks
+from hwsim.machine.cost import COST_COLUMNS, cost_table, link_names, padded_macs, shared_rate, ticks
 from hwsim.machine.cost import exact as exact_number
 from hwsim.machine.rows import ROW_DTYPE, Rows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
@@ -63,7 +63,8 @@ class KernelTime:
     """One kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that ends last.
 
     traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores.
-    macs: products of elements, without padding. instructions: executed, repeats counted once.
+    macs: products of elements; padded_macs: what the units form, the zeros of padded blocks among them.
+    instructions: executed, repeats counted once.
     """
 
     name: str
@@ -73,6 +74,7 @@ class KernelTime:
     critical: Mapping[str, EngineTime]
     traffic_bytes: Mapping[str, int]
     macs: int
+    padded_macs: int
     instructions: int
 
 
@@ -85,6 +87,7 @@ class Timing:
     engines: Mapping[str, EngineTime]
     traffic_bytes: Mapping[str, int]
     macs: int
+    padded_macs: int
     instructions: int
     trace: Rows | None
 
@@ -119,9 +122,14 @@ def run(program: Program, device: Device, *, trace: int = 0) -> Timing:
     collector = _Collector(program, device, trace)
     kernels = tuple(_kernel(kernel, program, device, machine, collector) for kernel in program.kernels)
     return Timing(
-        sum(k.cycles for k in kernels), kernels, _sum_engines([k.engines for k in kernels]),
-        _sum_counts([k.traffic_bytes for k in kernels]), sum(k.macs for k in kernels),
-        sum(k.instructions for k in kernels), collector.finish() if trace else None,
+        sum(k.cycles for k in kernels),
+        kernels,
+        _sum_engines([k.engines for k in kernels]),
+        _sum_counts([k.traffic_bytes for k in kernels]),
+        sum(k.macs for k in kernels),
+        sum(k.padded_macs for k in kernels),
+        sum(k.instructions for k in kernels),
+        collector.finish() if trace else None,
     )
 
 
@@ -148,29 +156,39 @@ def _kernel(
     traffic.update({n: c for n, c in zip(_COUNTERS, outcome["counters"], strict=True) if c})
     account = outcome["account"]
     return KernelTime(
-        kernel.name, outcome["end"] // TICKS_PER_CYCLE, int(counts.sum()),
+        kernel.name,
+        outcome["end"] // TICKS_PER_CYCLE,
+        int(counts.sum()),
         _engine_times(kernel, device, (account * counts[:, None, None]).sum(axis=0)),
         _engine_times(kernel, device, account[int(outcome["group_end"].argmax())]),
-        dict(traffic), int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()), int(executed.sum()),
+        dict(traffic),
+        int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()),
+        int((executed * padded_macs(scope, flat)).sum()),
+        int(executed.sum()),
     )
 
 
-def _tables(
-    kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device
-) -> dict[str, NDArray[np.int64]]:
+def _tables(kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device) -> dict[str, NDArray[np.int64]]:
     streams = [stream for group in flat.streams for stream in group]
     nodes = [len(stream.nodes) for stream in streams]
     first = np.cumsum([0, *nodes])[:-1]
     firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
     return {
-        "instr": flat.instr, "cost": cost, "tile": flat.tile, "affine": flat.affine, "term": flat.term,
-        "sync": flat.sync, "semaphore_initial": flat.semaphore_initial,
+        "instr": flat.instr,
+        "cost": cost,
+        "tile": flat.tile,
+        "affine": flat.affine,
+        "term": flat.term,
+        "sync": flat.sync,
+        "semaphore_initial": flat.semaphore_initial,
         "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
         "stream": np.array([(f, n, len(s.variables)) for f, n, s in zip(first, nodes, streams, strict=True)], np.int64),
-        "group": np.array([(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)],
-                          np.int64),
-        "engine": np.array([(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in device.engines.values()],
-                           np.int64),
+        "group": np.array(
+            [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
+        ),
+        "engine": np.array(
+            [(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in device.engines.values()], np.int64
+        ),
     }
 
 
@@ -199,7 +217,8 @@ def _sum_engines(parts: list[Mapping[str, EngineTime]]) -> dict[str, EngineTime]
     names = list(parts[0]) if parts else []
     return {
         name: EngineTime(
-            sum(part[name].busy_cycles for part in parts), _sum_counts([part[name].stall_cycles for part in parts]),
+            sum(part[name].busy_cycles for part in parts),
+            _sum_counts([part[name].stall_cycles for part in parts]),
         )
         for name in names
     }
@@ -240,8 +259,7 @@ def _deadlock(scope: Scope, flat: FlatKernel, outcome: engine.Outcome) -> str:
         for index, semaphore in heads:
             if index < 0:
                 continue
-            needs = sum(w.count for w in flat.instrs[index].waits
-                        if w.semaphore == kernel.semaphores[semaphore].name)
+            needs = sum(w.count for w in flat.instrs[index].waits if w.semaphore == kernel.semaphores[semaphore].name)
             lines.append(
                 f"{scope.place(int(index), flat.instrs[index])}, {_cores(kernel, group)}, waits for semaphore "
                 f"'{kernel.semaphores[semaphore].name}': has {outcome['semaphore'][group, semaphore]}, needs {needs}"
@@ -254,7 +272,8 @@ def _leak(kernel: Kernel, outcome: engine.Outcome) -> str:
         f"kernel '{kernel.name}', {_cores(kernel, group)}: semaphore '{semaphore.name}' ends at {values[i]}, "
         f"began at {semaphore.initial}; every wait needs its signal"
         for group, values in enumerate(outcome["semaphore"])
-        for i, semaphore in enumerate(kernel.semaphores) if values[i] != semaphore.initial
+        for i, semaphore in enumerate(kernel.semaphores)
+        if values[i] != semaphore.initial
     ]
     return "semaphore leak:\n" + "\n".join(lines[:8])
 
@@ -296,9 +315,7 @@ class _Collector:
             rows[name] = column[name] + base
         for name in ("bytes", "macs"):
             rows[name] = cost[instr, COST_COLUMNS.index(name)]
-        semaphores = [
-            self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores
-        ]
+        semaphores = [self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores]
         table = np.array([*semaphores, self.causes["empty"], self.causes[""]])  # indices -2 and -1 are the last two
         rows["cause"] = table[column["cause"]]
         self.parts.append(rows)
@@ -306,5 +323,14 @@ class _Collector:
     def finish(self) -> Rows:
         """All rows taken."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
-        return Rows(rows, TICKS_PER_CYCLE, self.kernels, tuple(self.device.engines), OPCODES, tuple(self.labels),
-                    self.arrays, tuple(self.causes), self.complete)
+        return Rows(
+            rows,
+            TICKS_PER_CYCLE,
+            self.kernels,
+            tuple(self.device.engines),
+            OPCODES,
+            tuple(self.labels),
+            self.arrays,
+            tuple(self.causes),
+            self.complete,
+        )

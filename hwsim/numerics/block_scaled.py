@@ -64,9 +64,7 @@ def form_group(products: Sequence[Term], scale: Term, zero_exponent: int) -> Ter
     total, last_place = add_exactly(products)
     is_zero = scale.is_zero or all(product.is_zero for product in products)
     exponent = zero_exponent if is_zero else scale.exponent
-    return Term(
-        "finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent
-    )
+    return Term("finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent)
 
 
 def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) -> BlockScaledStages:
@@ -80,7 +78,7 @@ def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) 
     products = form_products(spec, unit.specials, given)
     accumulator = read_accumulator(spec, unit.specials, given)
     groups = tuple(
-        form_group(products[start:start + unit.group], scales[start // spec.scale_block], unit.zero_exponent)
+        form_group(products[start : start + unit.group], scales[start // spec.scale_block], unit.zero_exponent)
         for start in range(0, len(given.a), unit.group)
     )
     special = special_of((*groups, accumulator))
@@ -89,13 +87,9 @@ def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) 
         exponents.append(accumulator.exponent)
     top = max(exponents)
     last_place = top - unit.fraction_bits
-    cut_terms = tuple(
-        cut(term, last_place) if term.kind == "finite" else 0 for term in (*groups, accumulator)
-    )
+    cut_terms = tuple(cut(term, last_place) if term.kind == "finite" else 0 for term in (*groups, accumulator))
     total = sum(cut_terms)
     sign_of_zero = zero_sign((*products, accumulator), unit.specials, unit.rounding)
     value = special or round_sum(total, last_place, sign_of_zero)
     result = pack(format_of(spec.d), value, unit.rounding, unit.specials)
-    return BlockScaledStages(
-        products, groups, accumulator, top, last_place, cut_terms, total, special, result
-    )
+    return BlockScaledStages(products, groups, accumulator, top, last_place, cut_terms, total, special, result)

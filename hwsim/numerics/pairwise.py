@@ -45,10 +45,9 @@ def add_level(d: Format, codes: Sequence[int], unit: PairwiseUnit) -> tuple[int,
     """
     terms = [read_operand(d, code, Specials()) for code in codes]
     sums = [
-        add_rounded(d, (x, y), unit.rounding, unit.specials)
-        for x, y in zip(terms[0::2], terms[1::2], strict=False)
+        add_rounded(d, (x, y), unit.rounding, unit.specials) for x, y in zip(terms[0::2], terms[1::2], strict=False)
     ]
-    return (*sums, *codes[len(sums) * 2:])
+    return (*sums, *codes[len(sums) * 2 :])
 
 
 def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, given: StepInput) -> PairwiseStages:

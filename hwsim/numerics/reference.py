@@ -42,16 +42,18 @@ Stages = (
 )
 
 #: The stages of each model, by the type of its unit.
-MODELS: Mapping[type[Any], Callable[[Any, DotSpec, StepInput], Stages]] = MappingProxyType({
-    FusedUnit: fused_stages,
-    ExactUnit: exact_stages,
-    FmaChainUnit: fma_stages,
-    PairwiseUnit: pairwise_stages,
-    TwoLevelUnit: two_level_stages,
-    IntegerUnit: integer_stages,
-    BlockScaledUnit: block_scaled_stages,
-    CompositeUnit: composite_stages,
-})
+MODELS: Mapping[type[Any], Callable[[Any, DotSpec, StepInput], Stages]] = MappingProxyType(
+    {
+        FusedUnit: fused_stages,
+        ExactUnit: exact_stages,
+        FmaChainUnit: fma_stages,
+        PairwiseUnit: pairwise_stages,
+        TwoLevelUnit: two_level_stages,
+        IntegerUnit: integer_stages,
+        BlockScaledUnit: block_scaled_stages,
+        CompositeUnit: composite_stages,
+    }
+)
 
 
 def stages(
@@ -111,15 +113,17 @@ def chain(
     done: list[Stages] = []
     for k in range(0, max(len(a), 1), terms):
         blocks = slice(k // block, (k + terms) // block) if block is not None else slice(None)
-        done.append(stages(
-            replace(spec, c=spec.d) if done else spec,
-            a[k:k + terms],
-            b[k:k + terms],
-            done[-1].result if done else c,
-            scale_a=None if scale_a is None else scale_a[blocks],
-            scale_b=None if scale_b is None else scale_b[blocks],
-            scale_d=0 if done else scale_d,
-        ))
+        done.append(
+            stages(
+                replace(spec, c=spec.d) if done else spec,
+                a[k : k + terms],
+                b[k : k + terms],
+                done[-1].result if done else c,
+                scale_a=None if scale_a is None else scale_a[blocks],
+                scale_b=None if scale_b is None else scale_b[blocks],
+                scale_d=0 if done else scale_d,
+            )
+        )
     return done
 
 
@@ -174,7 +178,10 @@ def gemm(
     for i in range(m):
         for j in range(n):
             d[i, j] = dot(
-                spec, rows[i], columns[j], int(c[i, j]),
+                spec,
+                rows[i],
+                columns[j],
+                int(c[i, j]),
                 scale_a=None if row_scales is None else row_scales[i],
                 scale_b=None if column_scales is None else column_scales[j],
                 scale_d=scale_d,

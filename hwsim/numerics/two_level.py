@@ -122,8 +122,12 @@ def join_accumulator(
     top = own if product_exponent is None else max(product_exponent, own)
     products_cut = cut_down(products, top - unit.sum_fraction_bits)
     dropped = unit.accumulator_drop_bits is not None and own < top - unit.accumulator_drop_bits
-    accumulator_cut = Fixed(0, 0) if dropped or accumulator.is_zero else cut_down(
-        Fixed(accumulator.signed_significand, accumulator.last_place), top - unit.accumulator_fraction_bits
+    accumulator_cut = (
+        Fixed(0, 0)
+        if dropped or accumulator.is_zero
+        else cut_down(
+            Fixed(accumulator.signed_significand, accumulator.last_place), top - unit.accumulator_fraction_bits
+        )
     )
     total = add_fixed([products_cut, accumulator_cut])
     exponent = max(abs(total.value).bit_length() - 1 + total.last_place, d.min_exponent)

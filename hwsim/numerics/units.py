@@ -150,8 +150,7 @@ class CompositeUnit:
 
 
 Unit = (
-    FusedUnit | ExactUnit | FmaChainUnit | PairwiseUnit | TwoLevelUnit | IntegerUnit
-    | BlockScaledUnit | CompositeUnit
+    FusedUnit | ExactUnit | FmaChainUnit | PairwiseUnit | TwoLevelUnit | IntegerUnit | BlockScaledUnit | CompositeUnit
 )
 
 

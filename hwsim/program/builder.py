@@ -97,10 +97,17 @@ class StreamBuilder:
         **attributes: object,
     ) -> None:
         """Append one instruction (see ir.Instr for the opcodes and the other attributes)."""
-        self._stack[-1].append(Instr(
-            engine, opcode, () if writes is None else (writes,), tuple(reads), tuple(waits), tuple(signals),
-            **attributes,  # type: ignore[arg-type]
-        ))
+        self._stack[-1].append(
+            Instr(
+                engine,
+                opcode,
+                () if writes is None else (writes,),
+                tuple(reads),
+                tuple(waits),
+                tuple(signals),
+                **attributes,  # type: ignore[arg-type]
+            )
+        )
 
     def advance(self, counter: str, by: int = 1) -> None:
         """Add `by` to a counter of the stream."""

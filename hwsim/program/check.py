@@ -39,10 +39,10 @@ from hwsim.program.ir import (
 from hwsim.program.order import walk
 from hwsim.program.resolve import GM, Scope, mma_shape
 
-BUDGET = 2000             # instructions of one group's abstract execution
+BUDGET = 2000  # instructions of one group's abstract execution
 CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
-_FEW_SLOTS = 16           # shortened loops keep their count modulo the slots of rings, up to this common multiple;
-_MANY_SLOTS = 1024        # up to this one in the second look, after a suspicion
+_FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
+_MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
 _FP32_ONLY = ("add", "sub", "mul", "scale")
 
@@ -89,20 +89,28 @@ class _Checker:
             if memory is None:
                 raise self._fail(
                     f"buffer '{buffer.name}': {self.device.name} has no memory '{buffer.memory}' "
-                    f"(it has {', '.join(self.device.memories)}){nearest(buffer.memory, list(self.device.memories))}")
+                    f"(it has {', '.join(self.device.memories)}){nearest(buffer.memory, list(self.device.memories))}"
+                )
             if buffer.slots < 1 or buffer.slot_bytes < 1:
-                raise self._fail(f"buffer '{buffer.name}': {buffer.slots} slots of {buffer.slot_bytes} bytes; "
-                                 "both must be at least 1")
+                raise self._fail(
+                    f"buffer '{buffer.name}': {buffer.slots} slots of {buffer.slot_bytes} bytes; "
+                    "both must be at least 1"
+                )
             if buffer.slot_bytes % memory.align_bytes:
-                raise self._fail(f"buffer '{buffer.name}': slots of {buffer.slot_bytes} bytes; {buffer.memory} needs "
-                                 f"a multiple of {memory.align_bytes}")
+                raise self._fail(
+                    f"buffer '{buffer.name}': slots of {buffer.slot_bytes} bytes; {buffer.memory} needs "
+                    f"a multiple of {memory.align_bytes}"
+                )
             used[buffer.memory] = used.get(buffer.memory, 0) + buffer.slots * buffer.slot_bytes
         for name, size in used.items():
             if size > self.device.memories[name].capacity_bytes:
-                parts = " + ".join(f"{b.name} {b.slots} x {b.slot_bytes}" for b in self.kernel.buffers
-                                   if b.memory == name)
-                raise self._fail(f"buffers in {name} take {size} bytes ({parts}); it holds "
-                                 f"{self.device.memories[name].capacity_bytes}")
+                parts = " + ".join(
+                    f"{b.name} {b.slots} x {b.slot_bytes}" for b in self.kernel.buffers if b.memory == name
+                )
+                raise self._fail(
+                    f"buffers in {name} take {size} bytes ({parts}); it holds "
+                    f"{self.device.memories[name].capacity_bytes}"
+                )
 
     def _cores(self) -> None:
         if not self.kernel.groups:
@@ -110,15 +118,19 @@ class _Checker:
         end = 0
         for group in sorted(self.kernel.groups, key=lambda g: g.first):
             if group.count < 1 or group.first < end or group.first + group.count > self.device.cores:
-                raise self._fail(f"cores {group.first} to {group.first + group.count - 1} overlap another group, or "
-                                 f"are not among the {self.device.cores} of {self.device.name}")
+                raise self._fail(
+                    f"cores {group.first} to {group.first + group.count - 1} overlap another group, or "
+                    f"are not among the {self.device.cores} of {self.device.name}"
+                )
             end = group.first + group.count
 
     def _leak(self, group: CoreGroup) -> None:
         for name, (given, taken) in _balance(group, _whole).items():
             if given != taken:
-                raise self._fail(f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
-                                 "every wait needs its signal")
+                raise self._fail(
+                    f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
+                    "every wait needs its signal"
+                )
 
     def _order(self, group: CoreGroup) -> None:
         slots = [buffer.slots for buffer in self.kernel.buffers]
@@ -168,26 +180,33 @@ def _period(slots: list[int], limit: int) -> int:
 class _Rules:
     """The rules of one instruction. ranges: least and greatest value of every loop around it, and of CORE."""
 
-    def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr,
-                 ranges: dict[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, scope: Scope, semaphores: set[str], number: int, instr: Instr, ranges: dict[str, tuple[int, int]]
+    ) -> None:
         self.scope, self.semaphores, self.number, self.instr, self.ranges = scope, semaphores, number, instr, ranges
 
     def check(self) -> None:
         """Raise at the first rule broken."""
         instr, device = self.instr, self.scope.device
         if instr.engine not in device.engines:
-            raise self._fail(f"{device.name} has no engine '{instr.engine}' (it has {', '.join(device.engines)})"
-                             f"{nearest(instr.engine, list(device.engines))}")
+            raise self._fail(
+                f"{device.name} has no engine '{instr.engine}' (it has {', '.join(device.engines)})"
+                f"{nearest(instr.engine, list(device.engines))}"
+            )
         if instr.repeat < 1:
             raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
         for sync in (*instr.waits, *instr.signals):
             if sync.semaphore not in self.semaphores or sync.count < 1:
-                raise self._fail(f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
-                                 f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1")
+                raise self._fail(
+                    f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
+                    f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1"
+                )
         operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
         if (len(instr.writes), len(instr.reads)) != operands:
-            raise self._fail(f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
-                             f"{instr.opcode} writes {operands[0]} and reads {operands[1]}")
+            raise self._fail(
+                f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
+                f"{instr.opcode} writes {operands[0]} and reads {operands[1]}"
+            )
         for tile in (*instr.writes, *instr.reads):
             self._tile(tile)
         if instr.opcode == "mma":
@@ -216,14 +235,17 @@ class _Rules:
             raise self._fail(f"tile at ({tile.row}, {tile.col}) of a slot of '{tile.buffer}'; neither may be negative")
         width = tile.width or tile.col + tile.cols
         if tile.col + tile.cols > width:
-            raise self._fail(f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
-                             f"whose rows have {width}")
+            raise self._fail(
+                f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
+                f"whose rows have {width}"
+            )
         reach = LocalTile(tile.buffer, tile.row + tile.rows, width, tile.format)
         size = self.scope.padded_bytes(reach)
         if size > buffer.slot_bytes:
             raise self._fail(
                 f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "
-                f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}")
+                f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}"
+            )
         self._extremes(tile.slot)
 
     def _global(self, tile: GlobalTile) -> None:
@@ -231,7 +253,8 @@ class _Rules:
         if array is None:
             raise self._fail(f"no array '{tile.array}'{nearest(tile.array, list(self.scope.arrays))}")
         for what, affine, size, extent in (
-            ("rows", tile.row, tile.rows, array.rows), ("columns", tile.col, tile.cols, array.cols),
+            ("rows", tile.row, tile.rows, array.rows),
+            ("columns", tile.col, tile.cols, array.cols),
         ):
             extremes = self._extremes(affine)
             if extremes is None:
@@ -258,15 +281,18 @@ class _Rules:
         instr, device = self.instr, self.scope.device
         model = find(device, instr.unit or "")
         if model is None:
-            raise self._fail(f"{device.name} has no instruction {instr.unit!r}"
-                             f"{nearest(instr.unit or '', device.instructions())}")
+            raise self._fail(
+                f"{device.name} has no instruction {instr.unit!r}{nearest(instr.unit or '', device.instructions())}"
+            )
         if model.engine != instr.engine:
             raise self._fail(f"{instr.unit} runs on engine {model.engine}")
         m, n, k = mma_shape(instr)
         a, b, c = instr.reads[0], instr.reads[1], instr.writes[0]
         if (a.rows, b.rows, b.cols) != (m, k, n):
-            raise self._fail(f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
-                             "they must be m x k, k x n and m x n")
+            raise self._fail(
+                f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
+                "they must be m x k, k x n and m x n"
+            )
         if model.largest is not None and max(m, n, k) > model.largest:
             raise self._fail(f"m, n, k = {m}, {n}, {k}; {instr.unit} takes at most {model.largest} of each")
         for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
@@ -288,10 +314,13 @@ class _Rules:
             raise self._fail(f"copies {self.scope.format(source)} to {self.scope.format(target)}; use cast")
         if self.scope.link(self.instr) is None and not self.scope.is_vector(self.instr):
             device = self.scope.device
-            paths = ", ".join(f"{link.source} to {link.target}" for link in device.links.values()
-                              if link.engine == self.instr.engine)
-            raise self._fail(f"engine {self.instr.engine} of {device.name} has no link from "
-                             f"{self.scope.memory(source)} to {self.scope.memory(target)} (it has {paths or 'none'})")
+            paths = ", ".join(
+                f"{link.source} to {link.target}" for link in device.links.values() if link.engine == self.instr.engine
+            )
+            raise self._fail(
+                f"engine {self.instr.engine} of {device.name} has no link from "
+                f"{self.scope.memory(source)} to {self.scope.memory(target)} (it has {paths or 'none'})"
+            )
 
     def _elementwise(self) -> None:
         instr, vector = self.instr, self.scope.device.vector
@@ -301,8 +330,10 @@ class _Rules:
         for tile in (*instr.writes, *instr.reads):
             memory = self.scope.memory(tile)
             if memory != vector.memory:
-                raise self._fail(f"a tile lies in {'global memory' if memory == GM else memory}; "
-                                 f"the vector unit works on {vector.memory}")
+                raise self._fail(
+                    f"a tile lies in {'global memory' if memory == GM else memory}; "
+                    f"the vector unit works on {vector.memory}"
+                )
             if (tile.rows, tile.cols) != (target.rows, target.cols):
                 raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
             if instr.opcode in _FP32_ONLY and self.scope.format(tile) != "fp32":
@@ -333,8 +364,9 @@ def _instructions(
                 if node.count < 0:
                     raise ProgramError(f"kernel '{kernel.name}': loop '{node.name}' has count {node.count}")
                 if node.name in ranges:
-                    raise ProgramError(f"kernel '{kernel.name}', stream '{stream.name}': two loops are called "
-                                       f"'{node.name}'")
+                    raise ProgramError(
+                        f"kernel '{kernel.name}', stream '{stream.name}': two loops are called '{node.name}'"
+                    )
                 ranges[node.name] = _OUTSIDE
                 declare(node.body)
 
@@ -350,8 +382,9 @@ def _instructions(
     declare(stream.body)
     for name in advanced:
         if name in ranges:
-            raise ProgramError(f"kernel '{kernel.name}', stream '{stream.name}': '{name}' is advanced, and is a loop "
-                               "or CORE")
+            raise ProgramError(
+                f"kernel '{kernel.name}', stream '{stream.name}': '{name}' is advanced, and is a loop or CORE"
+            )
     return visit(stream.body)
 
 

@@ -17,11 +17,27 @@ from hwsim.program.ir import CORE, Advance, Affine, GlobalTile, Instr, Kernel, L
 Table = NDArray[np.int64]
 
 NODE_INSTR, NODE_LOOP, NODE_END, NODE_ADVANCE = range(4)
-NODE_COLUMNS = ("kind", "index", "count", "jump")  # loop: variable, count, node after its end; end: variable, 0, first of body
+NODE_COLUMNS = (
+    "kind",
+    "index",
+    "count",
+    "jump",
+)  # loop: variable, count, node after its end; end: variable, 0, first of body
 TILE_GLOBAL, TILE_LOCAL = range(2)
 TILE_COLUMNS = ("kind", "object", "rows", "cols", "affine_row", "affine_col", "affine_slot", "row", "col")
-INSTR_COLUMNS = ("engine", "opcode", "repeat", "first_tile", "writes", "reads",
-                 "first_wait", "waits", "first_signal", "signals", "zero_at")
+INSTR_COLUMNS = (
+    "engine",
+    "opcode",
+    "repeat",
+    "first_tile",
+    "writes",
+    "reads",
+    "first_wait",
+    "waits",
+    "first_signal",
+    "signals",
+    "zero_at",
+)
 OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync")
 
 
@@ -78,10 +94,15 @@ class _Flattener:
     def flatten(self) -> FlatKernel:
         streams = tuple(tuple(self._stream(s) for s in group.streams) for group in self.kernel.groups)
         return FlatKernel(
-            _table(self.instr, len(INSTR_COLUMNS)), _table(self.tile, len(TILE_COLUMNS)),
-            _table(self.affine, 3), _table(self.term, 2), _table(self.sync, 2),
-            _table(self.zero_list, 2), _table(self.zero_variable, 1),
-            tuple(self.instrs), streams,
+            _table(self.instr, len(INSTR_COLUMNS)),
+            _table(self.tile, len(TILE_COLUMNS)),
+            _table(self.affine, 3),
+            _table(self.term, 2),
+            _table(self.sync, 2),
+            _table(self.zero_list, 2),
+            _table(self.zero_variable, 1),
+            tuple(self.instrs),
+            streams,
             np.array([b.slots for b in self.kernel.buffers], np.int64),
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
         )
@@ -123,20 +144,48 @@ class _Flattener:
             zero_at = len(self.zero_list)
             self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
             self.zero_variable.extend((self._variable(name),) for name in instr.zero_at)
-        self.instr.append((
-            self.engines[instr.engine], OPCODES.index(instr.opcode), instr.repeat,
-            first_tile, len(instr.writes), len(instr.reads),
-            first_wait, len(instr.waits), first_signal, len(instr.signals), zero_at,
-        ))
+        self.instr.append(
+            (
+                self.engines[instr.engine],
+                OPCODES.index(instr.opcode),
+                instr.repeat,
+                first_tile,
+                len(instr.writes),
+                len(instr.reads),
+                first_wait,
+                len(instr.waits),
+                first_signal,
+                len(instr.signals),
+                zero_at,
+            )
+        )
         self.instrs.append(instr)
         return len(self.instr) - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
         if isinstance(tile, GlobalTile):
-            return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols,
-                    self._affine(tile.row), self._affine(tile.col), -1, 0, 0)
-        return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols,
-                -1, -1, self._affine(tile.slot), tile.row, tile.col)
+            return (
+                TILE_GLOBAL,
+                self.arrays[tile.array],
+                tile.rows,
+                tile.cols,
+                self._affine(tile.row),
+                self._affine(tile.col),
+                -1,
+                0,
+                0,
+            )
+        return (
+            TILE_LOCAL,
+            self.buffers[tile.buffer],
+            tile.rows,
+            tile.cols,
+            -1,
+            -1,
+            self._affine(tile.slot),
+            tile.row,
+            tile.col,
+        )
 
     def _affine(self, affine: Affine) -> int:
         first = len(self.term)

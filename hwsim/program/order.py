@@ -30,9 +30,7 @@ class _Queued:
     accesses: tuple[tuple[str, int, Rect, bool], ...]  # object, slot (-1: global), rectangle, written
 
 
-def walk(
-    scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int
-) -> None:
+def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int) -> None:
     """Run the streams of a core of `group` abstractly, for at most `budget` instructions.
 
     numbers: position of an instruction in the kernel, by id() of the object. counts: passes taken of a loop
@@ -143,11 +141,16 @@ class _Walk:
             if not queue:
                 continue
             waits = queue[0].instr.waits
-            wait = next(w for w in waits if len(self.tokens[w.semaphore]) < sum(
-                other.count for other in waits if other.semaphore == w.semaphore))
+            wait = next(
+                w
+                for w in waits
+                if len(self.tokens[w.semaphore]) < sum(other.count for other in waits if other.semaphore == w.semaphore)
+            )
             needs = sum(other.count for other in waits if other.semaphore == wait.semaphore)
-            lines.append(f"{self.scope.place(queue[0].index, queue[0].instr)} waits for semaphore "
-                         f"'{wait.semaphore}': has {len(self.tokens[wait.semaphore])}, needs {needs}")
+            lines.append(
+                f"{self.scope.place(queue[0].index, queue[0].instr)} waits for semaphore "
+                f"'{wait.semaphore}': has {len(self.tokens[wait.semaphore])}, needs {needs}"
+            )
         return f"deadlock on core {self.group.first}: nothing can proceed.\n" + "\n".join(lines[:8])
 
     def _conflict(

@@ -88,6 +88,11 @@ def _time(result: Result) -> list[str]:
                 "rate",
                 f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {percent(result.peak_fraction)} of the scheme's peak",
             ),
+            (
+                "work",
+                f"{count(result.macs['useful'])} products in the matrix units, "
+                f"{count(result.macs['padded'])} with padding",
+            ),
         ]
     )
 

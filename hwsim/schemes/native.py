@@ -15,8 +15,16 @@ from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 def plan(options: Mapping[str, Any], input_format: str) -> Plan:
     """C = RN(A) RN(B), one accumulator."""
     piece = (Piece(options["format"]),)
-    return Plan("native", piece, piece, (Term(((0, 0),)),), TermValue(0), k_group=options["k_group"],
-                input_format=input_format, options=dict(options))
+    return Plan(
+        "native",
+        piece,
+        piece,
+        (Term(((0, 0),)),),
+        TermValue(0),
+        k_group=options["k_group"],
+        input_format=input_format,
+        options=dict(options),
+    )
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
@@ -30,10 +38,16 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
 
 
 SCHEME = Scheme(
-    "native", "one product in the unit's own format", "the device's matrix unit",
+    "native",
+    "one product in the unit's own format",
+    "the device's matrix unit",
     (
         Option("format", str, None, "operand format; by default the input's, or the device's default"),
-        Option("k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1),
+        Option(
+            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+        ),
     ),
-    plan, inspect, input_formats=("fp32", "fp16"),
+    plan,
+    inspect,
+    input_formats=("fp32", "fp16"),
 )

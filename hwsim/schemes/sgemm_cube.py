@@ -21,11 +21,15 @@ def plan(options: Mapping[str, Any], input_format: str) -> Plan:
     pieces = (Piece("fp16"), Piece("fp16", scale_exponent=sb))
     small: Expression = Sum(TermValue(1), TermValue(2))
     return Plan(
-        "sgemm-cube", pieces, pieces,
+        "sgemm-cube",
+        pieces,
+        pieces,
         (Term(((0, 0),)), Term(((0, 1),)), Term(((1, 0),))),
         Sum(TermValue(0), Scaled(small, -sb) if sb else small),
         join="end" if options["accumulation"] == "termwise" else "group",
-        k_group=options["k_group"], input_format=input_format, options=dict(options),
+        k_group=options["k_group"],
+        input_format=input_format,
+        options=dict(options),
     )
 
 
@@ -43,8 +47,16 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     counts = (
         ("eq6_low", lost, f"elements below 2^{-2 - sb} (Eq. 6) keep fewer than 22 bits"),
         ("eq6_high", high, f"elements of 2^{28 - sb} or more (Eq. 6) may overflow the low piece"),
-        ("high_piece_zero", int((x <= FP16_UNDERFLOW).sum()), "elements whose high piece is zero: the low piece alone carries them"),
-        ("high_piece_overflow", int((x >= FP16_OVERFLOW).sum()), "elements beyond the FP16 range overflow the high piece"),
+        (
+            "high_piece_zero",
+            int((x <= FP16_UNDERFLOW).sum()),
+            "elements whose high piece is zero: the low piece alone carries them",
+        ),
+        (
+            "high_piece_overflow",
+            int((x >= FP16_OVERFLOW).sum()),
+            "elements beyond the FP16 range overflow the high piece",
+        ),
         ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & (x < FP16_OVERFLOW)).sum()), "low pieces overflow FP16"),
     )
     found = [Notice(code, count, f"{count} {message}") for code, count, message in counts if count]
@@ -52,12 +64,22 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
 
 
 SCHEME = Scheme(
-    "sgemm-cube", "FP32 from 3 FP16 products, termwise or elementwise", "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
+    "sgemm-cube",
+    "FP32 from 3 FP16 products, termwise or elementwise",
+    "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
     (
         Option("scaling_exponent", int, 12, "the low piece is scaled by 2^this (0 to 12 in the paper)", least=0),
-        Option("accumulation", str, "termwise", "join the three terms after all of K, or after every k_group",
-               choices=("termwise", "elementwise")),
-        Option("k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1),
+        Option(
+            "accumulation",
+            str,
+            "termwise",
+            "join the three terms after all of K, or after every k_group",
+            choices=("termwise", "elementwise"),
+        ),
+        Option(
+            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+        ),
     ),
-    plan, inspect,
+    plan,
+    inspect,
 )

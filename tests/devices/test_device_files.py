@@ -14,8 +14,9 @@ from hwsim.devices.json_schema import json_schema, schema_text
 from hwsim.devices.yaml_text import parse, plain
 from hwsim.numerics import units
 
-SHIPPED = sorted(item.name.removesuffix(".yaml") for item in registry.package_folder().iterdir()
-                 if item.name.endswith(".yaml"))
+SHIPPED = sorted(
+    item.name.removesuffix(".yaml") for item in registry.package_folder().iterdir() if item.name.endswith(".yaml")
+)
 MMAD = "mmad.m16n16k16.f32.f16.f16"
 
 
@@ -40,8 +41,12 @@ def test_every_number_says_where_it_comes_from(name):
     assert paths <= set(device.evidence)
     assert all(about.source for about in device.evidence.values())
     assert device.citations  # shipped files name their sources by key
-    used = {key.strip() for about in device.evidence.values() if not about.source.startswith("default of the schema")
-            for key in about.source.split(";")[0].split(",")}
+    used = {
+        key.strip()
+        for about in device.evidence.values()
+        if not about.source.startswith("default of the schema")
+        for key in about.source.split(";")[0].split(",")
+    }
     assert used == set(device.citations) & used
 
 
@@ -55,17 +60,28 @@ def test_the_expanded_form_loads_to_the_same(name):
 def test_the_910a_has_the_numbers_of_its_table(ascend):
     assert (ascend.cores, ascend.clock_mhz) == (32, 1000)
     assert {n: m.capacity_bytes for n, m in ascend.memories.items()} == {
-        "L0A": 64 << 10, "L0B": 64 << 10, "L0C": 256 << 10, "L1": 1 << 20, "UB": 248 << 10}
+        "L0A": 64 << 10,
+        "L0B": 64 << 10,
+        "L0C": 256 << 10,
+        "L1": 1 << 20,
+        "UB": 248 << 10,
+    }
     rates = {n: (k.engine, k.source, k.target, k.bytes_per_cycle, k.startup_cycles) for n, k in ascend.links.items()}
     assert rates == {
-        "GM_L1": ("MTE2", "GM", "L1", 64, 190), "GM_UB": ("MTE2", "GM", "UB", 64, 190),
-        "L1_L0A": ("MTE1", "L1", "L0A", 256, 2), "L1_L0B": ("MTE1", "L1", "L0B", 128, 2),
-        "L1_UB": ("MTE1", "L1", "UB", 128, 2), "UB_L1": ("MTE3", "UB", "L1", 128, 2),
-        "L0C_UB": ("V", "L0C", "UB", 256, 0), "UB_GM": ("MTE3", "UB", "GM", 64, 121)}
+        "GM_L1": ("MTE2", "GM", "L1", 64, 190),
+        "GM_UB": ("MTE2", "GM", "UB", 64, 190),
+        "L1_L0A": ("MTE1", "L1", "L0A", 256, 2),
+        "L1_L0B": ("MTE1", "L1", "L0B", 128, 2),
+        "L1_UB": ("MTE1", "L1", "UB", 128, 2),
+        "UB_L1": ("MTE3", "UB", "L1", 128, 2),
+        "L0C_UB": ("V", "L0C", "UB", 256, 0),
+        "UB_GM": ("MTE3", "UB", "GM", 64, 121),
+    }
     assert (ascend.hbm.capacity_bytes, ascend.hbm.bytes_per_second) == (32 << 30, 1.2e12)
     assert (ascend.l2.capacity_bytes, ascend.l2.bytes_per_second) == (32 << 20, 3.5e12)
     assert {n: e.queue_depth for n, e in ascend.engines.items()} == dict.fromkeys(
-        ("S", "V", "M", "MTE1", "MTE2", "MTE3"), 32)
+        ("S", "V", "M", "MTE1", "MTE2", "MTE3"), 32
+    )
     assert ascend.flags.per_pipe_pair == 4
     assert ascend.fractal == {"rows": 16, "row_bytes": 32}
     assert (ascend.vector.repeat_bytes, ascend.vector.overhead_cycles) == (256, 24)
@@ -99,8 +115,9 @@ def test_the_910as_default_unit_is_exact_steps_of_16_that_saturate(ascend):
 
 @pytest.mark.parametrize("unit", ["cube", "cube_tree", "cube_fused", "cube_fma_chain"])
 def test_one_field_switches_the_910as_unit(unit):
-    device = devices.load({"extends": "ascend910a", "schema_version": 1, "name": "other",
-                           "instructions": {MMAD: {"unit": unit}}})
+    device = devices.load(
+        {"extends": "ascend910a", "schema_version": 1, "name": "other", "instructions": {MMAD: {"unit": unit}}}
+    )
     assert devices.dot_spec(device, MMAD).unit.model == device.dot_units[unit].model
     assert devices.dot_spec(device, MMAD).unit.specials.operands == "saturate"
 
@@ -111,8 +128,9 @@ def test_disagreeing_sources_keep_their_span(ascend):
     assert ascend.evidence["dot_units.cube_fused.fraction_bits"].span == (24, 27)
 
 
-UNIT_MODELS = {m.model_fields["model"].annotation.__args__[0]: m
-               for m in typing.get_args(typing.get_args(model.UnitModel)[0])}
+UNIT_MODELS = {
+    m.model_fields["model"].annotation.__args__[0]: m for m in typing.get_args(typing.get_args(model.UnitModel)[0])
+}
 
 
 @pytest.mark.parametrize("unit", typing.get_args(units.Unit), ids=lambda unit: unit.model)
@@ -130,12 +148,15 @@ def test_each_unit_of_the_numerics_can_be_written_with_the_same_defaults(unit):
 
 
 def test_a_composite_unit_becomes_nested_records(small):
-    text = small.replace("model: exact\n    terms: 4", """model: composite
+    text = small.replace(
+        "model: exact\n    terms: 4",
+        """model: composite
     terms: 32
     inner: {model: fused, terms: 16, fraction_bits: 25, floor_exponent: -133}
     operand_format: fp16
     modulus: 4
-    selections: [[0, 1], [2, 3]]""")
+    selections: [[0, 1], [2, 3]]""",
+    )
     device = devices.load(plain(parse(text, "text")[0]))
     inner = units.FusedUnit(16, 25, -133)
     assert devices.dot_spec(device, "mm").unit == units.CompositeUnit(32, inner, "fp16", 4, ((0, 1), (2, 3)))
@@ -156,8 +177,15 @@ def complaints(schema, data, root, path="$"):
         found += complaints(schema["else" if complaints(schema["if"], data, root) else "then"], data, root, path)
     if "anyOf" in schema and all(complaints(case, data, root, path) for case in schema["anyOf"]):
         found.append(f"{path}: fits no case")
-    kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "integer": int,
-             "number": (int, float)}
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "boolean": bool,
+        "null": type(None),
+        "integer": int,
+        "number": (int, float),
+    }
     kind = schema.get("type")
     if kind and (not isinstance(data, kinds[kind]) or (isinstance(data, bool) and kind != "boolean")):
         return [*found, f"{path}: no {kind}"]
@@ -166,7 +194,8 @@ def complaints(schema, data, root, path="$"):
     if isinstance(data, str) and not re.search(schema.get("pattern", ""), data):
         found.append(f"{path}: pattern")
     if isinstance(data, int | float) and not (
-            schema.get("minimum", data) <= data and schema.get("exclusiveMinimum", data - 1) < data):
+        schema.get("minimum", data) <= data and schema.get("exclusiveMinimum", data - 1) < data
+    ):
         found.append(f"{path}: bound")
     if isinstance(data, list):
         found += [c for item in data for c in complaints(schema.get("items", {}), item, root, f"{path}[]")]
@@ -189,11 +218,18 @@ def test_the_schema_accepts_the_shipped_files(name):
     assert complaints(json_schema(), data, json_schema()) == []
 
 
-@pytest.mark.parametrize(("change", "place"), [
-    ({"clock_ghz": 1}, "$: unknown clock_ghz"), ({"cores": 0}, "$.cores"), ({"cores": {"value": "two"}}, "$.cores"),
-    ({"memories": {"L1": {}}}, "$.memories.L1: no capacity_bytes"), ({"hbm": {"evidence": "good"}}, "$.hbm"),
-    ({"fractal": {"row": 3}}, "$.fractal: unknown row"), ({"sources": {"S1": 4}}, "$.sources.S1"),
-])
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"clock_ghz": 1}, "$: unknown clock_ghz"),
+        ({"cores": 0}, "$.cores"),
+        ({"cores": {"value": "two"}}, "$.cores"),
+        ({"memories": {"L1": {}}}, "$.memories.L1: no capacity_bytes"),
+        ({"hbm": {"evidence": "good"}}, "$.hbm"),
+        ({"fractal": {"row": 3}}, "$.fractal: unknown row"),
+        ({"sources": {"S1": 4}}, "$.sources.S1"),
+    ],
+)
 def test_the_schema_refuses_what_the_loader_refuses(small, change, place):
     data = {**plain(parse(small, "text")[0])}
     schema = json.loads(schema_text())
@@ -203,8 +239,13 @@ def test_the_schema_refuses_what_the_loader_refuses(small, change, place):
 
 def test_the_schema_of_a_variant_asks_for_differences_only():
     schema = json_schema()
-    data = {"extends": "ascend910a", "schema_version": 1, "name": "x", "hbm": None,
-            "links": {"source": "s", "evidence": "paper", "GM_L1": {"bytes_per_cycle": 3}, "UB_L1": None}}
+    data = {
+        "extends": "ascend910a",
+        "schema_version": 1,
+        "name": "x",
+        "hbm": None,
+        "links": {"source": "s", "evidence": "paper", "GM_L1": {"bytes_per_cycle": 3}, "UB_L1": None},
+    }
     assert complaints(schema, data, schema) == []
     assert complaints(schema, {**data, "hbm": {"bytes": 3}}, schema)
     assert complaints(schema, {"extends": "x", "name": "x"}, schema)

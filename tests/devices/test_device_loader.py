@@ -15,55 +15,99 @@ def problems(write, text):
     return caught.value.problems
 
 
-@pytest.mark.parametrize(("old", "new", "start", "words"), [
-    ("cores: 2", "cores: 2\ncolour: red", "d.yaml:9:1: colour: unknown key 'colour'", ["cores", "clock_mhz"]),
-    ("clock_mhz: 1000", "clock_ghz: 1", "d.yaml:9:1: clock_ghz: unknown key", ["did you mean 'clock_mhz'?"]),
-    ("capacity_bytes: 1024", "capacity_kb: 1", "d.yaml:29:8: memories.L1.capacity_kb: unknown key",
-     ["did you mean 'capacity_bytes'?"]),
-    ("capacity_bytes: 1024", "capacity_bytes: 0", "d.yaml:29:24: memories.L1.capacity_bytes: got 0",
-     ["must be more than 0"]),
-    ("capacity_bytes: 1024", "capacity_bytes: 64 KB", "d.yaml:29:24: memories.L1.capacity_bytes: got the text '64 KB'",
-     ["needs an integer"]),
-    ("cores: 2", "cores: 2\ncores: 3", "d.yaml:9:1: cores: the key 'cores' occurs twice, first at 8:1", []),
-    ("    terms: 4", "\tterms: 4", "d.yaml:13:1: a tab in the indentation", ["use spaces"]),
-    ("source: test\n", "", "d.yaml:7:1: cores: missing source", ["{value, source, evidence}"]),
-    ("evidence: paper\n", "", "d.yaml:7:1: cores: missing evidence", []),
-    ("evidence: paper", "evidence: good", "d.yaml:7:11: evidence: got 'good'", ["silicon", "unknown"]),
-    ("a: fp16", "a: fp61", "d.yaml:21:8: instructions.mm.a: 'fp61' is not a known format",
-     ["allowed: bf16", "did you mean 'fp16'?"]),
-    ("cores: 2", "cores: two", "d.yaml:8:8: cores: got the text 'two'; needs an integer", []),
-    ("cores: 2", "cores: 2.5", "d.yaml:8:8: cores: got 2.5; needs an integer", []),
-    ("cores: 2", "cores: true", "d.yaml:8:8: cores: got true; needs an integer", []),
-    ("cores: 2", "cores: 02", "d.yaml:8:8: cores: got the text '02'", ["leading zeros"]),
-    ("cores: 2", "cores: [2]", "d.yaml:8:8: cores: got a list", []),
-    ("cores: 2\n", "", "d.yaml:1:1: cores: missing key", []),
-    ("    terms: 4\n", "", "d.yaml:11:3: dot_units.unit.terms: missing key", []),
-    ("model: exact", "model: exat", "d.yaml:12:12: dot_units.unit.model: got 'exat'", ["did you mean 'exact'?"]),
-    ("    model: exact\n", "", "d.yaml:11:3: dot_units.unit.model: missing key", []),
-    ("terms: 4", "terms: 4\n    rounding: RN", "d.yaml:14:15: dot_units.unit.rounding: got 'RN'", ["RNE", "RD"]),
-    ("terms: 4", "terms: 4\n    fraction_bits: 4", "d.yaml:14:5: dot_units.unit.fraction_bits: unknown key",
-     ["model, rounding, specials, terms"]),
-    ("unit: unit", "unit: units", "d.yaml:17:11: instructions.mm.unit: 'units' is not one of dot_units",
-     ["did you mean 'unit'?"]),
-    ("to: L1", "to: L7", "d.yaml:31:36: links.GM_L1.to: 'L7' is not one of memories", ["GM, L1"]),
-    ("{engine: M, from", "{engine: N, from", "d.yaml:31:19: links.GM_L1.engine: 'N' is not one of engines", []),
-    ("    engine: M\n", "    engine: N\n", "d.yaml:16:13: instructions.mm.engine: 'N' is not one of engines", []),
-    ("[L1, L1, L1]", "[L1, L1]", "d.yaml:25:15: instructions.mm.memories: too few entries", []),
-    ("[L1, L1, L1]", "[L1, L1, L2]", "d.yaml:25:24: instructions.mm.memories.2: 'L2' is not one of memories", []),
-    ("native: {fp16: mm}", "native: {fp16: mn}", "d.yaml:27:16: native.fp16: 'mn' is not one of instructions", []),
-    ("default_format: fp16", "default_format: bf16", "d.yaml:5:17: default_format: 'bf16' is not one of native", []),
-    ("schema_version: 1", "schema_version: 2", "d.yaml:1:17: schema_version: got 2; hwsim", ["reads version 1"]),
-    ("schema_version: 1", "schema_version: true", "d.yaml:1:17: schema_version: got True", []),
-    ("schema_version: 1\n", "", "d.yaml:1:1: schema_version: missing key", []),
-    ("value: 64, s", "value: 64, span: [65, 70], s",
-     "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: [65, 70] does not hold", []),
-    ("value: 64, s", "value: 64, span: [70, 6], s", "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: needs", []),
-    ("value: 64, s", "value: 64, notes: x, s",
-     "d.yaml:31:69: links.GM_L1.bytes_per_cycle.notes: unknown key 'notes' beside value", ["did you mean 'note'?"]),
-    ("source: other", "source: 7", "d.yaml:31:77: links.GM_L1.bytes_per_cycle.source: got 7", []),
-    ("title: a device for tests", "title: a device for tests\nsources: {S1: a paper}",
-     "d.yaml:7:9: source: 'test' is not in the sources table", ["known: S1"]),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "start", "words"),
+    [
+        ("cores: 2", "cores: 2\ncolour: red", "d.yaml:9:1: colour: unknown key 'colour'", ["cores", "clock_mhz"]),
+        ("clock_mhz: 1000", "clock_ghz: 1", "d.yaml:9:1: clock_ghz: unknown key", ["did you mean 'clock_mhz'?"]),
+        (
+            "capacity_bytes: 1024",
+            "capacity_kb: 1",
+            "d.yaml:29:8: memories.L1.capacity_kb: unknown key",
+            ["did you mean 'capacity_bytes'?"],
+        ),
+        (
+            "capacity_bytes: 1024",
+            "capacity_bytes: 0",
+            "d.yaml:29:24: memories.L1.capacity_bytes: got 0",
+            ["must be more than 0"],
+        ),
+        (
+            "capacity_bytes: 1024",
+            "capacity_bytes: 64 KB",
+            "d.yaml:29:24: memories.L1.capacity_bytes: got the text '64 KB'",
+            ["needs an integer"],
+        ),
+        ("cores: 2", "cores: 2\ncores: 3", "d.yaml:9:1: cores: the key 'cores' occurs twice, first at 8:1", []),
+        ("    terms: 4", "\tterms: 4", "d.yaml:13:1: a tab in the indentation", ["use spaces"]),
+        ("source: test\n", "", "d.yaml:7:1: cores: missing source", ["{value, source, evidence}"]),
+        ("evidence: paper\n", "", "d.yaml:7:1: cores: missing evidence", []),
+        ("evidence: paper", "evidence: good", "d.yaml:7:11: evidence: got 'good'", ["silicon", "unknown"]),
+        (
+            "a: fp16",
+            "a: fp61",
+            "d.yaml:21:8: instructions.mm.a: 'fp61' is not a known format",
+            ["allowed: bf16", "did you mean 'fp16'?"],
+        ),
+        ("cores: 2", "cores: two", "d.yaml:8:8: cores: got the text 'two'; needs an integer", []),
+        ("cores: 2", "cores: 2.5", "d.yaml:8:8: cores: got 2.5; needs an integer", []),
+        ("cores: 2", "cores: true", "d.yaml:8:8: cores: got true; needs an integer", []),
+        ("cores: 2", "cores: 02", "d.yaml:8:8: cores: got the text '02'", ["leading zeros"]),
+        ("cores: 2", "cores: [2]", "d.yaml:8:8: cores: got a list", []),
+        ("cores: 2\n", "", "d.yaml:1:1: cores: missing key", []),
+        ("    terms: 4\n", "", "d.yaml:11:3: dot_units.unit.terms: missing key", []),
+        ("model: exact", "model: exat", "d.yaml:12:12: dot_units.unit.model: got 'exat'", ["did you mean 'exact'?"]),
+        ("    model: exact\n", "", "d.yaml:11:3: dot_units.unit.model: missing key", []),
+        ("terms: 4", "terms: 4\n    rounding: RN", "d.yaml:14:15: dot_units.unit.rounding: got 'RN'", ["RNE", "RD"]),
+        (
+            "terms: 4",
+            "terms: 4\n    fraction_bits: 4",
+            "d.yaml:14:5: dot_units.unit.fraction_bits: unknown key",
+            ["model, rounding, specials, terms"],
+        ),
+        (
+            "unit: unit",
+            "unit: units",
+            "d.yaml:17:11: instructions.mm.unit: 'units' is not one of dot_units",
+            ["did you mean 'unit'?"],
+        ),
+        ("to: L1", "to: L7", "d.yaml:31:36: links.GM_L1.to: 'L7' is not one of memories", ["GM, L1"]),
+        ("{engine: M, from", "{engine: N, from", "d.yaml:31:19: links.GM_L1.engine: 'N' is not one of engines", []),
+        ("    engine: M\n", "    engine: N\n", "d.yaml:16:13: instructions.mm.engine: 'N' is not one of engines", []),
+        ("[L1, L1, L1]", "[L1, L1]", "d.yaml:25:15: instructions.mm.memories: too few entries", []),
+        ("[L1, L1, L1]", "[L1, L1, L2]", "d.yaml:25:24: instructions.mm.memories.2: 'L2' is not one of memories", []),
+        ("native: {fp16: mm}", "native: {fp16: mn}", "d.yaml:27:16: native.fp16: 'mn' is not one of instructions", []),
+        (
+            "default_format: fp16",
+            "default_format: bf16",
+            "d.yaml:5:17: default_format: 'bf16' is not one of native",
+            [],
+        ),
+        ("schema_version: 1", "schema_version: 2", "d.yaml:1:17: schema_version: got 2; hwsim", ["reads version 1"]),
+        ("schema_version: 1", "schema_version: true", "d.yaml:1:17: schema_version: got True", []),
+        ("schema_version: 1\n", "", "d.yaml:1:1: schema_version: missing key", []),
+        (
+            "value: 64, s",
+            "value: 64, span: [65, 70], s",
+            "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: [65, 70] does not hold",
+            [],
+        ),
+        ("value: 64, s", "value: 64, span: [70, 6], s", "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: needs", []),
+        (
+            "value: 64, s",
+            "value: 64, notes: x, s",
+            "d.yaml:31:69: links.GM_L1.bytes_per_cycle.notes: unknown key 'notes' beside value",
+            ["did you mean 'note'?"],
+        ),
+        ("source: other", "source: 7", "d.yaml:31:77: links.GM_L1.bytes_per_cycle.source: got 7", []),
+        (
+            "title: a device for tests",
+            "title: a device for tests\nsources: {S1: a paper}",
+            "d.yaml:7:9: source: 'test' is not in the sources table",
+            ["known: S1"],
+        ),
+    ],
+)
 def test_one_mistake_one_clear_problem(write, small, old, new, start, words):
     assert small.count(old) == 1, old
     found = problems(write, small.replace(old, new))
@@ -77,10 +121,18 @@ def test_one_mistake_is_told_once(write, small, new):
 
 
 def test_all_mistakes_at_once_by_line(write, small):
-    text = (small.replace("capacity_bytes: 1024", "capacity_bytes: 0").replace("clock_mhz", "clock_ghz")
-            .replace("a: fp16", "a: fp61").replace("to: L1", "to: L7"))
+    text = (
+        small.replace("capacity_bytes: 1024", "capacity_bytes: 0")
+        .replace("clock_mhz", "clock_ghz")
+        .replace("a: fp16", "a: fp61")
+        .replace("to: L1", "to: L7")
+    )
     assert [p.split(" ")[0] for p in problems(write, text)] == [
-        "d.yaml:9:1:", "d.yaml:21:8:", "d.yaml:29:24:", "d.yaml:31:36:"]
+        "d.yaml:9:1:",
+        "d.yaml:21:8:",
+        "d.yaml:29:24:",
+        "d.yaml:31:36:",
+    ]
 
 
 def test_a_list_or_an_empty_file_is_no_device(write):
@@ -173,10 +225,15 @@ def test_mistakes_in_base_and_variant_are_told_together(write, small):
     assert [p.split(" ")[0] for p in caught.value.problems] == ["d.yaml:8:8:", "fast.yaml:4:20:"]
 
 
-@pytest.mark.parametrize(("base", "words"), [
-    ("./other.yaml", "may not itself extend another"), ("./missing.yaml", "cannot read"),
-    ("nobody", "no device 'nobody'"), ("3", "needs the name"),
-])
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("./other.yaml", "may not itself extend another"),
+        ("./missing.yaml", "cannot read"),
+        ("nobody", "no device 'nobody'"),
+        ("3", "needs the name"),
+    ],
+)
 def test_a_base_that_cannot_be_had_is_the_only_complaint(write, small, base, words):
     write("d.yaml", small)
     write("other.yaml", VARIANT)

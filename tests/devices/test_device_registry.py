@@ -76,12 +76,18 @@ def test_a_file_that_cannot_be_read(write, tmp_path):
 
 def test_a_broken_plugin_is_left_out_and_the_others_serve(write, small, monkeypatch):
     path = write("somewhere/else.yaml", small)
-    plugins(monkeypatch, Point("bad", "bad.plugin", ImportError("no such module")),
-            Point("odd", "odd.plugin", lambda: 5), Point("good", "good.plugin", lambda: path))
+    plugins(
+        monkeypatch,
+        Point("bad", "bad.plugin", ImportError("no such module")),
+        Point("odd", "odd.plugin", lambda: 5),
+        Point("good", "good.plugin", lambda: path),
+    )
     with pytest.warns(UserWarning) as caught:
         assert devices.load("good").name == "small"
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == [
-        "device plugin 'bad' (bad.plugin)", "device plugin 'odd' (odd.plugin)"]
+        "device plugin 'bad' (bad.plugin)",
+        "device plugin 'odd' (odd.plugin)",
+    ]
 
 
 def test_the_shipped_folder_is_found_with_and_without_the_installed_package(monkeypatch):

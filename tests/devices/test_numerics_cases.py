@@ -15,9 +15,18 @@ from hwsim.numerics import reference
 
 load = functools.cache(devices.load)
 INF, NAN32 = 0x7F800000, 0x7FFFFFFF
-DTYPES = {"e4m3": ml_dtypes.float8_e4m3fn, "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "tf32": np.float32,
-          "e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "e2m1": ml_dtypes.float4_e2m1fn, "fp32": np.float32,
-          "hf32": np.float32, "fp64": np.float64, "int8": np.int8}
+DTYPES = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "bf16": ml_dtypes.bfloat16,
+    "fp16": np.float16,
+    "tf32": np.float32,
+    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "e2m1": ml_dtypes.float4_e2m1fn,
+    "fp32": np.float32,
+    "hf32": np.float32,
+    "fp64": np.float64,
+    "int8": np.int8,
+}
 
 
 def f32(value):
@@ -46,8 +55,9 @@ def test_fp8_keeps_14_bits_of_the_accumulator(device, name):
     assert one(device, name, {0: (-1, 1)}, f32(-1 - 2**-13)) == -2
 
 
-@pytest.mark.parametrize(("device", "name"), [
-    ("b200", "tcgen05.mma.m128n16k32.f8f6f4.f32.e4m3.e4m3"), ("rtxpro6000", FP8_MMA)])
+@pytest.mark.parametrize(
+    ("device", "name"), [("b200", "tcgen05.mma.m128n16k32.f8f6f4.f32.e4m3.e4m3"), ("rtxpro6000", FP8_MMA)]
+)
 def test_native_fp8_of_blackwell_keeps_them(device, name):
     assert one(device, name, {0: (1, 1)}, f32(1 + 2**-13)) == 2 + 2**-13
     assert one(device, name, {0: (1, 1)}, f32(2**-24 * (1 + 2**-23))) == 1  # toward zero
@@ -63,10 +73,17 @@ def test_fp8_by_mma_sync_adds_c_last_and_takes_pairs_apart(device):
     assert one(device, FP8_MMA, {0: (448, 448), 6: (-448, 448), 4: small}, f32(0)) == 0
 
 
-@pytest.mark.parametrize(("device", "name", "kept"), [
-    ("v100", "mma.m8n8k4.f32.f16.f16.f32", 23), ("t4", "mma.m16n8k8.f32.f16.f16.f32", 24),
-    ("t4", "mma.m8n8k4.f32.f16.f16.f32", 23), ("a100", "mma.m16n8k16.f32.f16.f16.f32", 24),
-    ("h200", "mma.m16n8k16.f32.f16.f16.f32", 25), ("b200", "mma.m16n8k16.f32.f16.f16.f32", 25)])
+@pytest.mark.parametrize(
+    ("device", "name", "kept"),
+    [
+        ("v100", "mma.m8n8k4.f32.f16.f16.f32", 23),
+        ("t4", "mma.m16n8k8.f32.f16.f16.f32", 24),
+        ("t4", "mma.m8n8k4.f32.f16.f16.f32", 23),
+        ("a100", "mma.m16n8k16.f32.f16.f16.f32", 24),
+        ("h200", "mma.m16n8k16.f32.f16.f16.f32", 25),
+        ("b200", "mma.m16n8k16.f32.f16.f16.f32", 25),
+    ],
+)
 def test_the_last_place_kept_below_the_largest_exponent(device, name, kept):
     """Half of 2^13 appears, 2^12 - 2^12 cancels: what is left of a small product shows where the cut is."""
     for bits, left in ((kept, True), (kept + 1, False)):
@@ -78,7 +95,7 @@ def test_the_last_place_kept_below_the_largest_exponent(device, name, kept):
 def test_the_grouping_of_k():
     """U - U + v: v survives only where U and -U are in one step before it, or it comes after."""
     for device, name, step in (("v100", "wmma.m16n16k16.f32.f16.f16.f32", 4), ("a100", F16, 8), ("h200", F16, 16)):
-        pair, tiny = ((2.0**15, 2.0**15), (-2.0**15, 2.0**15)), (2.0**-14, 2.0**-14)
+        pair, tiny = ((2.0**15, 2.0**15), (-(2.0**15), 2.0**15)), (2.0**-14, 2.0**-14)
         for at in range(1, 15):
             got = one(device, name, {0: pair[0], at: pair[1], 15: tiny}, f32(0))
             assert got == (tiny[0] * tiny[1] if 15 // step > at // step else 0), (device, at)
@@ -98,10 +115,11 @@ def test_nan_infinity_and_zero_of_nvidia():
     assert chip.dot(name, huge, ones, np.uint32(INF | 1 << 31)) == NAN32
     assert chip.dot(name, nothing, nothing, np.uint32(0xFFC12345)) == NAN32  # sign and payload dropped
     assert chip.dot("mma.m16n8k16.f16.f16.f16.f16", huge, nothing, np.uint16(0)) == 0x7FFF
-    assert one("h200", "mma.m16n8k16.f32.bf16.bf16.f32", {0: (2.0**127, 2.0), 1: (-2.0**127, 2.0)}, f32(3)) == 0
+    assert one("h200", "mma.m16n8k16.f32.bf16.bf16.f32", {0: (2.0**127, 2.0), 1: (-(2.0**127), 2.0)}, f32(3)) == 0
 
 
 # ---- AMD -------------------------------------------------------------------------------------------
+
 
 def test_cdna1_adds_exactly_and_cdna2_rounds_every_sum():
     half = (2**-12, 2**-12)
@@ -118,8 +136,8 @@ def test_cdna2_flushes_and_cdna1_does_not():
         assert one(chip, name, {0: (2**-24, 1)}, f32(0)) == kept * 2**-24  # subnormal operand
         assert one(chip, name, {}, f32(2**-149)) == kept * 2**-149  # subnormal accumulator
         assert one(chip, bf[chip], {0: (2.0**-70, 2.0**-70)}, f32(0)) == kept * 2.0**-140  # subnormal product
-        assert one(chip, bf[chip], {0: (1.5 * 2.0**-63, 2.0**-63)}, f32(-2.0**-126)) == kept * 2.0**-127  # sum
-    minus = one("mi210", bf["mi210"], {0: (-2.0**-70, 2.0**-70), 1: (-2.0**-70, 2.0**-70)}, f32(-0.0))
+        assert one(chip, bf[chip], {0: (1.5 * 2.0**-63, 2.0**-63)}, f32(-(2.0**-126))) == kept * 2.0**-127  # sum
+    minus = one("mi210", bf["mi210"], {0: (-(2.0**-70), 2.0**-70), 1: (-(2.0**-70), 2.0**-70)}, f32(-0.0))
     assert minus == 0
     assert one("mi210", "v_mfma_f32_32x32x2f32", {0: (2.0**-70, 2.0**-70)}, f32(0)) == 2.0**-140  # not in the chain
 
@@ -166,12 +184,20 @@ def test_scale_input_d_lowers_the_exponent_of_c():
 
 @pytest.mark.parametrize(("rule", "code"), [("exact", 2), ("RZ", 1), ("RNE", 2), ("flush", 0)])
 def test_below_the_normal_range_a_switch_says_how(rule, code):
-    chip = devices.load({"schema_version": 1, "name": "mine", "extends": "b200", "instructions": {
-        "tcgen05.mma.m64nNk16.f16.f32.bf16.bf16": {"scale_input_d_rule": rule}}})
+    chip = devices.load(
+        {
+            "schema_version": 1,
+            "name": "mine",
+            "extends": "b200",
+            "instructions": {"tcgen05.mma.m64nNk16.f16.f32.bf16.bf16": {"scale_input_d_rule": rule}},
+        }
+    )
     half = (2.0**-75, 2.0**-75)  # half of the smallest subnormal; c 2^-15 is one and a half
     assert one(chip, SCALED, {0: half}, f32(3 * 2.0**-135), scale_d=15).view(np.uint32) == code
-    assert one(chip, SCALED, {0: half}, f32(3 * 2.0**-134), scale_d=15).view(np.uint32) == (
-        {"exact": 3, "RZ": 3, "RNE": 3, "flush": 0}[rule])
+    assert (
+        one(chip, SCALED, {0: half}, f32(3 * 2.0**-134), scale_d=15).view(np.uint32)
+        == ({"exact": 3, "RZ": 3, "RNE": 3, "flush": 0}[rule])
+    )
 
 
 def test_scale_input_d_on_whole_tiles_equals_the_reference():
@@ -183,9 +209,15 @@ def test_scale_input_d_on_whole_tiles_equals_the_reference():
     np.testing.assert_array_equal(chip.mma(SCALED, a, b, c, scale_d=15), reference.gemm(spec, a, b, c, scale_d=15))
 
 
-@pytest.mark.parametrize(("device", "name", "scale_d", "words"), [
-    ("b200", SCALED, 16, "allowed: 0 to 15"), ("b200", SCALED, -1, "at least 0"), ("b200", SCALED, 1.0, "an integer"),
-    ("b200", "mma.m16n8k16.f32.bf16.bf16.f32", 1, "does not scale its accumulator")])
+@pytest.mark.parametrize(
+    ("device", "name", "scale_d", "words"),
+    [
+        ("b200", SCALED, 16, "allowed: 0 to 15"),
+        ("b200", SCALED, -1, "at least 0"),
+        ("b200", SCALED, 1.0, "an integer"),
+        ("b200", "mma.m16n8k16.f32.bf16.bf16.f32", 1, "does not scale its accumulator"),
+    ],
+)
 def test_a_scale_that_is_not_allowed(device, name, scale_d, words):
     with pytest.raises(InputError, match=words):
         one(device, name, {}, f32(0), scale_d=scale_d)
@@ -193,11 +225,12 @@ def test_a_scale_that_is_not_allowed(device, name, scale_d, words):
 
 # ---- block scales ----------------------------------------------------------------------------------
 
-MX8 = {"b200": "tcgen05.mma.m128n8k32.mxf8f6f4.f32.e4m3.e4m3",
-       "rtxpro6000": "mma.m16n8k32.mxf8f6f4.f32.e4m3.e4m3.f32"}
+MX8 = {"b200": "tcgen05.mma.m128n8k32.mxf8f6f4.f32.e4m3.e4m3", "rtxpro6000": "mma.m16n8k32.mxf8f6f4.f32.e4m3.e4m3.f32"}
 MX4 = {"b200": "tcgen05.mma.m128n8k64.mxf4.f32.e2m1.e2m1", "rtxpro6000": "mma.m16n8k64.mxf4.f32.e2m1.e2m1.f32"}
-NV4 = {"b200": "tcgen05.mma.m256n16k64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16",
-       "rtxpro6000": "mma.m16n8k64.mxf4nvf4.f32.e2m1.e2m1.f32.ue4m3.block16"}
+NV4 = {
+    "b200": "tcgen05.mma.m256n16k64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16",
+    "rtxpro6000": "mma.m16n8k64.mxf4nvf4.f32.e2m1.e2m1.f32.ue4m3.block16",
+}
 
 
 def scales(*codes):
@@ -230,8 +263,10 @@ def test_fp4_groups_are_exact_and_cancelled_ones_keep_their_exponent(chip):
 @pytest.mark.parametrize("chip", NV4)
 def test_nvf4_scales_are_e4m3_without_sign(chip):
     one_, minus_one, three_halves, smallest = 0x38, 0xB8, 0x3C, 0x01
-    given = {"scale_a": scales(minus_one, three_halves, smallest, 0),
-             "scale_b": scales(one_, three_halves, smallest, one_)}
+    given = {
+        "scale_a": scales(minus_one, three_halves, smallest, 0),
+        "scale_b": scales(one_, three_halves, smallest, one_),
+    }
     assert one(chip, NV4[chip], {0: (1, 1)}, f32(0), **given) == 1
     assert one(chip, NV4[chip], {16: (1, 1)}, f32(0), **given) == 2.25
     assert one(chip, NV4[chip], {32: (1, 1)}, f32(0), **given) == 2**-18
@@ -249,8 +284,13 @@ def test_a_tile_with_block_scales_is_its_dot_products():
     d = chip.mma(name, a, b, c, scale_a=sa, scale_b=sb)
     i, j = np.indices((16, 8))
     np.testing.assert_array_equal(d, chip.dot(name, a[i], b.T[j], c, scale_a=sa[i], scale_b=sb.T[j]))
-    for more in ({}, {"scale_a": sa}, {"scale_a": sa[:, :3], "scale_b": sb}, {"scale_a": sa, "scale_b": sb.T},
-                 {"scale_a": sa.astype(np.uint16), "scale_b": sb}):
+    for more in (
+        {},
+        {"scale_a": sa},
+        {"scale_a": sa[:, :3], "scale_b": sb},
+        {"scale_a": sa, "scale_b": sb.T},
+        {"scale_a": sa.astype(np.uint16), "scale_b": sb},
+    ):
         with pytest.raises(InputError, match="scale_"):
             chip.mma(name, a, b, c, **more)
     with pytest.raises(InputError, match="takes no scale_a"):
@@ -259,22 +299,31 @@ def test_a_tile_with_block_scales_is_its_dot_products():
 
 # ---- others ----------------------------------------------------------------------------------------
 
+
 def test_hf32_words_are_rounded_to_11_bits_first():
     name = "mmad.m16n16k8.f32.hf32.hf32"
     for value, rounded in ((1 + 2**-12, 1), (1 + 2**-12 + 2**-23, 1 + 2**-11), (1 + 3 * 2**-12, 1 + 2**-10)):
         assert one("ascend910b3", name, {0: (float(np.float32(value)), 1)}, f32(0)) == rounded
-    away = devices.load({"schema_version": 1, "name": "mode1", "extends": "ascend910b3",
-                         "instructions": {name: {"operand_rounding": "RNA"}}})
+    away = devices.load(
+        {
+            "schema_version": 1,
+            "name": "mode1",
+            "extends": "ascend910b3",
+            "instructions": {name: {"operand_rounding": "RNA"}},
+        }
+    )
     assert one(away, name, {0: (1 + 2**-12, 1)}, f32(0)) == 1 + 2**-11
 
 
-@pytest.mark.parametrize(("unit", "result"), [
-    ("cube", 1 + 2**-23), ("cube_tree", 1), ("cube_fused", 1 + 2**-23), ("cube_fma_chain", 1)])
+@pytest.mark.parametrize(
+    ("unit", "result"), [("cube", 1 + 2**-23), ("cube_tree", 1), ("cube_fused", 1 + 2**-23), ("cube_fma_chain", 1)]
+)
 def test_ascends_candidates_differ_by_one_field(unit, result):
     name = "mmad.m16n16k16.f32.f16.f16"
     for device in ("ascend910a", "ascend910b3"):
-        chip = devices.load({"schema_version": 1, "name": "mine", "extends": device,
-                             "instructions": {name: {"unit": unit}}})
+        chip = devices.load(
+            {"schema_version": 1, "name": "mine", "extends": device, "instructions": {name: {"unit": unit}}}
+        )
         half = (2**-12, 2**-12)
         assert one(chip, name, {0: (1, 1), 1: half, 3: half}, f32(0)) == result
 
@@ -312,6 +361,7 @@ def test_the_hypothetical_unit_is_a_chain_of_fp64_fmas():
 
 
 # ---- arrays and names ------------------------------------------------------------------------------
+
 
 def tile(*lead):
     rng = np.random.default_rng(1)
@@ -356,8 +406,12 @@ def test_a_short_dot_is_padded_with_zeros():
 
 def test_tf32_words_lose_their_low_bits():
     assert one("a100", "mma.m16n8k8.f32.tf32.tf32.f32", {0: (1 + 2**-11 + 2**-23, 1)}, f32(0)) == 1
-    nan = load("a100").dot("mma.m16n8k8.f32.tf32.tf32.f32", np.array([0x7F800001], np.uint32),
-                           np.array([0x3F800000], np.uint32), np.uint32(0))
+    nan = load("a100").dot(
+        "mma.m16n8k8.f32.tf32.tf32.f32",
+        np.array([0x7F800001], np.uint32),
+        np.array([0x3F800000], np.uint32),
+        np.uint32(0),
+    )
     assert nan == INF  # a NaN only by its low bits
 
 
@@ -370,16 +424,21 @@ def test_narrow_formats_are_one_element_per_byte():
     assert load("b200").dot(name, *codes, f32(0)) == typed
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"a": np.zeros((16, 8), np.float16)}, r"a \(..., 16, 16\) is needed; got \(16, 8\)"),
-    ({"b": np.zeros((8, 16), np.float16)}, r"b \(..., 16, 8\) is needed"),
-    ({"c": np.zeros(8, np.float32)}, r"c \(..., 16, 8\) is needed; got \(8,\)"),
-    ({"a": np.zeros((2, 16, 16), np.float16), "b": np.zeros((3, 16, 8), np.float16)}, "leading dimensions"),
-    ({"a": np.zeros((16, 16), np.float32)}, "a is fp16; allowed: float16, or uint16 for codes; got float32"),
-    ({"a": np.zeros((16, 16), np.uint8)}, "got uint8"), ({"a": np.zeros((16, 16), np.int16)}, "got int16"),
-    ({"a": np.zeros((16, 16), ">f2")}, "got >f2"), ({"c": np.zeros((16, 8), np.uint16)}, "c is fp32"),
-    ({"c": [[0.0] * 8] * 16}, "got float64"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"a": np.zeros((16, 8), np.float16)}, r"a \(..., 16, 16\) is needed; got \(16, 8\)"),
+        ({"b": np.zeros((8, 16), np.float16)}, r"b \(..., 16, 8\) is needed"),
+        ({"c": np.zeros(8, np.float32)}, r"c \(..., 16, 8\) is needed; got \(8,\)"),
+        ({"a": np.zeros((2, 16, 16), np.float16), "b": np.zeros((3, 16, 8), np.float16)}, "leading dimensions"),
+        ({"a": np.zeros((16, 16), np.float32)}, "a is fp16; allowed: float16, or uint16 for codes; got float32"),
+        ({"a": np.zeros((16, 16), np.uint8)}, "got uint8"),
+        ({"a": np.zeros((16, 16), np.int16)}, "got int16"),
+        ({"a": np.zeros((16, 16), ">f2")}, "got >f2"),
+        ({"c": np.zeros((16, 8), np.uint16)}, "c is fp32"),
+        ({"c": [[0.0] * 8] * 16}, "got float64"),
+    ],
+)
 def test_arrays_that_do_not_fit(change, words):
     given = dict(zip("abc", tile(), strict=True)) | change
     with pytest.raises(InputError, match=words):
@@ -408,8 +467,11 @@ def test_every_legal_n_and_no_other():
         devices.instruction(chip, "wgmma.m64n40k32.s32.s8.s8")  # integers: steps of 16 from 32 on
     for name in ("tcgen05.mma.m64n8k16.f16.f32.f16.f16", "tcgen05.mma.m128n16k32.f8f6f4.f16.e2m1.e5m2"):
         assert devices.instruction(load("b200"), name).m in (64, 128)
-    for name in ("tcgen05.mma.m128n8k16.f16.f32.f16.f16", "tcgen05.mma.m192n16k16.f16.f32.f16.f16",
-                 "tcgen05.mma.m128n16k32.f8f6f4.f32.e4m3.f16"):
+    for name in (
+        "tcgen05.mma.m128n8k16.f16.f32.f16.f16",
+        "tcgen05.mma.m192n16k16.f16.f32.f16.f16",
+        "tcgen05.mma.m128n16k32.f8f6f4.f32.e4m3.f16",
+    ):
         with pytest.raises(UnsupportedError):
             devices.instruction(load("b200"), name)
 
@@ -434,14 +496,26 @@ def test_resolved_names_keep_one_spec():
     assert chip == devices.load("h200")  # what has been asked of a device is no part of it
 
 
-@pytest.mark.parametrize(("entry", "words"), [
-    ({"n_last": 256}, "no 'nN' for it to fill"), ({"formats": ["fp16"]}, "no '.A.B' for it to fill"),
-    ({"formats": ["fp61"]}, "'fp61' is not a known format"),
-])
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"n_last": 256}, "no 'nN' for it to fill"),
+        ({"formats": ["fp16"]}, "no '.A.B' for it to fill"),
+        ({"formats": ["fp61"]}, "'fp61' is not a known format"),
+    ],
+)
 def test_what_an_entry_leaves_open_stands_in_its_name(entry, words):
     with pytest.raises(ConfigError, match=words):
-        devices.load({"schema_version": 1, "name": "mine", "extends": "a100", "source": "DS", "evidence": "assumption",
-                      "instructions": {F16: entry}})
+        devices.load(
+            {
+                "schema_version": 1,
+                "name": "mine",
+                "extends": "a100",
+                "source": "DS",
+                "evidence": "assumption",
+                "instructions": {F16: entry},
+            }
+        )
 
 
 def test_inherited_needs_a_base_and_both_parts():

@@ -16,8 +16,14 @@ NAMES = [name for name, where in devices.names() if "configs" in where]
 load = functools.cache(devices.load)
 EVERY = [(name, key) for name in NAMES for key in load(name).instructions()]
 FORMAT_OF = {short: name for name, short in SPELLINGS.items()} | {
-    "f8": "e4m3fnuz", "fp8": "e4m3fnuz", "bf8": "e5m2fnuz", "xf32": "tf32", "i8": "int8", "i32": "int32",
-    "bf16_1k": "bf16"}
+    "f8": "e4m3fnuz",
+    "fp8": "e4m3fnuz",
+    "bf8": "e5m2fnuz",
+    "xf32": "tf32",
+    "i8": "int8",
+    "i32": "int32",
+    "bf16_1k": "bf16",
+}
 
 
 def structured(fmt_name, shape, rng):
@@ -37,8 +43,11 @@ def structured(fmt_name, shape, rng):
     edges += [fmt.infinity_code()] if fmt.has_infinity else []
     edges += [fmt.nan_code] if fmt.nan != "none" else []
     case = rng.random(shape)
-    chosen = np.select([case < 0.5, case < 0.6, case < 0.65], [near | sign, fraction | sign, rng.choice(
-        np.array(edges, np.uint64), shape) | sign], codes)
+    chosen = np.select(
+        [case < 0.5, case < 0.6, case < 0.65],
+        [near | sign, fraction | sign, rng.choice(np.array(edges, np.uint64), shape) | sign],
+        codes,
+    )
     # Most cases keep to ordinary numbers, or every sum would be a NaN.
     ordinary = (rng.random((shape[0], *[1] * (len(shape) - 1))) < 0.75) & np.ones(shape, bool)
     return np.where(ordinary, near | sign, chosen).astype(code_dtype(fmt))
@@ -52,10 +61,10 @@ def test_the_name_says_shape_and_formats(device, key):
         m, n, k = found.groups()
         assert (int(m), int(k)) == (model.m, model.k)
         assert n == ("N" if model.n_last else str(model.n))
-        words = key[found.end():].strip(".").split(".")
+        words = key[found.end() :].strip(".").split(".")
         formats = [model.d, *(["A", "B"] if model.formats else [model.a, model.b])]
         spelt = [SPELLINGS.get(fmt, fmt) for fmt in formats]
-        assert any(words[i:i + 3] == spelt for i in range(3))
+        assert any(words[i : i + 3] == spelt for i in range(3))
     else:
         pre, shape, tail = re.fullmatch(r"v_mfma_(f32|f64|i32)_(\d+x\d+x\d+)_?(?:\d+b_)?(.*)", key).groups()
         assert tuple(map(int, shape.split("x"))) == (model.m, model.n, model.k)
@@ -103,8 +112,11 @@ def test_one_output_equals_the_reference(device, key):
             assert d[i] == reference.dot(spec, a[i].tolist(), b[i].tolist(), int(c[i]), **given), (name, i)
 
 
-ONE_TILE = {devices.dot_spec(load(name), devices.example(load(name), key)): (name, key) for name, key in EVERY
-            if load(name).matrix_instructions[key].scale_format is None}
+ONE_TILE = {
+    devices.dot_spec(load(name), devices.example(load(name), key)): (name, key)
+    for name, key in EVERY
+    if load(name).matrix_instructions[key].scale_format is None
+}
 
 
 @pytest.mark.parametrize(("device", "key"), ONE_TILE.values())
@@ -128,8 +140,11 @@ def test_a_tile_is_its_dot_products(device, key):
 # Products per step, fraction bits, lowest exponent: the tables of the numerics reference, written down once more.
 V, T, H = (23, -131, -19), (24, -132, -20), (25, -133, -21)
 FUSED = {
-    "v100 mma.m8n8k4": (4, V), "v100 wmma.m16n16k16": (4, V),
-    "t4 mma.m16n8k8": (8, T), "t4 mma.m8n8k4": (4, V), "t4 wmma.m16n16k16": (8, T),
+    "v100 mma.m8n8k4": (4, V),
+    "v100 wmma.m16n16k16": (4, V),
+    "t4 mma.m16n8k8": (8, T),
+    "t4 mma.m8n8k4": (4, V),
+    "t4 wmma.m16n16k16": (8, T),
     **{f"{chip} mma.m16n8k{k}": (8, T) for chip in ("a100", "a800", "a2", "ada", "l40s", "tf64") for k in (8, 16)},
     **{f"{chip} mma.m16n8k{k}": (k, H) for chip in ("h100", "h200", "b200", "gb200", "rtxpro6000") for k in (8, 16)},
     **{f"{chip} wgmma.m64nNk16": (16, H) for chip in ("h100", "h200")},
@@ -173,16 +188,23 @@ def test_tf32_has_the_tables_numbers(start):
     assert (unit.terms, unit.fraction_bits, unit.floor_exponent, unit.rounding) == (terms, bits, floor, "RZ")
 
 
-@pytest.mark.parametrize(("chip", "key", "terms", "bits", "result"), [
-    *((chip, f"mma.m16n8k{k}.f32.A.B.f32", 16, 13, "e8m13") for chip in ("ada", "l40s") for k in (32, 16)),
-    *((chip, "mma.m16n8k32.f16.A.B.f16", 16, 13, None) for chip in ("ada", "l40s")),
-    *((chip, "wgmma.m64nNk32.f32.A.B", 32, 13, "e8m13") for chip in ("h100", "h200")),
-    *((chip, "wgmma.m64nNk32.f16.A.B", 32, 13, None) for chip in ("h100", "h200")),
-    *(("b200", f"tcgen05.mma.m{m}nNk32.f8f6f4.{d}.A.B", 32, 25, None) for m in (64, 128, 256) for d in ("f32", "f16")),
-    *(("rtxpro6000", f"mma.m16n8k{k}.{d}.A.B.{d}", k, 25, None) for k in (32, 16) for d in ("f32", "f16")),
-    *(("rtxpro6000", f"mma.m16n8k32.f8f6f4.{d}.A.B.{d}", 32, 25, None) for d in ("f32", "f16")),
-    ("rtxpro6000", "mma.m16n8k32.mxf8f6f4.f32.A.B.f32", 32, 25, None),
-])
+@pytest.mark.parametrize(
+    ("chip", "key", "terms", "bits", "result"),
+    [
+        *((chip, f"mma.m16n8k{k}.f32.A.B.f32", 16, 13, "e8m13") for chip in ("ada", "l40s") for k in (32, 16)),
+        *((chip, "mma.m16n8k32.f16.A.B.f16", 16, 13, None) for chip in ("ada", "l40s")),
+        *((chip, "wgmma.m64nNk32.f32.A.B", 32, 13, "e8m13") for chip in ("h100", "h200")),
+        *((chip, "wgmma.m64nNk32.f16.A.B", 32, 13, None) for chip in ("h100", "h200")),
+        *(
+            ("b200", f"tcgen05.mma.m{m}nNk32.f8f6f4.{d}.A.B", 32, 25, None)
+            for m in (64, 128, 256)
+            for d in ("f32", "f16")
+        ),
+        *(("rtxpro6000", f"mma.m16n8k{k}.{d}.A.B.{d}", k, 25, None) for k in (32, 16) for d in ("f32", "f16")),
+        *(("rtxpro6000", f"mma.m16n8k32.f8f6f4.{d}.A.B.{d}", 32, 25, None) for d in ("f32", "f16")),
+        ("rtxpro6000", "mma.m16n8k32.mxf8f6f4.f32.A.B.f32", 32, 25, None),
+    ],
+)
 def test_narrow_operands_have_the_tables_numbers(chip, key, terms, bits, result):
     spec = devices.dot_spec(load(chip), key)
     assert (spec.unit.model, spec.unit.terms, spec.unit.fraction_bits) == ("fused", terms, bits)
@@ -198,18 +220,27 @@ def test_fp8_by_mma_sync_is_two_fp16_steps_and_an_addition(chip):
     assert load(chip).dot_units["fp8_f32"].operand_format == "fp16"
 
 
-@pytest.mark.parametrize(("chip", "key", "model", "terms"), [
-    ("mi100", "v_mfma_f32_32x32x8f16", "exact", 4), ("mi100", "v_mfma_f32_32x32x4bf16", "exact", 2),
-    ("mi210", "v_mfma_f32_32x32x8f16", "pairwise", 4), ("mi250", "v_mfma_f32_16x16x16bf16_1k", "pairwise", 4),
-    ("mi210", "v_mfma_f32_32x32x4bf16", "pairwise", 2), ("mi300x", "v_mfma_f32_16x16x16_f16", "two_level", 8),
-    ("mi300x", "v_mfma_f32_4x4x4_16b_bf16", "two_level", 4), ("mi300x", "v_mfma_f32_16x16x8_xf32", "two_level", 4),
-    ("mi300x", "v_mfma_f32_16x16x32_fp8_bf8", "two_level", 16), ("mi300x", "v_mfma_f64_16x16x4_f64", "fma_chain", 1),
-    ("mi100", "v_mfma_f32_32x32x2f32", "fma_chain", 1), ("a100", "mma.m8n8k4.f64.f64.f64.f64", "fma_chain", 1),
-    ("tf64", "mma.m8n8k4.f64.f32.f32.f64", "fma_chain", 1),
-    ("b200", "tcgen05.mma.m128nNk64.mxf4.f32.e2m1.e2m1", "block_scaled", 64),
-    ("ascend910b3", "mmad.m16n16k8.f32.f32.f32", "exact", 4),
-    ("ascend910b3", "mmad.m16n16k8.f32.hf32.hf32", "exact", 8),
-])
+@pytest.mark.parametrize(
+    ("chip", "key", "model", "terms"),
+    [
+        ("mi100", "v_mfma_f32_32x32x8f16", "exact", 4),
+        ("mi100", "v_mfma_f32_32x32x4bf16", "exact", 2),
+        ("mi210", "v_mfma_f32_32x32x8f16", "pairwise", 4),
+        ("mi250", "v_mfma_f32_16x16x16bf16_1k", "pairwise", 4),
+        ("mi210", "v_mfma_f32_32x32x4bf16", "pairwise", 2),
+        ("mi300x", "v_mfma_f32_16x16x16_f16", "two_level", 8),
+        ("mi300x", "v_mfma_f32_4x4x4_16b_bf16", "two_level", 4),
+        ("mi300x", "v_mfma_f32_16x16x8_xf32", "two_level", 4),
+        ("mi300x", "v_mfma_f32_16x16x32_fp8_bf8", "two_level", 16),
+        ("mi300x", "v_mfma_f64_16x16x4_f64", "fma_chain", 1),
+        ("mi100", "v_mfma_f32_32x32x2f32", "fma_chain", 1),
+        ("a100", "mma.m8n8k4.f64.f64.f64.f64", "fma_chain", 1),
+        ("tf64", "mma.m8n8k4.f64.f32.f32.f64", "fma_chain", 1),
+        ("b200", "tcgen05.mma.m128nNk64.mxf4.f32.e2m1.e2m1", "block_scaled", 64),
+        ("ascend910b3", "mmad.m16n16k8.f32.f32.f32", "exact", 4),
+        ("ascend910b3", "mmad.m16n16k8.f32.hf32.hf32", "exact", 8),
+    ],
+)
 def test_the_models_of_the_others(chip, key, model, terms):
     unit = devices.dot_spec(load(chip), key).unit
     assert (unit.model, unit.terms) == (model, terms)

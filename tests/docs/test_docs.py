@@ -25,7 +25,16 @@ FENCE = re.compile(r"^```(\w*)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 #: What the pages must not lack; a folder that is empty must not pass.
 EXPECTED = {
-    "README.md", "adding.md", "architecture.md", "ascend910a.md", "cli.md", "devices.md", "numerics.md", "schemes.md",
+    "README.md",
+    "accuracy.md",
+    "adding.md",
+    "architecture.md",
+    "ascend910a.md",
+    "cli.md",
+    "devices.md",
+    "golden.md",
+    "numerics.md",
+    "schemes.md",
     "timing.md",
 }
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
@@ -163,7 +172,7 @@ def test_cli_page_names_every_option(verb: str) -> None:
 
 def test_cli_page_names_every_key_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    keys = page[page.index("## JSON of hwsim run"):page.index("## Exit codes")]
+    keys = page[page.index("## JSON of hwsim run") : page.index("## Exit codes")]
     assert main(["run", "--m", "32", "--n", "32", "--k", "32", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [key for key in printed if f"`{key}`" not in keys] == []

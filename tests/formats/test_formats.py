@@ -72,7 +72,7 @@ def test_every_code_survives_decode_and_encode(name: str) -> None:
             continue
         expected = code & 0x7F if name == "ue4m3" else code
         assert encode(fmt, value) == expected
-        roundings = ROUNDINGS if fmt.bits <= 8 else ROUNDINGS[code % len(ROUNDINGS):][:1]
+        roundings = ROUNDINGS if fmt.bits <= 8 else ROUNDINGS[code % len(ROUNDINGS) :][:1]
         assert {round_to(fmt, value, rounding, overflow="ieee") for rounding in roundings} == {expected}
 
 
@@ -124,9 +124,9 @@ def test_nearest_even_is_ml_dtypes_cast(name: str) -> None:
     fmt, fp32 = format_of(name), format_of("fp32")
     low, high = fmt.min_exponent - fmt.fraction_bits - 3 + 127, fmt.max_exponent + 3 + 127
     near = {e for e in range(max(low, 0), min(high, 255)) if e - low < 16 or high - e < 6 or abs(e - 127) < 3}
-    codes = np.array(sorted({
-        code for e in near for code in binary32_values(fmt.fraction_bits, range(e, e + 1))
-    }), np.uint32)
+    codes = np.array(
+        sorted({code for e in near for code in binary32_values(fmt.fraction_bits, range(e, e + 1))}), np.uint32
+    )
     if name == "ue4m3":
         codes = codes[codes < 1 << 31]
     if name == "ue8m0":  # ml_dtypes takes the subnormal 0x400001, just above 2^-127, to 2^-126, which is not nearest
@@ -160,7 +160,10 @@ def structured(fmt: Format) -> Iterator[Exact]:
 def test_all_roundings_against_mpfr() -> None:
     gmpy2 = pytest.importorskip("gmpy2")
     mpfr_round = {
-        "RNE": gmpy2.RoundToNearest, "RZ": gmpy2.RoundToZero, "RU": gmpy2.RoundUp, "RD": gmpy2.RoundDown,
+        "RNE": gmpy2.RoundToNearest,
+        "RZ": gmpy2.RoundToZero,
+        "RU": gmpy2.RoundUp,
+        "RD": gmpy2.RoundDown,
         "away": gmpy2.RoundAwayZero,
     }
     wide = gmpy2.context(precision=200, emax=1 << 20, emin=-(1 << 20))
@@ -168,8 +171,11 @@ def test_all_roundings_against_mpfr() -> None:
         fmt = format_of(name)
         narrow = {
             mode: gmpy2.context(
-                precision=fmt.precision, emax=fmt.max_exponent + 1,
-                emin=fmt.min_exponent - fmt.fraction_bits + 1, subnormalize=True, round=rounding,
+                precision=fmt.precision,
+                emax=fmt.max_exponent + 1,
+                emin=fmt.min_exponent - fmt.fraction_bits + 1,
+                subnormalize=True,
+                round=rounding,
             )
             for mode, rounding in mpfr_round.items()
         }
@@ -257,7 +263,10 @@ def test_integers_round_as_python_does_and_saturate(name: str, rounding: Roundin
     low = -(1 << fmt.fraction_bits) if fmt.signed else 0
     high = (1 << fmt.fraction_bits) - 1
     by_python = {
-        "RNE": round, "RZ": math.trunc, "RU": math.ceil, "RD": math.floor,
+        "RNE": round,
+        "RZ": math.trunc,
+        "RU": math.ceil,
+        "RD": math.floor,
         "RNA": lambda x: int(math.copysign(math.floor(abs(x) + Fraction(1, 2)), x)),
     }[rounding]
     for quarters in [*range(-40, 41), 4 * high - 1, 4 * high + 3, 4 * low - 2, 4 * low + 1]:
@@ -282,7 +291,10 @@ def test_low_bits_of_a_word_are_ignored(name: str) -> None:
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_round_shift_against_fractions(rounding: Rounding) -> None:
     by_python = {
-        "RNE": round, "RZ": math.trunc, "RU": math.ceil, "RD": math.floor,
+        "RNE": round,
+        "RZ": math.trunc,
+        "RU": math.ceil,
+        "RD": math.floor,
         "RNA": lambda x: int(math.copysign(math.floor(abs(x) + Fraction(1, 2)), x)),
     }[rounding]
     for significand, shift, sign in itertools.product(range(70), range(-2, 8), (0, 1)):

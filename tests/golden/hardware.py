@@ -52,6 +52,7 @@ def specs(device: str) -> Callable[[str], DotSpec]:
             with contextlib.suppress(UnsupportedError):
                 return dot_spec(loaded, name)
         return hopper.spec(name)
+
     return find
 
 
@@ -87,8 +88,11 @@ def main() -> int:
     start = time.monotonic()
     recorder = Recorder(build(folder=options.cache))
     gpu = recorder.gpu()
-    print(f"{gpu}; {len(recorder.instructions)} instructions; kernels {variant}; built in "
-          f"{time.monotonic() - start:.0f} s", flush=True)
+    print(
+        f"{gpu}; {len(recorder.instructions)} instructions; kernels {variant}; built in "
+        f"{time.monotonic() - start:.0f} s",
+        flush=True,
+    )
     bad = replay(recorder, [HERE / "h200", HERE / "h200_edge"])
     find = specs(options.device)
     guesses = {entry.name for entry in select(recorder.instructions, hopper.UNKNOWN)}
@@ -104,8 +108,14 @@ def main() -> int:
         ("guesses", [recorder.instructions[name] for name in sorted(guesses)], 3 * 10**7, options.explore_seconds),
     ):
         found = campaign(
-            recorder.run, lambda golden: compute(mma, options.device, golden), chosen,
-            summary=facts, outputs=outputs, seconds=seconds, threads=options.threads, keep=120,
+            recorder.run,
+            lambda golden: compute(mma, options.device, golden),
+            chosen,
+            summary=facts,
+            outputs=outputs,
+            seconds=seconds,
+            threads=options.threads,
+            keep=120,
             progress=lambda s: print(f"{s.seconds:.0f} s: {s.results:,} results, {s.mismatches:,} differ", flush=True),
         )
         found.write(options.out / folder)
@@ -115,13 +125,27 @@ def main() -> int:
         bad += found.mismatches + (found.results == 0) if folder == "campaign" else 0
         if folder == "campaign" and found.results < options.outputs:
             print(f"only {found.results:,} of {int(options.outputs):,} results in {options.seconds:.0f} s")
-    answers = [question for question in QUESTIONS().values()
-               if question.recordable and question.instruction.name in recorder.instructions]
+    answers = [
+        question
+        for question in QUESTIONS().values()
+        if question.recordable and question.instruction.name in recorder.instructions
+    ]
     write_questions(options.out / "questions_operands.npz", answers)
-    total = record(options.out / "questions.npz", operands=options.out / "questions_operands.npz",
-                   device=options.device, recorder=recorder)
-    total += record(options.out / "sample.npz", cases=1, seed=options.seed, device=options.device, recorder=recorder,
-                    distributions=tuple(DISTRIBUTIONS), instructions=["*m64n8k*", "mma.*"])
+    total = record(
+        options.out / "questions.npz",
+        operands=options.out / "questions_operands.npz",
+        device=options.device,
+        recorder=recorder,
+    )
+    total += record(
+        options.out / "sample.npz",
+        cases=1,
+        seed=options.seed,
+        device=options.device,
+        recorder=recorder,
+        distributions=tuple(DISTRIBUTIONS),
+        instructions=["*m64n8k*", "mma.*"],
+    )
     print(f"recorded {total} results in {options.out}; {time.monotonic() - start:.0f} s in all")
     return 1 if bad else 0
 

@@ -13,8 +13,12 @@ from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.instructions import Instruction, parse
 
 NAMES = [
-    "mma.m16n8k16.f32.f16.f16.f32", "wgmma.m64n8k16.f32.bf16.bf16", "mma.m16n8k8.f32.tf32.tf32.f32",
-    "wgmma.m64n8k32.f16.e4m3.e5m2", "mma.m16n8k4.f64.f64.f64.f64", "mma.m16n8k16.f16.f16.f16.f16",
+    "mma.m16n8k16.f32.f16.f16.f32",
+    "wgmma.m64n8k16.f32.bf16.bf16",
+    "mma.m16n8k8.f32.tf32.tf32.f32",
+    "wgmma.m64n8k32.f16.e4m3.e5m2",
+    "mma.m16n8k4.f64.f64.f64.f64",
+    "mma.m16n8k16.f16.f16.f16.f16",
     "tcgen05.mma.m64n8k32.f8f6f4.f32.e2m1.e3m2",
 ]
 INTEGER = "mma.m16n8k32.s32.s8.u8.s32"
@@ -82,7 +86,7 @@ def test_narrow_and_spread_exponents(name: str) -> None:
             np.testing.assert_array_equal(seen, np.arange(max(f.bias - w, 1), min(f.bias + w, top) + 1))
             if distribution == "spread" and x != "c":
                 fraction = codes & codes.dtype.type((1 << f.fraction_bits + f.ignored_bits) - 1)
-                assert 0.45 < (fraction == 0).mean() < 0.55 + 2.0 ** -f.fraction_bits
+                assert 0.45 < (fraction == 0).mean() < 0.55 + 2.0**-f.fraction_bits
 
 
 @pytest.mark.parametrize("name", [*NAMES[:4], FNUZ.name])

@@ -84,7 +84,14 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_instruction_names() -> None:
     entry = parse("wgmma.m64n24k32.satfinite.s32.s8.u8")
     assert (entry.m, entry.n, entry.k, entry.a, entry.b, entry.c, entry.d) == (
-        64, 24, 32, "int8", "uint8", "int32", "int32")
+        64,
+        24,
+        32,
+        "int8",
+        "uint8",
+        "int32",
+        "int32",
+    )
     entry = parse("tcgen05.mma.m128n16k32.f8f6f4.f16.e2m1.e4m3")
     assert (entry.a, entry.b, entry.c, entry.d) == ("e2m1", "e4m3", "fp16", "fp16")
     assert parse("mma.m8n8k4.f32.f16.f16.f16").c == "fp16"

@@ -51,8 +51,10 @@ def test_pair_positions_show_the_order() -> None:
     question = ALL["ascend_fp16"]
     every = sum(1 << 10 + k for k in range(16))  # products 2^(k - 14), in units of 2^-24
     for pair, (a, b, c) in zip(combinations(range(16), 2), question.sets["pair_positions"][::2], strict=True):
-        whole, chain = (decode(FORMATS["fp32"], dot(question.candidates[name], a, b, c)).fraction * 2**24
-                        for name in ("exact16", "fma_chain"))
+        whole, chain = (
+            decode(FORMATS["fp32"], dot(question.candidates[name], a, b, c)).fraction * 2**24
+            for name in ("exact16", "fma_chain")
+        )
         assert whole == every - sum(1 << 10 + k for k in pair)
         before_or_after = sum(1 << 10 + k for k in range(16) if k > pair[1])
         assert chain == before_or_after
@@ -63,8 +65,11 @@ def test_scaled_accumulators_lie_around_the_normal_range() -> None:
     fmt = FORMATS["fp16"]
     for name, dots in question.sets.items():
         scale = question.scale_d[name]
-        exponents = [exact.significand.bit_length() - 1 + exact.exponent - scale
-                     for _, _, c in dots if (exact := decode(fmt, c)).significand]
+        exponents = [
+            exact.significand.bit_length() - 1 + exact.exponent - scale
+            for _, _, c in dots
+            if (exact := decode(fmt, c)).significand
+        ]
         assert min(exponents) < fmt.min_exponent <= max(exponents)
     assert sorted(question.scale_d.values()) == list(range(16))
 
@@ -87,11 +92,12 @@ def test_the_dots_stand_on_the_diagonal() -> None:
     (golden,) = question.golden_sets()
     for index, (a, b, c) in enumerate(question.sets["low_bits"]):
         case, at = divmod(index, 8)
-        assert golden.a[case, at].tolist()[:len(a)] == list(a)
-        assert golden.b[case, at].tolist()[:len(b)] == list(b)
+        assert golden.a[case, at].tolist()[: len(a)] == list(a)
+        assert golden.b[case, at].tolist()[: len(b)] == list(b)
         assert int(golden.c[case, at, at]) == c
 
 
 def test_what_cuda_can_record() -> None:
     assert {name for name, question in ALL.items() if question.recordable} == {
-        name for name in ALL if name.startswith(("tf32", "scale"))}
+        name for name in ALL if name.startswith(("tf32", "scale"))
+    }

@@ -116,7 +116,9 @@ def test_a_failing_compiler_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_select() -> None:
     known = {name: parse(name) for name in names("90a")}
     assert [entry.name for entry in select(known, ["wgmma.m64n8k8*", "mma.m16n8k4.f32*"])] == [
-        "wgmma.m64n8k8.f32.tf32.tf32", "mma.m16n8k4.f32.tf32.tf32.f32"]
+        "wgmma.m64n8k8.f32.tf32.tf32",
+        "mma.m16n8k4.f32.tf32.tf32.f32",
+    ]
     assert len(select(known, None)) == len(known)
     with pytest.raises(InputError, match="no instruction is called"):
         select(known, ["wgmma.m64n8k9"])
@@ -139,8 +141,9 @@ def simulate(golden: Any) -> Any:
 def test_recorded_sets_are_verified_again(tmp_path: Path) -> None:
     path, again = tmp_path / "x.npz", tmp_path / "y.npz"
     sets = list(drawn(ENTRIES, ["narrow", "cancel"], 5, seed=3))
-    assert [golden.key for golden in sets] == [f"{entry.name}/{name}" for entry in ENTRIES
-                                               for name in ("narrow", "cancel")]
+    assert [golden.key for golden in sets] == [
+        f"{entry.name}/{name}" for entry in ENTRIES for name in ("narrow", "cancel")
+    ]
     assert write_sets(path, with_results(sets, simulated), Meta("silicon", "h200")) == 2 * 5 * (64 * 8 + 16 * 8)
     meta = read_meta(path)
     assert meta is not None
@@ -179,20 +182,31 @@ def test_a_campaign_finds_a_wrong_bit(tmp_path: Path) -> None:
             d[1, 2, 3] ^= 0x100
         return d
 
-    found = campaign(faulty, simulate, ENTRIES, summary=FACTS, distributions=["narrow"], outputs=10_000, seconds=60,
-                     threads=2, batch_results=2048)
+    found = campaign(
+        faulty,
+        simulate,
+        ENTRIES,
+        summary=FACTS,
+        distributions=["narrow"],
+        outputs=10_000,
+        seconds=60,
+        threads=2,
+        batch_results=2048,
+    )
     tally = found.counts[ENTRIES[1].name, "narrow"]
     assert found.mismatches == tally.mismatches > 0
     assert found.counts[ENTRIES[0].name, "narrow"].mismatches == 0
     assert [(miss.case, miss.row, miss.column, miss.bits, miss.ulps) for miss in found.first[:1]] == [
-        (1, 2, 3, (8,), 256)]
+        (1, 2, 3, (8,), 256)
+    ]
     assert len(found.first) == min(3, tally.mismatches)
     assert found.to_json()["mismatches"] == found.mismatches
 
 
 def test_a_campaign_stops_in_time_and_refuses_nothing_to_do() -> None:
-    found = campaign(simulated, simulate, ENTRIES, summary=FACTS, outputs=10**12, seconds=0.3, threads=1,
-                     batch_results=2048)
+    found = campaign(
+        simulated, simulate, ENTRIES, summary=FACTS, outputs=10**12, seconds=0.3, threads=1, batch_results=2048
+    )
     assert 0 < found.results < 10**9
     assert found.seconds < 10
     for wrong in ({"distributions": []}, {"outputs": 0}, {"seconds": 0.0}):
@@ -217,8 +231,13 @@ def test_the_gpu_gives_the_captured_results() -> None:
 
 def test_the_device_is_found_by_the_gpu_name() -> None:
     known = ["h100", "h200", "a2", "a100", "l40s", "rtx6000", "rtxpro6000"]
-    for gpu, name in (("NVIDIA H200", "h200"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA A2", "a2"),
-                      ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA RTX PRO 6000 Blackwell", "rtxpro6000")):
+    for gpu, name in (
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A2", "a2"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA RTX PRO 6000 Blackwell", "rtxpro6000"),
+    ):
         assert device_name(gpu, known) == name
     with pytest.raises(InputError, match="give device="):
         device_name("NVIDIA A200", known)

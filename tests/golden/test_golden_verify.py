@@ -132,6 +132,7 @@ def test_distance_in_places() -> None:
 
 def test_whole_gemms() -> None:
     """cuBLAS's blocks as chains of wgmma; promotion every 128 of k where it is asked for."""
+
     def matmul(device: str, block: GemmSet) -> Any:
         kind = {"fp16": "k16.f32.f16.f16", "bf16": "k16.f32.bf16.bf16", "tf32": "k8.f32.tf32.tf32"}
         spec = SPEC(f"wgmma.m64n8{kind.get(block.format, 'k32.f32.e4m3.e4m3')}")
@@ -140,7 +141,7 @@ def test_whole_gemms() -> None:
             return gemm(spec, a, b.T)
         total = np.zeros(block.d.shape, np.float32)
         for k in range(0, a.shape[1], 128):
-            total += gemm(spec, a[:, k:k + 128], b[:, k:k + 128].T).view(np.float32)
+            total += gemm(spec, a[:, k : k + 128], b[:, k : k + 128].T).view(np.float32)
         return total.view(np.uint32)
 
     def tf32_nearest(words: Any) -> Any:
@@ -171,4 +172,13 @@ THIRD_PARTY = os.environ.get("HWSIM_GOLDEN_DIR")
 def test_third_party_sets() -> None:
     report = check(verify([Path(str(THIRD_PARTY))], by_device))
     assert {entry.device for entry in report.sets if entry.origin == "third party"} >= {
-        "v100", "a100", "a2", "ada", "l40s", "h100", "h200", "b200", "mi300x"}
+        "v100",
+        "a100",
+        "a2",
+        "ada",
+        "l40s",
+        "h100",
+        "h200",
+        "b200",
+        "mi300x",
+    }

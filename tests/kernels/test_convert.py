@@ -51,13 +51,15 @@ def words_near(fmt: Format, bits: int) -> np.ndarray:
     for code in some_codes(fmt):
         value = formats.decode(fmt, code)
         if value.kind == "finite":
-            lengths += [Exact("finite", value.sign, 4 * value.significand + quarter, value.exponent - 2)
-                        for quarter in range(4)]
+            lengths += [
+                Exact("finite", value.sign, 4 * value.significand + quarter, value.exponent - 2) for quarter in range(4)
+            ]
     # Beyond the largest finite number: one place on, the tie, and far away.
     for sign in (0, 1):
         largest = formats.decode(fmt, fmt.largest_code(sign))
-        lengths += [Exact("finite", sign, 4 * largest.significand + quarter, largest.exponent - 2)
-                    for quarter in range(12)]
+        lengths += [
+            Exact("finite", sign, 4 * largest.significand + quarter, largest.exponent - 2) for quarter in range(12)
+        ]
         lengths += [Exact("finite", sign, 1, largest.exponent + shift) for shift in (11, 33, 60)]
     top = (1 << bits) - 1
     for value in lengths:
@@ -66,8 +68,11 @@ def words_near(fmt: Format, bits: int) -> np.ndarray:
     chosen = np.array(sorted(words), SOURCES[bits][1])
     if chosen.size > 1500:
         chosen = np.random.default_rng(7).permutation(chosen)[:1500]
-    edges = [source.word(sign, magnitude) for sign in (0, 1) for magnitude in (
-        0, 1, source.largest_magnitude, source.largest_magnitude + 1, source.largest_magnitude + 2)]
+    edges = [
+        source.word(sign, magnitude)
+        for sign in (0, 1)
+        for magnitude in (0, 1, source.largest_magnitude, source.largest_magnitude + 1, source.largest_magnitude + 2)
+    ]
     return np.concatenate([chosen, np.array(edges, chosen.dtype)])
 
 
@@ -128,12 +133,10 @@ def test_bytes_with_unused_bits_decode_alike():
         assert np.array_equal(convert.decode(codes, fmt), low, equal_nan=True)
 
 
-LOW_HALVES = (0, 1, 0x0800, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff)
+LOW_HALVES = (0, 1, 0x0800, 0x0FFF, 0x1000, 0x1001, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
 
 
-@pytest.mark.parametrize(
-    "name", ["fp16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m2", "e2m3", "e2m1"]
-)
+@pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m2", "e2m3", "e2m1"])
 def test_every_upper_half_against_numpy(name):
     fmt = FORMATS[name]
     for low in LOW_HALVES:
@@ -185,8 +188,9 @@ def test_every_length_and_offset(name, variant):
         first = length % 7
         part = convert.encode(x[first : first + length], fmt, variant=variant)
         assert np.array_equal(part, whole[first : first + length])
-        assert np.array_equal(convert.decode(part, fmt, variant=variant).view(np.uint32),
-                              values[first : first + length])
+        assert np.array_equal(
+            convert.decode(part, fmt, variant=variant).view(np.uint32), values[first : first + length]
+        )
 
 
 def field_matrix(rows: int, cols: int, seed: int = 3) -> np.ndarray:
@@ -198,7 +202,7 @@ def field_matrix(rows: int, cols: int, seed: int = 3) -> np.ndarray:
     mask = (np.uint32(1) << keep) - np.uint32(1)
     fraction = np.where(rng.integers(0, 2, shape) == 0, fraction & ~mask, fraction | mask)
     words = rng.integers(0, 2, shape, np.uint32) << 31 | rng.integers(97, 145, shape, np.uint32) << 23 | fraction
-    words[0, : min(cols, 5)] = [0x80000000, 0x7f800000, 0xff800000, 0x7fc00001, 1][: min(cols, 5)]
+    words[0, : min(cols, 5)] = [0x80000000, 0x7F800000, 0xFF800000, 0x7FC00001, 1][: min(cols, 5)]
     return words.view(np.float32)
 
 
@@ -208,10 +212,19 @@ def views(x: np.ndarray) -> dict[str, np.ndarray]:
     frozen = x.copy()
     frozen.flags.writeable = False
     return {
-        "transposed": x.T, "reversed": x[::-1, ::-1], "columns": x[:, ::3], "rows": x[::2], "part": x[1:, 2:],
-        "one column": x[:, 1], "read-only": frozen, "unaligned": unaligned,
-        "broadcast": np.broadcast_to(x[0], (3, x.shape[1])), "fortran": np.asfortranarray(x),
-        "3-D": x.reshape(-1, 2, x.shape[1]).transpose(2, 0, 1), "0-d": x[1, 1], "empty": x[:0],
+        "transposed": x.T,
+        "reversed": x[::-1, ::-1],
+        "columns": x[:, ::3],
+        "rows": x[::2],
+        "part": x[1:, 2:],
+        "one column": x[:, 1],
+        "read-only": frozen,
+        "unaligned": unaligned,
+        "broadcast": np.broadcast_to(x[0], (3, x.shape[1])),
+        "fortran": np.asfortranarray(x),
+        "3-D": x.reshape(-1, 2, x.shape[1]).transpose(2, 0, 1),
+        "0-d": x[1, 1],
+        "empty": x[:0],
     }
 
 
@@ -238,8 +251,9 @@ def test_any_layout(dtype, threads):
 def test_threads_change_nothing(threads):
     x = field_matrix(331, 257)
     for source in (x, x.T, x[:, 1:]):
-        assert np.array_equal(convert.encode(source, FORMATS["e5m2"], threads=threads),
-                              convert.encode(source, FORMATS["e5m2"]))
+        assert np.array_equal(
+            convert.encode(source, FORMATS["e5m2"], threads=threads), convert.encode(source, FORMATS["e5m2"])
+        )
         pieces = [(FORMATS["bf16"], "RNE", 0)] * 3
         alone = convert.split(source, pieces)
         assert all(map(np.array_equal, convert.split(source, pieces, threads=threads), alone))
@@ -247,15 +261,21 @@ def test_threads_change_nothing(threads):
 
 def test_out_is_filled_and_checked():
     x = field_matrix(4, 9)
-    out = np.full((4, 9), 0xffff, np.uint16)
+    out = np.full((4, 9), 0xFFFF, np.uint16)
     assert convert.encode(x, FORMATS["fp16"], out=out) is out
     assert np.array_equal(out, convert.encode(x, FORMATS["fp16"]))
     back = np.empty((4, 9))
     assert convert.decode(out, FORMATS["fp16"], np.float64, out=back) is back
     frozen = out.copy()
     frozen.flags.writeable = False
-    for wrong in (np.empty((4, 9), np.uint8), np.empty((9, 4), np.uint16), np.empty((9, 4), np.uint16).T, frozen,
-                  x.view(np.uint16)[:, :9], [1]):
+    for wrong in (
+        np.empty((4, 9), np.uint8),
+        np.empty((9, 4), np.uint16),
+        np.empty((9, 4), np.uint16).T,
+        frozen,
+        x.view(np.uint16)[:, :9],
+        [1],
+    ):
         with pytest.raises(InputError, match="out"):
             convert.encode(x, FORMATS["fp16"], out=wrong)
     with pytest.raises(InputError, match="shares memory"):
@@ -272,7 +292,7 @@ def test_nan_options():
                 convert.encode(x, fmt)
             convert.encode(x[2:], fmt)
     # Ascend's saturation mode: infinities to the largest finite value, NaN to +0.
-    assert convert.encode(x, FORMATS["fp16"], "RNE", "saturate", nan="zero").tolist() == [0, 0, 0x7bff, 0xfbff, 0x8000]
+    assert convert.encode(x, FORMATS["fp16"], "RNE", "saturate", nan="zero").tolist() == [0, 0, 0x7BFF, 0xFBFF, 0x8000]
 
 
 @pytest.mark.parametrize(

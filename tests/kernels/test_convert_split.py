@@ -17,14 +17,32 @@ SCHEMES = {
     "tf32x2, away": [("tf32", "RNA", 0), ("tf32", "RNA", 0)],
     "mixed": [("e4m3", "RNE", -3), ("fp16", "RU", 5), ("e8m13", "RD", -149), ("fp32", "RNE", 127)],
 }
-EDGES = [0x00000000, 0x80000000, 0x00000001, 0x807fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,
-         0x7fc00001, 0xff800001, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x3f801000, 0x3f803000, 0x43f00001]
+EDGES = [
+    0x00000000,
+    0x80000000,
+    0x00000001,
+    0x807FFFFF,
+    0x00800000,
+    0x7F7FFFFF,
+    0xFF7FFFFF,
+    0x7F800000,
+    0xFF800000,
+    0x7FC00001,
+    0xFF800001,
+    0x477FEFFF,
+    0x477FF000,
+    0x33000000,
+    0x33000001,
+    0x3F801000,
+    0x3F803000,
+    0x43F00001,
+]
 
 
 def operand() -> np.ndarray:
     """(7, 67) fp32: edges, then all exponents with ties of bf16, fp16 and tf32 in the fraction, both signs."""
     exponents = np.arange(1, 255, 3, dtype=np.uint32)
-    fractions = np.array([0x000000, 0x008000, 0x018000, 0x001000, 0x003fff, 0x7fffff], np.uint32)
+    fractions = np.array([0x000000, 0x008000, 0x018000, 0x001000, 0x003FFF, 0x7FFFFF], np.uint32)
     words = (exponents[:, None] << 23 | fractions).ravel()
     words[::2] |= np.uint32(1 << 31)
     return np.concatenate([np.array(EDGES, np.uint32), words])[: 7 * 67].reshape(7, 67).view(np.float32)
@@ -54,8 +72,10 @@ def reference(x: np.ndarray, pieces, overflow: str, nan: str) -> list[list[int]]
     return result
 
 
-@pytest.mark.parametrize(("overflow", "nan"), [("ieee", "quiet"), ("infinity", "quiet"), ("saturate", "quiet"),
-                                               ("saturate", "zero"), ("ieee", "zero")])
+@pytest.mark.parametrize(
+    ("overflow", "nan"),
+    [("ieee", "quiet"), ("infinity", "quiet"), ("saturate", "quiet"), ("saturate", "zero"), ("ieee", "zero")],
+)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_split_is_the_steps_one_by_one(name, overflow, nan):
     x = operand()
@@ -73,8 +93,10 @@ def test_three_bf16_pieces_hold_a_normal_float32_exactly():
     x = operand()
     x = x[(np.abs(x) > 1e-20) & (np.abs(x) < 1e30)]
     assert x.size > 100
-    total = sum(convert.decode(codes, FORMATS["bf16"], np.float64) for codes in
-                convert.split(x, [(FORMATS["bf16"], "RNE", 0)] * 3))
+    total = sum(
+        convert.decode(codes, FORMATS["bf16"], np.float64)
+        for codes in convert.split(x, [(FORMATS["bf16"], "RNE", 0)] * 3)
+    )
     assert np.array_equal(total, x.astype(np.float64))
 
 
@@ -90,4 +112,4 @@ def test_long_rows_cross_the_blocks():
 def test_empty_and_no_dimension():
     pieces = [(FORMATS["bf16"], "RNE", 0)]
     assert convert.split(np.empty((0, 3), np.float32), pieces)[0].shape == (0, 3)
-    assert convert.split(np.array(1.5, np.float32), pieces)[0].tolist() == 0x3fc0
+    assert convert.split(np.array(1.5, np.float32), pieces)[0].tolist() == 0x3FC0

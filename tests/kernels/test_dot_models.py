@@ -61,7 +61,7 @@ def build(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], kind: s
     if kind != "any" and fmt.nan == "minus_zero":
         sign = np.where(magnitude == 0, np.uint64(0), sign)
     codes = (sign << np.uint64(w + p) | magnitude) << np.uint64(fmt.ignored_bits)
-    if fmt.ignored_bits:    # a unit must not read these
+    if fmt.ignored_bits:  # a unit must not read these
         codes |= rng.integers(0, 1 << fmt.ignored_bits, shape, np.uint64)
     return codes.astype(dtype)
 
@@ -73,7 +73,7 @@ def operands(
     a = build(rng, format_of(spec.a), (*batch, m, k), kind)
     b = build(rng, format_of(spec.b), (*batch, k, n), kind)
     c = build(rng, format_of(spec.c), (*batch, m, n), kind)
-    if format_of(spec.d).ignored_bits == 0 and k >= 2 and rng.random() < 0.5:   # products that cancel
+    if format_of(spec.d).ignored_bits == 0 and k >= 2 and rng.random() < 0.5:  # products that cancel
         a[..., 1::2] = a[..., : k // 2 * 2 : 2][..., : a[..., 1::2].shape[-1]]
         b[..., 1::2, :] = b[..., : k // 2 * 2 : 2, :]
         if not format_of(spec.b).is_integer and format_of(spec.b).nan != "minus_zero" and kind != "any":
@@ -122,8 +122,9 @@ SPECS = {
     "fused-hopper-bf16": DotSpec(HOPPER, "bf16", "bf16", "fp32", "fp32"),
     "fused-hopper-tf32": DotSpec(FusedUnit(8, 25, -133, specials=NVIDIA), "tf32", "tf32", "fp32", "fp32"),
     "fused-hopper-half": DotSpec(FusedUnit(16, 25, -21, "RNE", specials=HALF), "fp16", "fp16", "fp16", "fp16"),
-    "fused-hopper-e4m3": DotSpec(FusedUnit(32, 13, -133, result_format="e8m13", specials=NVIDIA),
-                                 "e4m3", "e5m2", "fp32", "fp32"),
+    "fused-hopper-e4m3": DotSpec(
+        FusedUnit(32, 13, -133, result_format="e8m13", specials=NVIDIA), "e4m3", "e5m2", "fp32", "fp32"
+    ),
     "fused-ampere-fp16": DotSpec(FusedUnit(8, 24, -132, specials=NVIDIA), "fp16", "fp16", "fp32", "fp32"),
     "fused-volta-fp16": DotSpec(FusedUnit(4, 23, -131, specials=NVIDIA), "fp16", "fp16", "fp32", "fp32"),
     "fused-volta-widened": DotSpec(FusedUnit(4, 23, -131, specials=NVIDIA), "fp16", "fp16", "fp16", "fp32"),
@@ -134,12 +135,14 @@ SPECS = {
     "pairwise-fp16-7": DotSpec(PairwiseUnit(7), "fp16", "fp16", "fp32", "fp32"),
     "two-level-fp16": DotSpec(TwoLevelUnit(8), "fp16", "fp16", "fp32", "fp32"),
     "two-level-bf16": DotSpec(TwoLevelUnit(8), "bf16", "bf16", "fp32", "fp32"),
-    "two-level-fp8": DotSpec(TwoLevelUnit(16, interleaved=True, accumulator_drop_bits=25),
-                             "e4m3fnuz", "e5m2fnuz", "fp32", "fp32"),
+    "two-level-fp8": DotSpec(
+        TwoLevelUnit(16, interleaved=True, accumulator_drop_bits=25), "e4m3fnuz", "e5m2fnuz", "fp32", "fp32"
+    ),
     "integer": DotSpec(IntegerUnit(32), "int8", "uint8", "int32", "int32"),
     "integer-int4": DotSpec(IntegerUnit(32, "saturate"), "int4", "int4", "int32", "int32"),
-    "composite": DotSpec(CompositeUnit(32, HOPPER, "fp16", 4, ((0, 1), (2, 3)), specials=NVIDIA),
-                         "e4m3", "e5m2", "fp32", "fp32"),
+    "composite": DotSpec(
+        CompositeUnit(32, HOPPER, "fp16", 4, ((0, 1), (2, 3)), specials=NVIDIA), "e4m3", "e5m2", "fp32", "fp32"
+    ),
 }
 
 
@@ -157,11 +160,13 @@ def test_zeros_and_ties(name: str) -> None:
     spec = SPECS[name]
     d, p = format_of(spec.d), format_of(spec.d).fraction_bits
     one = format_of(spec.a).bias << format_of(spec.a).fraction_bits
-    half_place = (format_of(spec.b).bias - (p + 1 if format_of(spec.b).exponent_bits > 5 else 11))
+    half_place = format_of(spec.b).bias - (p + 1 if format_of(spec.b).exponent_bits > 5 else 11)
     values_b = [0, 1 << format_of(spec.b).magnitude_bits, one, max(half_place, 0) << format_of(spec.b).fraction_bits]
     values_c = [0, 1 << d.magnitude_bits, d.bias << d.fraction_bits, (d.bias << d.fraction_bits) + 1]
-    a = np.array([[0], [1 << format_of(spec.a).magnitude_bits], [one], [one | 1 << format_of(spec.a).magnitude_bits]],
-                 code_dtype(format_of(spec.a)))
+    a = np.array(
+        [[0], [1 << format_of(spec.a).magnitude_bits], [one], [one | 1 << format_of(spec.a).magnitude_bits]],
+        code_dtype(format_of(spec.a)),
+    )
     b = np.array([values_b * len(values_c)], code_dtype(format_of(spec.b)))
     c = np.tile(np.repeat(np.array(values_c, code_dtype(d)), len(values_b)), (4, 1))
     check(spec, a, b, c)
@@ -182,8 +187,8 @@ def test_sums_near_and_beyond_a_rounding_boundary(name: str) -> None:
     rng = np.random.default_rng(2)
     powers = rng.choice([-24, -12, -11, -13, 0, 14, 15], (2, 40, 16))
     values = np.ldexp(rng.choice([1.0, -1.0], (2, 40, 16)), powers)
-    values[:, :, 8:10] = 2.0 ** 15
-    values[1, :, 9] = -(2.0 ** 15)
+    values[:, :, 8:10] = 2.0**15
+    values[1, :, 9] = -(2.0**15)
     values[:, :, 10:] = np.where(rng.random((2, 40, 6)) < 0.5, 0.0, values[:, :, 10:])
     a, b = values[0].astype(np.float16), values[1].astype(np.float16).T
     c = rng.choice([1.0, -1.0, 1 + 2.0**-23, -(2.0**-10), 0.0, -0.0, 2.0**24, 3e38, 1e-40], (40, 40)).astype(np.float32)
@@ -202,18 +207,40 @@ def test_fused_sum_beyond_32_bits() -> None:
 def test_environment_chooses_the_build() -> None:
     code = "from hwsim import _kernels; print(_kernels.variant)"
     for wanted in _kernels.variants:
-        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "HWSIM_KERNEL": wanted},
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "HWSIM_KERNEL": wanted},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert done.stdout.strip() == wanted
-    failed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "HWSIM_KERNEL": "avx3"},
-                            capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HWSIM_KERNEL": "avx3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert failed.returncode != 0
     assert "HWSIM_KERNEL" in failed.stderr
     assert "baseline" in failed.stderr
 
 
-BLOCKED = ["exact16-fp16", "exact2-bf16", "fma-fp32", "fma-fp64", "fma-fp16", "fused-hopper-fp16", "fused-ampere-fp16",
-           "fused-hopper-half", "fused-hopper-e4m3", "fused-hopper-bf16", "fused-hopper-tf32", "pairwise-fp16"]
+BLOCKED = [
+    "exact16-fp16",
+    "exact2-bf16",
+    "fma-fp32",
+    "fma-fp64",
+    "fma-fp16",
+    "fused-hopper-fp16",
+    "fused-ampere-fp16",
+    "fused-hopper-half",
+    "fused-hopper-e4m3",
+    "fused-hopper-bf16",
+    "fused-hopper-tf32",
+    "pairwise-fp16",
+]
 
 
 @pytest.mark.parametrize("kind", ["near", "wide", "any"])
@@ -222,7 +249,7 @@ def test_variants_agree_over_blocks(name: str, kind: str) -> None:
     """Shapes beyond one cache block: rows, columns and chunks of k; the expected value is the scalar chain."""
     spec = SPECS[name]
     a, b, c = operands(5, spec, 37, 75, 300, kind)
-    if kind == "any":   # specials in a few rows only, so that most results stay finite
+    if kind == "any":  # specials in a few rows only, so that most results stay finite
         plain, _, _ = operands(6, spec, 37, 75, 300, "near")
         a[3:-2] = plain[3:-2]
         b = operands(7, spec, 37, 75, 300, "near")[1]
@@ -238,9 +265,9 @@ def test_layouts(name: str, variant: str) -> None:
     """Transposed, strided, reversed, read-only, batched operands, and no accumulator."""
     spec = SPECS[name]
     a, b, c = operands(11, spec, 21, 34, 40, "near", batch=(2, 3))
-    expected = np.stack([
-        [gemm(spec, a[i, j], b[i, j], c[i, j], _variant="scalar") for j in range(3)] for i in range(2)
-    ])
+    expected = np.stack(
+        [[gemm(spec, a[i, j], b[i, j], c[i, j], _variant="scalar") for j in range(3)] for i in range(2)]
+    )
     for threads in (1, 2, 3):
         assert np.array_equal(gemm(spec, a, b, c, threads=threads, _variant=variant), expected)
     transposed = [np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) for x in (a, b, c)]
@@ -252,8 +279,9 @@ def test_layouts(name: str, variant: str) -> None:
     flipped = gemm(spec, a[..., ::-1, :], b[..., ::-1], c[..., ::-1, ::-1], _variant=variant)
     assert np.array_equal(flipped[..., ::-1, ::-1], expected)
     broadcast = np.broadcast_to(a[:1, :1], a.shape)
-    assert np.array_equal(gemm(spec, broadcast, b, c, _variant=variant)[1, 2],
-                          gemm(spec, a[0, 0], b[1, 2], c[1, 2], _variant=variant))
+    assert np.array_equal(
+        gemm(spec, broadcast, b, c, _variant=variant)[1, 2], gemm(spec, a[0, 0], b[1, 2], c[1, 2], _variant=variant)
+    )
     no_c = gemm(spec, a, b, _variant=variant)
     assert np.array_equal(no_c, gemm(spec, a, b, np.zeros_like(c), _variant=variant))
 
@@ -279,8 +307,12 @@ def test_formats_equal_the_table() -> None:
         fields = dot_module.format_fields(name)
         assert fields["storage_bits"] == max(fmt.bits, 8)
         assert fields["fraction_bits"] == fmt.fraction_bits + (fmt.is_integer and fmt.signed)
-        for mine, theirs in (("exponent_bits", fmt.exponent_bits), ("pad", fmt.ignored_bits),
-                             ("is_signed", fmt.signed), ("bias", fmt.bias)):
+        for mine, theirs in (
+            ("exponent_bits", fmt.exponent_bits),
+            ("pad", fmt.ignored_bits),
+            ("is_signed", fmt.signed),
+            ("bias", fmt.bias),
+        ):
             assert fields[mine] == theirs, (name, mine)
         if fmt.nan != "none":
             assert fields["default_nan"] == fmt.nan_code, name

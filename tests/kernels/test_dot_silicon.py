@@ -22,13 +22,17 @@ def hopper(instruction: str) -> DotSpec:
     k = int(shape.split("k")[-1])
     fp8 = a in ("e4m3", "e5m2")
     half = d == "fp16"
-    if fp8 and family == "mma":     # two fp16 instructions and an addition
+    if fp8 and family == "mma":  # two fp16 instructions and an addition
         specials = Specials(nan_code=0x7FFF if half else 0x7FFFFFFF)
         inner = FusedUnit(16, 25, -21 if half else -133, "RNE" if half else "RZ", specials=specials)
         return DotSpec(CompositeUnit(k, inner, "fp16", 4, ((0, 1), (2, 3)), specials), a, b, d, d)
     unit = FusedUnit(
-        k, 13 if fp8 else 25, -21 if half else -133, "RNE" if half else "RZ",
-        "e8m13" if fp8 and not half else None, Specials(nan_code=0x7FFF if half else 0x7FFFFFFF),
+        k,
+        13 if fp8 else 25,
+        -21 if half else -133,
+        "RNE" if half else "RZ",
+        "e8m13" if fp8 and not half else None,
+        Specials(nan_code=0x7FFF if half else 0x7FFFFFFF),
     )
     return DotSpec(unit, a, b, d, d)
 

@@ -41,7 +41,9 @@ def product(a, b, k_group, device="ascend910a"):
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     with np.errstate(all="ignore"):
         for start in range(0, a.shape[1], k_group):
-            part = reference.gemm(spec, a[:, start:start + k_group], b[start:start + k_group], np.zeros(total.shape, np.uint32))
+            part = reference.gemm(
+                spec, a[:, start : start + k_group], b[start : start + k_group], np.zeros(total.shape, np.uint32)
+            )
             total = settle(total + part.view(np.float32))
     return total
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from operands import bits
 from straight_line import product, sgemm_cube, to_fp16
 
 import hwsim
+from hwsim import _kernels
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.lowering import lower
@@ -52,15 +58,26 @@ def test_native_fp16_takes_fp16_arrays_as_they_are():
     result = hwsim.run(a, b, device="ascend910a", scheme="native", tile=(16, 32, 16), k_group=64)
     assert same(result.c, product(a.view(np.uint16), b.view(np.uint16), 64))
     assert [phase["name"] for phase in result.phases] == ["zero", "gemm"]
-    rounded = hwsim.run(a.astype(np.float32) * np.float32(1.0001), b.astype(np.float32), device="ascend910a",
-                        scheme="native", format="fp16", tile=(16, 32, 16), k_group=64)
+    rounded = hwsim.run(
+        a.astype(np.float32) * np.float32(1.0001),
+        b.astype(np.float32),
+        device="ascend910a",
+        scheme="native",
+        format="fp16",
+        tile=(16, 32, 16),
+        k_group=64,
+    )
     assert same(rounded.c, product(to_fp16(a.astype(np.float32) * np.float32(1.0001)), b.view(np.uint16), 64))
 
 
 def test_any_tile_of_one_k_group_gives_the_same_bits():
     a, b = bits((100, 520), 7, -12, 12), bits((520, 90), 8, -12, 12)
     tiles = [(16, 16, 16), (32, 64, 48), (176, 64, 176), (96, 128, 16), (16, 32, 512)]
-    results = [matmul(a, b, tile=tile, k_group=128, buffering=buffering) for tile in tiles for buffering in ("single", "double")]
+    results = [
+        matmul(a, b, tile=tile, k_group=128, buffering=buffering)
+        for tile in tiles
+        for buffering in ("single", "double")
+    ]
     assert all(same(results[0], other) for other in results[1:])
     assert not same(results[0], matmul(a, b, tile=(16, 16, 16), k_group=16))
 
@@ -76,8 +93,10 @@ def test_bits_do_not_depend_on_threads_or_timing():
 def test_strided_and_transposed_operands():
     a, b = bits((60, 40), 11), bits((50, 60), 12)
     assert same(matmul(a.T, b.T, tile=(16, 16, 16)), matmul(a.T.copy(), b.T.copy(), tile=(16, 16, 16)))
-    assert same(matmul(a[::2, ::-1], b.T[::-1, 1:][:40], tile=(16, 16, 16)),
-                matmul(a[::2, ::-1].copy(), b.T[::-1, 1:][:40].copy(), tile=(16, 16, 16)))
+    assert same(
+        matmul(a[::2, ::-1], b.T[::-1, 1:][:40], tile=(16, 16, 16)),
+        matmul(a[::2, ::-1].copy(), b.T[::-1, 1:][:40].copy(), tile=(16, 16, 16)),
+    )
 
 
 @pytest.mark.parametrize("order", range(4))
@@ -89,8 +108,14 @@ def test_every_legal_order_gives_the_same_bits(order, options):
     scheme = scheme_of("sgemm-cube")
     complete = scheme.complete(options)
     buffering = "single" if order % 2 else "double"
-    program = lower(scheme.plan(complete, "fp32"), CHIP, m, n, k,
-                    {"tile": {"m": 16, "k": 16, "n": 16}, "n_fused": 2, "buffering": buffering})
+    program = lower(
+        scheme.plan(complete, "fp32"),
+        CHIP,
+        m,
+        n,
+        k,
+        {"tile": {"m": 16, "k": 16, "n": 16}, "n_fused": 2, "buffering": buffering},
+    )
     inputs = {"A.in": a.view(np.uint32), "B.in": b.view(np.uint32)}
     assert np.array_equal(functional.run(program, CHIP, inputs), reference.run(program, CHIP, inputs, order=order))
 
@@ -102,9 +127,15 @@ def test_eq8_and_eq11_of_the_paper():
     tiles = set(legal(LIMITS))
     assert (176, 64, 176) in tiles and (96, 64, 96) in tiles
     expected = {
-        (m, k, n) for m in range(16, 1025, 16) for k in range(16, 1025, 16) for n in range(16, 1025, 16)
-        if m * k <= 64 * 256 and k * n <= 64 * 256 and 6 * m * n <= 248 * 1024
-        and 4 * m * n <= 256 * 1024 and (2**19 - 2 * k * n) // (m * k) >= 1
+        (m, k, n)
+        for m in range(16, 1025, 16)
+        for k in range(16, 1025, 16)
+        for n in range(16, 1025, 16)
+        if m * k <= 64 * 256
+        and k * n <= 64 * 256
+        and 6 * m * n <= 248 * 1024
+        and 4 * m * n <= 256 * 1024
+        and (2**19 - 2 * k * n) // (m * k) >= 1
     }
     assert tiles == expected
 
@@ -115,30 +146,76 @@ def test_legal_tiles_make_sound_programs(buffering):
     plan = scheme_of("sgemm-cube").plan(scheme_of("sgemm-cube").complete({}), "fp32")
     tiles = sorted(legal(LIMITS))
     for m, k, n in tiles[:: len(tiles) // 12]:
-        check(lower(plan, CHIP, 2 * m + 7, 3 * n + 1, 5 * k + 3,
-                    {"tile": {"m": m, "k": k, "n": n}, "n_fused": 2, "buffering": buffering}), CHIP)
+        check(
+            lower(
+                plan,
+                CHIP,
+                2 * m + 7,
+                3 * n + 1,
+                5 * k + 3,
+                {"tile": {"m": m, "k": k, "n": n}, "n_fused": 2, "buffering": buffering},
+            ),
+            CHIP,
+        )
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"tile": (256, 256, 16)}, "L0A"),
-    ({"tile": (16, 256, 256)}, "L0B"),
-    ({"tile": (256, 16, 256)}, "UB"),
-    ({"tile": (20, 16, 16)}, "multiple of 16"),
-    ({"tile": (16, 16)}, "3"),
-    ({"tile": {"m": 16, "k": 16}}, "allowed"),
-    ({"tile": (176, 64, 176), "n_fused": 45}, "1 to 44"),
-    ({"tile": (176, 64, 176), "n_fused": 0}, "1 to 44"),
-    ({"tile": (176, 64, 176), "k_group": 100}, "multiple of b_k"),
-    ({"tile": (176, 64, 176), "k_group": 128, "n_fused": 3}, "one of them"),
-    ({"buffering": "triple"}, "single, double"),
-    ({"scaling_exponent": -1}, ">= 0"),
-    ({"scaling_exponent": "x"}, "int"),
-    ({"accumulation": "rowwise"}, "termwise, elementwise"),
-    ({"scaling": 3}, "scaling_exponent"),
-])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tile": (256, 256, 16)}, "L0A"),
+        ({"tile": (16, 256, 256)}, "L0B"),
+        ({"tile": (256, 16, 256)}, "UB"),
+        ({"tile": (20, 16, 16)}, "multiple of 16"),
+        ({"tile": (16, 16)}, "3"),
+        ({"tile": {"m": 16, "k": 16}}, "allowed"),
+        ({"tile": (176, 64, 176), "n_fused": 45}, "1 to 44"),
+        ({"tile": (176, 64, 176), "n_fused": 0}, "1 to 44"),
+        ({"tile": (176, 64, 176), "k_group": 100}, "multiple of b_k"),
+        ({"tile": (176, 64, 176), "k_group": 128, "n_fused": 3}, "one of them"),
+        ({"buffering": "triple"}, "single, double"),
+        ({"scaling_exponent": -1}, ">= 0"),
+        ({"scaling_exponent": "x"}, "int"),
+        ({"accumulation": "rowwise"}, "termwise, elementwise"),
+        ({"scaling": 3}, "scaling_exponent"),
+    ],
+)
 def test_wrong_options_are_named(options, words):
     with pytest.raises(InputError, match=words):
         hwsim.run(m=64, n=64, k=64, device="ascend910a", scheme="sgemm-cube", exact=False, **options)
+
+
+def test_a_device_without_memories_is_refused():
+    with pytest.raises(UnsupportedError, match=r"memories\.L1"):
+        hwsim.run(m=64, n=64, k=64, device="ascend910b3", scheme="native", exact=False)
+
+
+@pytest.mark.parametrize("kernel", _kernels.variants)
+def test_every_kernel_build_gives_the_same_bits(kernel):
+    """The whole command in a process of its own per build; operands with specials and wide exponents."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from operands import bits; import hwsim\n"
+        "a, b = bits((45, 150), 21, specials=True), bits((150, 37), 22, specials=True)\n"
+        "for how in ('termwise', 'elementwise'):\n"
+        "    r = hwsim.run(a, b, device='ascend910a', scheme='sgemm-cube', accumulation=how, tile=(16, 16, 16),\n"
+        "                  k_group=32)\n"
+        "    print(r.kernel, r.result_sha256)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HWSIM_KERNEL": kernel},
+        check=True,
+    )
+    a, b = bits((45, 150), 21, specials=True), bits((150, 37), 22, specials=True)
+    expected = [
+        hwsim.run(
+            a, b, device="ascend910a", scheme="sgemm-cube", accumulation=how, tile=(16, 16, 16), k_group=32
+        ).result_sha256
+        for how in ("termwise", "elementwise")
+    ]
+    assert done.stdout.split() == [kernel, expected[0], kernel, expected[1]]
 
 
 def test_missing_units_are_named():
@@ -150,8 +227,16 @@ def test_k_group_alone_chooses_a_tile_that_makes_it():
     a, b = bits((40, 300), 15, -6, 6), bits((300, 30), 16, -6, 6)
     for accumulation in ("termwise", "elementwise"):
         for group in (16, 48, 96, 256):
-            free = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube", k_group=group, accumulation=accumulation, timing=False)
+            free = hwsim.run(
+                a, b, device="ascend910a", scheme="sgemm-cube", k_group=group, accumulation=accumulation, timing=False
+            )
             assert free.options["k_group"] == group
             assert same(free.c, matmul(a, b, tile=(16, 16, 16), k_group=group, accumulation=accumulation))
     with pytest.raises(InputError, match="k_group = 40"):
         matmul(a, b, k_group=40)
+
+
+def test_padding_is_counted():
+    """Edges are padded to whole 16 x 16 x 16 fractals, for each of the three products."""
+    result = hwsim.run(m=33, n=17, k=40, device="ascend910a", scheme="sgemm-cube", exact=False, tile=(32, 32, 16))
+    assert result.macs == {"useful": 3 * 33 * 17 * 40, "padded": 3 * 48 * 32 * 48}

@@ -9,7 +9,7 @@ from timing_device import ZERO, device, kernel, load, program, store
 from hwsim.machine.timing import run
 from hwsim.program.ir import GlobalArray
 
-SECTOR = (16, 32)    # rows, bytes
+SECTOR = (16, 32)  # rows, bytes
 BLOCK = (128, 256)
 
 
@@ -28,8 +28,11 @@ class PlainL2:
         return sum(self.bytes(key[0], s) for key, block in self.blocks.items() for s in block)
 
     def access(self, array, row, first_byte, rows, width, write):
-        sectors = [(r, c) for r in range(row // 16, (row + rows - 1) // 16 + 1)
-                   for c in range(first_byte // 32, (first_byte + width - 1) // 32 + 1)]
+        sectors = [
+            (r, c)
+            for r in range(row // 16, (row + rows - 1) // 16 + 1)
+            for c in range(first_byte // 32, (first_byte + width - 1) // 32 + 1)
+        ]
         for key in sorted({(array, r // 8, c // 8) for r, c in sectors}):
             block = self.blocks.setdefault(key, {})
             self.blocks.move_to_end(key)
@@ -49,8 +52,10 @@ class PlainL2:
 @pytest.mark.parametrize("seed", range(8))
 def test_traffic_agrees_with_the_plain_model(seed):
     rng = random.Random(seed)
-    arrays = (GlobalArray("X", rng.randint(1, 700), rng.randint(1, 900), "fp16"),
-              GlobalArray("Y", rng.randint(1, 700), rng.randint(1, 900), "fp32"))
+    arrays = (
+        GlobalArray("X", rng.randint(1, 700), rng.randint(1, 900), "fp16"),
+        GlobalArray("Y", rng.randint(1, 700), rng.randint(1, 900), "fp32"),
+    )
     size = {"X": 2, "Y": 4}
     capacity = rng.choice((512, 10_000, 100_000, 1 << 30))
     plain = PlainL2(capacity, {a.name: (a.rows, a.cols * size[a.name]) for a in arrays})

@@ -132,8 +132,15 @@ def random_program(seed):
         signals = waits if balance and rng.random() < 0.5 else syncs(2)
         if rng.random() < 0.3:
             tile = LocalTile("la", rng.randint(1, 9), 64, "fp16")
-            return Instr("MOVE", "copy", (tile,), (LocalTile("l1", tile.rows, 64, "fp16"),), waits, signals,
-                         repeat=rng.randint(1, 2))
+            return Instr(
+                "MOVE",
+                "copy",
+                (tile,),
+                (LocalTile("l1", tile.rows, 64, "fp16"),),
+                waits,
+                signals,
+                repeat=rng.randint(1, 2),
+            )
         return Instr(rng.choice(ENGINES), "sync", waits=waits, signals=signals, repeat=rng.randint(1, 3))
 
     def body(level):
@@ -165,10 +172,15 @@ def test_engine_agrees_with_the_plain_simulation(block):
     for seed in range(block * 100, block * 100 + 100):
         streams, initial, depth, issue, sync_cycles = random_program(seed)
         expected = simulate(streams, initial, depth, issue, sync_cycles)
-        dev = device(**{f"engines__{e}": {"queue_depth": depth, "issue_cycles": float(issue),
-                                          "sync_cycles": sync_cycles} for e in ENGINES})
+        dev = device(
+            **{
+                f"engines__{e}": {"queue_depth": depth, "issue_cycles": float(issue), "sync_cycles": sync_cycles}
+                for e in ENGINES
+            }
+        )
         kernel = Kernel(
-            "k", (CoreGroup(0, 1, tuple(Stream(f"s{i}", body) for i, body in enumerate(streams))),),
+            "k",
+            (CoreGroup(0, 1, tuple(Stream(f"s{i}", body) for i, body in enumerate(streams))),),
             (Buffer("l1", "L1", 1, 4096), Buffer("la", "LA", 1, 4096)),
             tuple(Semaphore(name, count) for name, count in initial.items()),
         )

@@ -26,10 +26,13 @@ def rows_of(prog, dev=None):
     trace = run(prog, dev or device(), trace=1000).trace
     assert trace.complete
     return [
-        {**{n: int(row[n]) for n in trace.rows.dtype.names},
-         **{n: int(row[n]) / TICKS for n in ("issue", "start", "free", "end")},
-         "engine": trace.engines[row["engine"]], "cause": trace.causes[row["cause"]],
-         "label": trace.labels[row["label"]]}
+        {
+            **{n: int(row[n]) for n in trace.rows.dtype.names},
+            **{n: int(row[n]) / TICKS for n in ("issue", "start", "free", "end")},
+            "engine": trace.engines[row["engine"]],
+            "cause": trace.causes[row["cause"]],
+            "label": trace.labels[row["label"]],
+        }
         for row in trace.rows
     ]
 
@@ -39,8 +42,15 @@ def spans(prog, dev=None):
 
 
 def mma(m, n, k, repeat=1, **more):
-    return Instr("M", "mma", (LocalTile("lc", m, n, "fp32"),),
-                 (LocalTile("la", m, k, "fp16"), LocalTile("lb", k, n, "fp16")), unit="mm", repeat=repeat, **more)
+    return Instr(
+        "M",
+        "mma",
+        (LocalTile("lc", m, n, "fp32"),),
+        (LocalTile("la", m, k, "fp16"), LocalTile("lb", k, n, "fp16")),
+        unit="mm",
+        repeat=repeat,
+        **more,
+    )
 
 
 # --- cost of one instruction ----------------------------------------------------------------------------------
@@ -50,15 +60,18 @@ def test_sync_costs_issue_then_its_cycles():
     assert spans(program(kernel((sync("M"),)))) == [("M", 1, 1, 11, 11)]
 
 
-@pytest.mark.parametrize("m, n, k, cycles", [
-    (64, 64, 32, 9 + 2 * 16),    # 16 blocks per k step hide the accumulate latency of 10
-    (16, 16, 16, 9 + 10),        # one block does not
-    (48, 48, 16, 9 + 10),        # nine do not
-    (64, 48, 16, 9 + 12),        # twelve do
-    (17, 1, 67, 9 + 5 * 10),     # padded: 2 x 1 x 5 blocks
-    (1, 1, 1, 9 + 10),
-    (64, 64, 3, 9 + 16),
-])
+@pytest.mark.parametrize(
+    "m, n, k, cycles",
+    [
+        (64, 64, 32, 9 + 2 * 16),  # 16 blocks per k step hide the accumulate latency of 10
+        (16, 16, 16, 9 + 10),  # one block does not
+        (48, 48, 16, 9 + 10),  # nine do not
+        (64, 48, 16, 9 + 12),  # twelve do
+        (17, 1, 67, 9 + 5 * 10),  # padded: 2 x 1 x 5 blocks
+        (1, 1, 1, 9 + 10),
+        (64, 64, 3, 9 + 16),
+    ],
+)
 def test_mma_occupancy_and_drain(m, n, k, cycles):
     assert spans(program(kernel((mma(m, n, k),)))) == [("M", 1, 1, 1 + cycles, 1 + cycles + 20)]
 
@@ -190,10 +203,19 @@ def test_double_buffer_runs_at_the_slower_stage_single_at_the_sum():
 
 def test_tail_lengthens_the_single_buffered_period_only():
     """A tail of 20 after the mma is hidden by the second slot and not without it."""
-    body = (Loop("i", 10, (sync("IN", "free", "full", repeat=5),
-                           mma(64, 64, 16, waits=(sync("M", "full").waits), signals=(sync("M", "", "free").signals)))),)
-    period = {slots: run(program(kernel(body, semaphores={"free": slots, "full": 0})), device()).cycles
-              for slots in (1, 2)}
+    body = (
+        Loop(
+            "i",
+            10,
+            (
+                sync("IN", "free", "full", repeat=5),
+                mma(64, 64, 16, waits=(sync("M", "full").waits), signals=(sync("M", "", "free").signals)),
+            ),
+        ),
+    )
+    period = {
+        slots: run(program(kernel(body, semaphores={"free": slots, "full": 0})), device()).cycles for slots in (1, 2)
+    }
     assert period[1] == 1 + 10 * (50 + 25 + 20)
     assert period[2] == 1 + 10 * 50 + 25 + 20
 
@@ -222,13 +244,26 @@ def test_kernel_ends_with_its_slowest_group():
 
 def test_loops_and_counters_move_addresses_and_slots():
     i, c = variable("i"), variable("c")
-    body = (Loop("i", 3, (
-        Loop("j", 2, (load("X", 16, 16, i * 16, variable("j") * 32 + c),)), Advance("c", 5),
-        Instr("V", "fill", (LocalTile("ub", 8, 8, "fp32", slot=c),)),
-    )),)
+    body = (
+        Loop(
+            "i",
+            3,
+            (
+                Loop("j", 2, (load("X", 16, 16, i * 16, variable("j") * 32 + c),)),
+                Advance("c", 5),
+                Instr("V", "fill", (LocalTile("ub", 8, 8, "fp32", slot=c),)),
+            ),
+        ),
+    )
     rows = rows_of(program(kernel(body)))
     assert [(r["row"], r["col"]) for r in rows if r["engine"] == "IN"] == [
-        (0, 0), (0, 32), (16, 5), (16, 37), (32, 10), (32, 42)]
+        (0, 0),
+        (0, 32),
+        (16, 5),
+        (16, 37),
+        (32, 10),
+        (32, 42),
+    ]
     assert sorted(r["slot"] for r in rows if r["engine"] == "V") == [5, 10, 15]
     assert {(r["array"], r["bytes"]) for r in rows} == {(0, 512), (-1, 0)}
 
@@ -236,7 +271,9 @@ def test_loops_and_counters_move_addresses_and_slots():
 def test_core_variable_is_the_first_core_of_the_group():
     body = (load("X", 16, 16, variable("core") * 16),)
     assert [(r["core"], r["cores"], r["row"]) for r in rows_of(program(kernel(body, body, counts=(3, 2))))] == [
-        (0, 3, 0), (3, 2, 48)]
+        (0, 3, 0),
+        (3, 2, 48),
+    ]
 
 
 def test_trace_stops_at_its_limit_and_does_not_change_time():
@@ -255,8 +292,14 @@ def test_deadlock_says_who_waits_for_what():
     body = (sync("M", "ready*2", label="multiply"), sync("V", signals="ready"))
     with pytest.raises(ProgramError) as error:
         run(program(kernel(body, counts=(4,), semaphores={"ready": 0}, name="gemm")), device())
-    for words in ("deadlock", "kernel 'gemm'", "instruction 0", "sync 'multiply' on M", "cores 0 to 3",
-                  "'ready': has 1, needs 2"):
+    for words in (
+        "deadlock",
+        "kernel 'gemm'",
+        "instruction 0",
+        "sync 'multiply' on M",
+        "cores 0 to 3",
+        "'ready': has 1, needs 2",
+    ):
         assert words in str(error.value)
 
 

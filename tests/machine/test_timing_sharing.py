@@ -55,10 +55,10 @@ def test_slow_link_leaves_its_share_to_the_others():
     rows = run(prog, dev, trace=10).trace
     end = {(rows.engines[r["engine"]], int(r["core"])): int(r["end"]) / 1024 for r in rows.rows}
     assert end["OUT", 0] == 101
-    alone = 90.0                                        # core 1's load, from 1 to 2
+    alone = 90.0  # core 1's load, from 1 to 2
     at_101 = {0: 8192 - 99 * 45, 1: 8192 - alone - 99 * 45}
-    last = 101 + at_101[1] / 50                         # then 50 each
-    assert abs(end["IN", 1] - last) < 2 / 1024          # 45 and 50 are not whole fractions of a tick
+    last = 101 + at_101[1] / 50  # then 50 each
+    assert abs(end["IN", 1] - last) < 2 / 1024  # 45 and 50 are not whole fractions of a tick
     assert abs(end["IN", 0] - (last + (at_101[0] - at_101[1]) / 100)) < 3 / 1024
 
 
@@ -79,8 +79,13 @@ def test_shared_rate_is_used_up_and_never_exceeded():
         timing = run(program(kernel(*bodies, counts=counts)), device(hbm=hbm(rate)), trace=1000)
         moved = sum(count * 20 * r * 512 for count, r in zip(counts, rows, strict=True))
         assert timing.traffic_bytes["HBM read"] == moved
-        first_end = min(max(int(r["end"]) for r in timing.trace.rows if r["core"] == core)
-                        for core in set(timing.trace.rows["core"])) / 1024
+        first_end = (
+            min(
+                max(int(r["end"]) for r in timing.trace.rows if r["core"] == core)
+                for core in set(timing.trace.rows["core"])
+            )
+            / 1024
+        )
         demand = sum(counts) * 64 >= rate
         done = sum(int(r["bytes"]) * int(r["cores"]) for r in timing.trace.rows if r["end"] <= first_end * 1024)
         begun = sum(int(r["bytes"]) * int(r["cores"]) for r in timing.trace.rows if r["start"] < first_end * 1024)
@@ -121,7 +126,11 @@ def test_least_recently_used_is_evicted():
 def test_written_tile_is_read_from_l2_and_written_back_when_evicted():
     write = store("X", 16, 16)
     assert traffic((write,), (tile(0),), dev=device(l2=l2(1024))) == {
-        "UB_GM": 512, "GM_L1": 512, "L2 write": 512, "L2 read": 512}
+        "UB_GM": 512,
+        "GM_L1": 512,
+        "L2 write": 512,
+        "L2 read": 512,
+    }
     got = traffic((write,), (tile(1), tile(2)), dev=device(l2=l2(1024)))
     assert got == {"UB_GM": 512, "GM_L1": 1024, "L2 write": 512, "L2 read": 1024, "HBM read": 1024, "HBM write": 512}
     clean = traffic((tile(0),), (tile(1), tile(2)), dev=device(l2=l2(1024)))
@@ -185,10 +194,18 @@ def test_larger_than_l2_streams_again():
 
 def mixed():
     i = variable("i")
-    body = (Loop("i", 17, (
-        load("X", 64, 64, CORE_ROWS, i * 64, "free", "full"), sync("M", "full", "free mid", repeat=3),
-        sync("V", "mid"), store("Y", 64, 48, CORE_ROWS, i * 48),
-    )),)
+    body = (
+        Loop(
+            "i",
+            17,
+            (
+                load("X", 64, 64, CORE_ROWS, i * 64, "free", "full"),
+                sync("M", "full", "free mid", repeat=3),
+                sync("V", "mid"),
+                store("Y", 64, 48, CORE_ROWS, i * 48),
+            ),
+        ),
+    )
     other = (Loop("i", 9, (load("X", 64, 33, CORE_ROWS, i * 33),)), sync("V", repeat=7))
     return program(kernel(body, other, counts=(20, 12), semaphores={"free": 2, "full": 0, "mid": 0}), kernel(other))
 
@@ -217,6 +234,8 @@ def test_two_runs_are_the_same_to_the_last_tick():
 def test_splitting_a_group_of_equal_cores_changes_nothing():
     body = (Loop("i", 9, (load("X", 64, 64, CORE_ROWS, variable("i") * 64), sync("M"))),)
     dev = device(l2=l2(1 << 18, rate=1200), hbm=hbm(500))
-    whole, split = (run(program(kernel(*bodies, counts=counts)), dev)
-                    for bodies, counts in (((body,), (24,)), ((body, body, body), (8, 8, 8))))
+    whole, split = (
+        run(program(kernel(*bodies, counts=counts)), dev)
+        for bodies, counts in (((body,), (24,)), ((body, body, body), (8, 8, 8)))
+    )
     assert (whole.cycles, whole.engines, whole.traffic_bytes) == (split.cycles, split.engines, split.traffic_bytes)

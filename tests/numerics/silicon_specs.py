@@ -13,16 +13,12 @@ ROUNDING = {"fp32": "RZ", "fp16": "RNE"}
 PTX_FORMATS = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32", "e4m3": "e4m3", "e5m2": "e5m2"}
 
 # Integer bits of the widest sum of each generation (numerics reference, section 1): the floor below emin.
-FLOOR = {
-    width: {"fp32": -126 - width, "fp16": -14 - width} for width in (5, 6, 7)
-}
+FLOOR = {width: {"fp32": -126 - width, "fp16": -14 - width} for width in (5, 6, 7)}
 
 
 def fused(d: str, terms: int, fraction_bits: int, width: int, result_format: str | None = None) -> FusedUnit:
     """NVIDIA's step for results of format d."""
-    return FusedUnit(
-        terms, fraction_bits, FLOOR[width][d], ROUNDING[d], result_format, Specials(nan_code=NAN[d])
-    )
+    return FusedUnit(terms, fraction_bits, FLOOR[width][d], ROUNDING[d], result_format, Specials(nan_code=NAN[d]))
 
 
 def fp8_by_fp16(d: str) -> CompositeUnit:
@@ -52,8 +48,13 @@ def hopper(instruction: str) -> DotSpec:
 # Products per step of 16-bit formats and of tf32, F, width: by device of the third-party captures.
 GENERATIONS = {
     "V100": (4, 4, 23, 5),
-    "A100": (8, 4, 24, 6), "A2": (8, 4, 24, 6), "Ada": (8, 4, 24, 6), "L40S": (8, 4, 24, 6),
-    "H100": (16, 8, 25, 7), "H200": (16, 8, 25, 7), "B200": (16, 8, 25, 7),
+    "A100": (8, 4, 24, 6),
+    "A2": (8, 4, 24, 6),
+    "Ada": (8, 4, 24, 6),
+    "L40S": (8, 4, 24, 6),
+    "H100": (16, 8, 25, 7),
+    "H200": (16, 8, 25, 7),
+    "B200": (16, 8, 25, 7),
 }
 
 

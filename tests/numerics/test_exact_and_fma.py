@@ -16,7 +16,10 @@ from hwsim.numerics.units import DotSpec, ExactUnit, FmaChainUnit, Specials
 gmpy2 = pytest.importorskip("gmpy2")
 
 MPFR_ROUND = {
-    "RNE": gmpy2.RoundToNearest, "RZ": gmpy2.RoundToZero, "RU": gmpy2.RoundUp, "RD": gmpy2.RoundDown,
+    "RNE": gmpy2.RoundToNearest,
+    "RZ": gmpy2.RoundToZero,
+    "RU": gmpy2.RoundUp,
+    "RD": gmpy2.RoundDown,
 }
 QUIET_NAN = 0x7FC00000
 
@@ -43,8 +46,11 @@ def mpfr_round(value: Fraction, fmt: str, rounding: str) -> object:
         exact = gmpy2.mpfr(gmpy2.mpq(value.numerator, value.denominator))
     assert Fraction(*exact.as_integer_ratio()) == value
     context = gmpy2.context(
-        precision=f.precision, emax=f.max_exponent + 1, emin=f.min_exponent - f.fraction_bits + 1,
-        subnormalize=True, round=MPFR_ROUND[rounding],
+        precision=f.precision,
+        emax=f.max_exponent + 1,
+        emin=f.min_exponent - f.fraction_bits + 1,
+        subnormalize=True,
+        round=MPFR_ROUND[rounding],
     )
     return context.plus(exact)
 
@@ -76,8 +82,10 @@ def test_exact_is_one_rounding_by_mpfr(operands: str, rounding: Rounding, near: 
         a, b = field_codes(rng, operands, k, place), field_codes(rng, operands, k, place)
         c = field_codes(rng, "fp32", 1, c_place)[0]
         value = sum(
-            (decode(format_of(operands), x).fraction * decode(format_of(operands), y).fraction
-             for x, y in zip(a, b, strict=True)),
+            (
+                decode(format_of(operands), x).fraction * decode(format_of(operands), y).fraction
+                for x, y in zip(a, b, strict=True)
+            ),
             decode(format_of("fp32"), c).fraction,
         )
         assert_rounds(step(spec, a, b, c), value, "fp32", rounding)
@@ -142,9 +150,7 @@ def test_cancellation_toward_minus_infinity_gives_minus_zero() -> None:
 
 def test_subnormal_fma_results_are_kept() -> None:
     assert step(FP32, [0x00800000], [0x3F000000], 1) == 0x00400001
-    flushing = DotSpec(
-        FmaChainUnit(specials=Specials(zero="ieee", flush_results=True)), "fp32", "fp32", "fp32", "fp32"
-    )
+    flushing = DotSpec(FmaChainUnit(specials=Specials(zero="ieee", flush_results=True)), "fp32", "fp32", "fp32", "fp32")
     assert step(flushing, [0x80800000], [0x3F000000], ZERO) == MINUS_ZERO
 
 

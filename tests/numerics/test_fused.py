@@ -185,7 +185,7 @@ def test_a_chain_is_its_steps(k: int) -> None:
     assert len(steps) == max(1, -(-k // 16))
     c = 0x3F000000
     for index in range(0, k, 16):
-        c = step(HOPPER, a[index:index + 16], b[index:index + 16], c)
+        c = step(HOPPER, a[index : index + 16], b[index : index + 16], c)
     assert steps[-1].result == dot(HOPPER, a, b, 0x3F000000) == c
 
 

@@ -182,10 +182,24 @@ def test_integers_are_exact_and_wrap(a_format: str, b_format: str, k: int) -> No
 
 # --- block scaling ------------------------------------------------------------------------------------------
 
-MXF4 = DotSpec(BlockScaledUnit(64, 16, 35, -139, -139, specials=Specials(nan_code=NAN["fp32"])),
-               "e2m1", "e2m1", "fp32", "fp32", "ue8m0", 32)
-NVF4 = DotSpec(BlockScaledUnit(64, 16, 35, -139, -139, specials=Specials(nan_code=NAN["fp32"])),
-               "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16)
+MXF4 = DotSpec(
+    BlockScaledUnit(64, 16, 35, -139, -139, specials=Specials(nan_code=NAN["fp32"])),
+    "e2m1",
+    "e2m1",
+    "fp32",
+    "fp32",
+    "ue8m0",
+    32,
+)
+NVF4 = DotSpec(
+    BlockScaledUnit(64, 16, 35, -139, -139, specials=Specials(nan_code=NAN["fp32"])),
+    "e2m1",
+    "e2m1",
+    "fp32",
+    "fp32",
+    "ue4m3",
+    16,
+)
 
 
 def test_groups_add_exactly_under_their_scales() -> None:

@@ -34,8 +34,10 @@ BLOCK = 64
 def gemm(steps=100, slots=2, cores=4, **more):
     """C = A B for one 64 x 64 block per core: rings through L1 and L0, one result through UB."""
     kernel, s = KernelBuilder("gemm"), StreamBuilder("main")
-    rings = {name: kernel.ring(name, memory, slots, BLOCK * BLOCK * 2)
-             for name, memory in (("A1", "L1"), ("B1", "L1"), ("A0", "L0A"), ("B0", "L0B"))}
+    rings = {
+        name: kernel.ring(name, memory, slots, BLOCK * BLOCK * 2)
+        for name, memory in (("A1", "L1"), ("B1", "L1"), ("A0", "L0A"), ("B0", "L0B"))
+    }
     kernel.buffer("C0", "L0C", 1, BLOCK * BLOCK * 4)
     kernel.buffer("CU", "UB", 1, BLOCK * BLOCK * 4)
     product, copied = kernel.semaphore("product"), kernel.semaphore("copied")
@@ -45,33 +47,62 @@ def gemm(steps=100, slots=2, cores=4, **more):
         for name in "AB":
             first, second = rings[f"{name}1"], rings[f"{name}0"]
             where = (row, k * BLOCK) if name == "A" else (k * BLOCK, Affine())
-            s.emit("MTE2", "copy", first.tile("push", BLOCK, BLOCK, "fp16"),
-                   [GlobalTile(name, *where, BLOCK, BLOCK)], [first.free], [first.full], label=f"load {name}")
-            s.emit("MTE1", "copy", second.tile("push", BLOCK, BLOCK, "fp16"), [first.tile("pop", BLOCK, BLOCK, "fp16")],
-                   [first.full, second.free], [first.free, second.full], label=f"feed {name}")
+            s.emit(
+                "MTE2",
+                "copy",
+                first.tile("push", BLOCK, BLOCK, "fp16"),
+                [GlobalTile(name, *where, BLOCK, BLOCK)],
+                [first.free],
+                [first.full],
+                label=f"load {name}",
+            )
+            s.emit(
+                "MTE1",
+                "copy",
+                second.tile("push", BLOCK, BLOCK, "fp16"),
+                [first.tile("pop", BLOCK, BLOCK, "fp16")],
+                [first.full, second.free],
+                [first.free, second.full],
+                label=f"feed {name}",
+            )
             s.pushed(first)
             s.popped(first)
             s.pushed(second)
         operands = [rings[name].tile("pop", BLOCK, BLOCK, "fp16") for name in ("A0", "B0")]
-        s.emit("M", "mma", c0, operands,
-               [rings["A0"].full, rings["B0"].full], [rings["A0"].free, rings["B0"].free], unit=UNIT, zero_at=(loop,))
+        s.emit(
+            "M",
+            "mma",
+            c0,
+            operands,
+            [rings["A0"].full, rings["B0"].full],
+            [rings["A0"].free, rings["B0"].free],
+            unit=UNIT,
+            zero_at=(loop,),
+        )
         s.popped(rings["A0"])
         s.popped(rings["B0"])
     s.emit("M", "sync", signals=[product])
     s.emit("V", "copy", cu, [c0], [product], [copied], label="out")
     s.emit("MTE3", "copy", GlobalTile("C", row, Affine(), BLOCK, BLOCK), [cu], [copied], label="store")
     kernel.group(0, cores, s)
-    arrays = (GlobalArray("A", cores * BLOCK, steps * BLOCK, "fp16"), GlobalArray("B", steps * BLOCK, BLOCK, "fp16"),
-              GlobalArray("C", cores * BLOCK, BLOCK, "fp32"))
+    arrays = (
+        GlobalArray("A", cores * BLOCK, steps * BLOCK, "fp16"),
+        GlobalArray("B", steps * BLOCK, BLOCK, "fp16"),
+        GlobalArray("C", cores * BLOCK, BLOCK, "fp32"),
+    )
     return Program(arrays, (kernel.finish(),), ("A", "B"), "C")
 
 
 def changed(program, change):
     """The program with `change` applied to every instruction (by label, or opcode where it has none)."""
+
     def body(nodes):
         return tuple(
-            replace(node, body=body(node.body)) if isinstance(node, Loop)
-            else change(node.label or node.opcode, node) if isinstance(node, Instr) else node
+            replace(node, body=body(node.body))
+            if isinstance(node, Loop)
+            else change(node.label or node.opcode, node)
+            if isinstance(node, Instr)
+            else node
             for node in nodes
         )
 
@@ -82,8 +113,9 @@ def changed(program, change):
 
 def only(name, **fields):
     """A change of the instruction called `name`."""
-    return lambda label, instr: replace(instr, **{k: v(instr) if callable(v) else v for k, v in fields.items()}) \
-        if label == name else instr
+    return lambda label, instr: (
+        replace(instr, **{k: v(instr) if callable(v) else v for k, v in fields.items()}) if label == name else instr
+    )
 
 
 def kernel_with(program, **fields):
@@ -105,8 +137,9 @@ def refused(program, *words):
 # --- a program that keeps every rule --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps, slots, cores", [(1, 1, 1), (2, 2, 1), (3, 2, 32), (100, 2, 4), (100, 1, 4), (67, 3, 2),
-                                                 (5000, 4, 32)])
+@pytest.mark.parametrize(
+    "steps, slots, cores", [(1, 1, 1), (2, 2, 1), (3, 2, 32), (100, 2, 4), (100, 1, 4), (67, 3, 2), (5000, 4, 32)]
+)
 def test_good_program_passes(steps, slots, cores):
     check(gemm(steps, slots, cores), DEVICE)
 
@@ -155,8 +188,15 @@ def test_unknown_names_in_instructions():
 
 def test_tile_larger_than_its_slot():
     tall = [(LocalTile(name, 65, 64, "fp32"),) for name in ("CU", "C0")]
-    refused(changed(gemm(), only("out", writes=tall[0], reads=tall[1])),
-            "instruction 6", "'out' on V", "65 x 64 fp32", "'CU'", "16640", "16384")
+    refused(
+        changed(gemm(), only("out", writes=tall[0], reads=tall[1])),
+        "instruction 6",
+        "'out' on V",
+        "65 x 64 fp32",
+        "'CU'",
+        "16640",
+        "16384",
+    )
     part = LocalTile("CU", 64, 64, "fp32").part(1, 63)
     source = LocalTile("C0", 64, 64, "fp32").part(1, 63)
     check(changed(gemm(), only("out", writes=(part,), reads=(source,))), DEVICE)
@@ -167,14 +207,19 @@ def test_tile_larger_than_its_slot():
 
 def test_fractals_count_against_a_slot_of_the_cube_but_not_of_the_vector_unit():
     whole = gemm(1)
-    tiles = [tile for node in whole.kernels[0].groups[0].streams[0].body[0].body
-             if getattr(node, "label", "") == "feed A" for tile in (*node.writes, *node.reads)]
+    tiles = [
+        tile
+        for node in whole.kernels[0].groups[0].streams[0].body[0].body
+        if getattr(node, "label", "") == "feed A"
+        for tile in (*node.writes, *node.reads)
+    ]
     feed = changed(whole, only("feed A", writes=(replace(tiles[0], rows=33),), reads=(replace(tiles[1], rows=33),)))
     check(feed, DEVICE)
     refused(buffer_with(feed, "A0", slot_bytes=5 * 1024), "33 x 64 fp16", "reaches 6144 bytes", "5120")  # 48 rows
     out = changed(whole, only("out", opcode="fill", writes=(LocalTile("CU", 33, 64, "fp32"),), reads=()))
-    store = changed(out, only("store", writes=lambda i: (replace(i.writes[0], rows=33),),
-                              reads=(LocalTile("CU", 33, 64, "fp32"),)))
+    store = changed(
+        out, only("store", writes=lambda i: (replace(i.writes[0], rows=33),), reads=(LocalTile("CU", 33, 64, "fp32"),))
+    )
     check(buffer_with(store, "CU", slot_bytes=33 * 256), DEVICE)
     refused(buffer_with(store, "CU", slot_bytes=33 * 256 - 32), "33 x 64 fp32", "reaches 8448 bytes")
 
@@ -284,9 +329,16 @@ def test_loops():
 
 def without(what, name):
     """The good program in which the instruction `name` has lost its waits or signals of a semaphore."""
+
     def change(semaphore, program=None):
-        return changed(program or gemm(), lambda label, i: replace(i, **{
-            what: tuple(s for s in getattr(i, what) if s.semaphore != semaphore)}) if label == name else i)
+        return changed(
+            program or gemm(),
+            lambda label, i: (
+                replace(i, **{what: tuple(s for s in getattr(i, what) if s.semaphore != semaphore)})
+                if label == name
+                else i
+            ),
+        )
 
     return change
 
@@ -301,8 +353,10 @@ def test_leak_far_beyond_the_budget():
 
 
 def swap(program, name, waits=None, signals=None):
-    return changed(program, lambda label, i: replace(i, waits=waits or i.waits, signals=signals or i.signals)
-                   if label == name else i)
+    return changed(
+        program,
+        lambda label, i: replace(i, waits=waits or i.waits, signals=signals or i.signals) if label == name else i,
+    )
 
 
 def test_deadlock():
@@ -323,13 +377,16 @@ def test_deadlock_behind_a_full_queue():
     refused(queue(depth + 1), "deadlock", "'go': has 0")
 
 
-@pytest.mark.parametrize("name, what, semaphore, words", [
-    ("feed A", "waits", "A1.full", ("'feed A' on MTE1", "reads", "buffer 'A1'", "'load A' on MTE2", "writes")),
-    ("load A", "waits", "A1.free", ("'load A' on MTE2", "writes", "buffer 'A1'", "'feed A' on MTE1")),
-    ("mma", "waits", "B0.full", ("mma on M", "buffer 'B0'", "'feed B' on MTE1")),
-    ("out", "waits", "product", ("'out' on V", "reads", "buffer 'C0'", "mma on M")),
-    ("store", "waits", "copied", ("'store' on MTE3", "reads", "buffer 'CU'", "'out' on V")),
-])
+@pytest.mark.parametrize(
+    "name, what, semaphore, words",
+    [
+        ("feed A", "waits", "A1.full", ("'feed A' on MTE1", "reads", "buffer 'A1'", "'load A' on MTE2", "writes")),
+        ("load A", "waits", "A1.free", ("'load A' on MTE2", "writes", "buffer 'A1'", "'feed A' on MTE1")),
+        ("mma", "waits", "B0.full", ("mma on M", "buffer 'B0'", "'feed B' on MTE1")),
+        ("out", "waits", "product", ("'out' on V", "reads", "buffer 'C0'", "mma on M")),
+        ("store", "waits", "copied", ("'store' on MTE3", "reads", "buffer 'CU'", "'out' on V")),
+    ],
+)
 @pytest.mark.parametrize("steps", [5, 10_000])
 def test_unordered_accesses(name, what, semaphore, words, steps):
     """The wait moves to a sync on the scalar engine: no leak, but no order either."""
@@ -352,7 +409,7 @@ def test_unordered_accesses(name, what, semaphore, words, steps):
 
 
 def test_one_slot_too_few_is_seen_only_if_the_ring_says_more_than_it_has():
-    check(buffer_with(gemm(), "A0", slots=4), DEVICE)       # more slots than tokens: wasteful, not wrong
+    check(buffer_with(gemm(), "A0", slots=4), DEVICE)  # more slots than tokens: wasteful, not wrong
     refused(buffer_with(gemm(), "A0", slots=1), "buffer 'A0'", "no semaphore orders")
 
 
@@ -381,8 +438,14 @@ def test_global_array_written_and_read_back_needs_order():
         s.emit("MTE3", "copy", c, [LocalTile("u", 64, 64, "fp32")], signals=[done], label="write")
         if not ordered:
             s.emit("S", "sync", waits=[done])
-        s.emit("MTE2", "copy", LocalTile("u", 64, 64, "fp32", Affine(1)), [c], waits=[done] if ordered else [],
-               label="read")
+        s.emit(
+            "MTE2",
+            "copy",
+            LocalTile("u", 64, 64, "fp32", Affine(1)),
+            [c],
+            waits=[done] if ordered else [],
+            label="read",
+        )
         kernel.group(0, 1, s)
         return Program((GlobalArray("C", 64, 64, "fp32"),), (kernel.finish(),), (), "C")
 
@@ -392,16 +455,29 @@ def test_global_array_written_and_read_back_needs_order():
 
 def test_order_carries_over_a_third_engine():
     """MTE3 reads what M wrote and V only waited for: ordered through V, and not without V's wait."""
+
     def program(through):
         kernel, s = KernelBuilder("k"), StreamBuilder("s")
         kernel.buffer("u", "UB", 1, 1024)
         first, second = kernel.semaphore("first"), kernel.semaphore("second")
-        s.emit("MTE2", "copy", LocalTile("u", 16, 16, "fp32"), [GlobalTile("C", Affine(), Affine(), 16, 16)],
-               signals=[first], label="in")
+        s.emit(
+            "MTE2",
+            "copy",
+            LocalTile("u", 16, 16, "fp32"),
+            [GlobalTile("C", Affine(), Affine(), 16, 16)],
+            signals=[first],
+            label="in",
+        )
         s.emit("V" if through else "S", "sync", waits=[first])
         s.emit("V", "sync", signals=[second])
-        s.emit("MTE3", "copy", GlobalTile("D", Affine(), Affine(), 16, 16), [LocalTile("u", 16, 16, "fp32")],
-               waits=[second], label="out")
+        s.emit(
+            "MTE3",
+            "copy",
+            GlobalTile("D", Affine(), Affine(), 16, 16),
+            [LocalTile("u", 16, 16, "fp32")],
+            waits=[second],
+            label="out",
+        )
         kernel.group(0, 1, s)
         arrays = (GlobalArray("C", 16, 16, "fp32"), GlobalArray("D", 16, 16, "fp32"))
         return Program(arrays, (kernel.finish(),), ("C",), "D")
@@ -424,8 +500,14 @@ def test_shortened_loops_do_not_invent_conflicts():
             slot = LocalTile("A", 16, 16, "fp16", variable("base") + k)
             source = GlobalTile("A", Affine(), k * 16, 16, 16)
             s.emit("MTE2", "copy", slot, [source], [Sync("A.free")], [Sync("A.full")])
-            s.emit("MTE1", "copy", LocalTile("L", 16, 16, "fp16"), [slot], [Sync("A.full"), Sync("L.free")],
-                   [Sync("A.free"), Sync("L.full")])
+            s.emit(
+                "MTE1",
+                "copy",
+                LocalTile("L", 16, 16, "fp16"),
+                [slot],
+                [Sync("A.full"), Sync("L.free")],
+                [Sync("A.free"), Sync("L.full")],
+            )
             s.emit("M", "sync", waits=[Sync("L.full")], signals=[Sync("L.free")])
         s.advance("base", 44)
     kernel.group(0, 1, s)

@@ -12,7 +12,9 @@ from hwsim.schemes import scheme_of, schemes
 
 def notices(x, **options):
     scheme = scheme_of("sgemm-cube")
-    return {n.code: n.count for n in scheme.inspect(np.float32(x), np.zeros((1, 1), np.float32), scheme.complete(options))}
+    return {
+        n.code: n.count for n in scheme.inspect(np.float32(x), np.zeros((1, 1), np.float32), scheme.complete(options))
+    }
 
 
 def test_plan_of_sgemm_cube():

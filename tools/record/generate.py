@@ -16,8 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BYTES = {
-    "f64": 8, "f32": 4, "s32": 4, "tf32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1,
-    "e4m3": 1, "e5m2": 1, "e3m2": 1, "e2m3": 1, "e2m1": 1,
+    "f64": 8,
+    "f32": 4,
+    "s32": 4,
+    "tf32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "s8": 1,
+    "u8": 1,
+    "e4m3": 1,
+    "e5m2": 1,
+    "e3m2": 1,
+    "e2m3": 1,
+    "e2m1": 1,
 }
 NARROW_BITS = {"e3m2": 6, "e2m3": 6, "e2m1": 4}
 FP8 = ("e4m3", "e5m2")
@@ -65,7 +76,14 @@ TCGEN05: list[tuple[str, int, tuple[str, ...], list[tuple[str, str]]]] = [
 ]
 TCGEN05_SHAPES = [(128, 16), (64, 8)]
 TCGEN05_CODES = {
-    "f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5,
+    "f16": 0,
+    "bf16": 1,
+    "tf32": 2,
+    "e4m3": 0,
+    "e5m2": 1,
+    "e2m3": 3,
+    "e3m2": 4,
+    "e2m1": 5,
 }
 
 
@@ -165,8 +183,12 @@ def volta(d: str, c: str) -> Kernel:
         f"  uint32_t a[2], b[2], c[{regs[c]}], d[{regs[d]}];\n"
         "  for (int i = 0; i < 2; i++) { a[i] = pa[pair_thread() * 2 + i]; b[i] = pb[pair_thread() * 2 + i]; }\n"
         f"  for (int i = 0; i < {regs[c]}; i++) c[i] = pc[pair_c_word<{half[c]}>(i)];\n"
-        + asm(f"mma.sync.aligned.m8n8k4.row.col.{d}.f16.f16.{c} {{}}, {{}}, {{}}, {{}}",
-              [f"d:{regs[d]}"], ["a:2", "b:2", f"c:{regs[c]}"], "r")
+        + asm(
+            f"mma.sync.aligned.m8n8k4.row.col.{d}.f16.f16.{c} {{}}, {{}}, {{}}, {{}}",
+            [f"d:{regs[d]}"],
+            ["a:2", "b:2", f"c:{regs[c]}"],
+            "r",
+        )
         + f"  if (own < cases) for (int i = 0; i < {regs[d]}; i++) pd[pair_c_word<{half[d]}>(i)] = d[i];\n"
     )
     return Kernel(f"mma.m8n8k4.{d}.f16.f16.{c}", 8, 8, 4, "f16", "f16", c, d, 128, 16, body)
@@ -249,8 +271,10 @@ def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> Kernel
     def fill(name: str, fmt: str, rows: int) -> str:
         size = rows * 8 if fmt not in NARROW_BITS else rows * 32
         if fmt in NARROW_BITS:
-            return (f"  narrow_to_shared({name}, (const uint8_t*){name[-1].upper()} + (size_t)w * {size}, {rows}, "
-                    f"{NARROW_BITS[fmt]});\n")
+            return (
+                f"  narrow_to_shared({name}, (const uint8_t*){name[-1].upper()} + (size_t)w * {size}, {rows}, "
+                f"{NARROW_BITS[fmt]});\n"
+            )
         return f"  tile_to_shared({name}, (const uint32_t*){name[-1].upper()} + (size_t)w * {size}, {rows});\n"
 
     row = "warp * 32 + lane()" if m == 128 else "warp * 16 + lane()"
@@ -265,7 +289,8 @@ def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> Kernel
         '    "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" :: "r"(at) : "memory");\n'
         '  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\\n"\n'
         '    "fence.mbarrier_init.release.cluster;" :: "r"(done) : "memory");\n'
-        + fill("tile_a", a, m) + fill("tile_b", b, n)
+        + fill("tile_a", a, m)
+        + fill("tile_b", b, n)
         + "  shared_written();\n"
         "  uint32_t tensor = tensor_base, mine = tensor + ((uint32_t)warp << 21);\n"
         f"  uint32_t c[{n}];\n  for (int i = 0; i < {n}; i++) c[i] = 0;\n"
@@ -338,7 +363,7 @@ def source(arch: str, wgmma_n: list[int]) -> str:
     found = list(kernels(arch, wgmma_n))
     parts = [
         "// Written by generate.py; do not edit.\n"
-        "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n#include \"recorder.cuh\"\n"
+        '#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n#include "recorder.cuh"\n'
         "namespace record {\n"
     ]
     for index, kernel in enumerate(found):
