@@ -347,21 +347,25 @@ cdef class Coalescer:
         cdef i64 row[JOB_COLUMNS]
         memset(row, 0, sizeof(row))
         row[1] = dyn.instr
-        row[2], row[3], row[4], row[5], row[6] = self.tile[first, 0], self.tile[first, 1], dyn.slot[0], dyn.row[0], dyn.col[0]
+        row[2], row[3], row[4] = self.tile[first, 0], self.tile[first, 1], dyn.slot[0]
+        row[5], row[6] = dyn.row[0], dyn.col[0]
         for t in range(reads):
             row[10 + 5 * t], row[11 + 5 * t] = source[t].kind, source[t].obj
             row[12 + 5 * t], row[13 + 5 * t], row[14 + 5 * t] = source[t].slot, source[t].row, source[t].col
         return _push(&self.jobs, row, JOB_COLUMNS)
 
     cdef int _mma(self, Dyn* dyn) except -1:
-        cdef i64 first = self.instr[dyn.instr, 3], k = self.tile[first + 1, 3], r
+        cdef i64 first = self.instr[dyn.instr, 3], k = self.tile[first + 1, 3]
+        # A repeated instruction that starts from zero leaves the last repetition's product.
+        cdef i64 repeats = 1 if dyn.zero else self.instr[dyn.instr, 2]
         cdef Place a = self._place(dyn, 1), b = self._place(dyn, 2)
         cdef Slot* slot = self._slot(dyn, 0)
         cdef Segment* last
         if dyn.zero or slot.kind != CHAIN:
             slot.kind, slot.from_zero, slot.seg_first, slot.seg_last = CHAIN, dyn.zero, -1, -1
         slot.instr = dyn.instr
-        for r in range(self.instr[dyn.instr, 2]):
+        while repeats > 0:
+            repeats -= 1
             if slot.seg_last >= 0:
                 last = &self.segments[slot.seg_last]
                 if (a.kind == TILE_GLOBAL and b.kind == TILE_GLOBAL and last.a.kind == TILE_GLOBAL

@@ -12,7 +12,7 @@ from libc.string cimport memset
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.formats import code_dtype, format_of
+from hwsim.formats import format_of
 
 cdef extern from "hw_dot.h" nogil:
     ctypedef struct hw_format:
