@@ -21,12 +21,14 @@ SCHEMA = "hwsim.run/1"
 class Result:
     """What `hwsim.run` returns.
 
-    c: the product, (m, n), None without exact; codes: its bit patterns. cycles: core clock cycles over all
-    phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches. phases:
-    name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
+    c: the product, (m, n) or the rows and columns asked for, None without exact; codes: its bit patterns. schedule:
+    what fixed the bits, as `Schedule.to_dict` gives it, where no program of the device did. cycles: core clock
+    cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches.
+    phases: name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
     cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}: products of elements that the
     matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link and shared memory. evidence:
-    weakest level that numerics and timing rest on. warnings: {"code", "count", "message"}.
+    weakest level that numerics and timing rest on, and (`schedule`) how good it is known that the vendor's library
+    runs the product so.
     """
 
     device: str
@@ -37,6 +39,7 @@ class Result:
     k: int
     seed: int | None
     c: NDArray[Any] | None
+    schedule: dict[str, Any] | None
     cycles: int | None
     seconds: float | None
     tflops: float | None
@@ -46,13 +49,18 @@ class Result:
     macs: dict[str, int]
     traffic_bytes: dict[str, int]
     evidence: dict[str, str]
-    warnings: list[dict[str, Any]]
     device_sha256: str
     kernel: str
     hwsim_version: str
     timing_note: str = ""
+    _warnings: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
     _errors: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
     _trace: Callable[[], Trace] | None = field(default=None, repr=False)
+
+    @cached_property
+    def warnings(self) -> list[dict[str, Any]]:
+        """{"code", "count", "message"} of what is notable about the operands; counted when first asked for."""
+        return self._warnings()
 
     @cached_property
     def error(self) -> dict[str, Any] | None:
@@ -90,6 +98,7 @@ class Result:
             "n",
             "k",
             "seed",
+            "schedule",
             "cycles",
             "seconds",
             "tflops",

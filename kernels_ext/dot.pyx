@@ -37,6 +37,7 @@ cdef extern from "hw_dot.h" nogil:
         int model, terms, rounding, fraction_bits, floor_exponent
         int saturate_operands, saturate_overflow, ieee_zero, flush_operands, flush_results
         uint64_t nan_code
+        char nan_order[4]
         int product_fraction_bits, sum_fraction_bits, accumulator_fraction_bits, final_fraction_bits
         int interleaved, accumulator_drop_bits
         hw_spec *inner
@@ -176,6 +177,11 @@ cdef int _fill(hw_spec *s, unit, a, b, c, d) except -1:
     s.flush_results = specials.flush_results
     s.nan_code = hw_default_nan(&s.d) if specials.nan_code is None else specials.nan_code
     s.rounding = _ROUNDINGS[unit.rounding] if s.model != HW_COMPOSITE else HW_RNE
+    if s.model == HW_FMA_CHAIN and unit.nan_order is not None:
+        if format_of(d).nan != "ieee":
+            raise InputError(f"fma_chain unit: nan_order needs a result format with IEEE NaNs; got {d}")
+        for i, operand in enumerate(unit.nan_order):
+            s.nan_order[i] = ord(operand)
     if s.model == HW_FUSED:
         if not 0 <= unit.fraction_bits <= 100:
             raise UnsupportedError(f"fused unit: 0 to 100 fraction bits are supported; got {unit.fraction_bits}")

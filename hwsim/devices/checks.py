@@ -71,6 +71,9 @@ def check(tree: Node) -> list[Problem]:
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
                 )
             )
+    checked = _block(tree, "library").get("checked_formats")
+    for i, fmt in enumerate(checked.value if checked is not None and isinstance(checked.value, list) else []):
+        known(fmt, f"library.checked_formats.{i}", tuple(native), "one of native")
     default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,16 @@ FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not p
 DEFAULT = About("default of the schema, not given in the file", "assumption")
 
 
+_known: dict[tuple[bool, str], _Known] = {}  # by whether it is surely a path, and its text
+
+
 def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     """Return the device of that name, file (a path, or text that looks like one) or mapping.
 
     A number is written plain or as {value, source, evidence, span, note}; `source:` and `evidence:` may stand
     in any block and cover what is below. `extends: NAME` takes another device and changes what the file says;
     `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
+    The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
     from hwsim.devices import model
@@ -40,7 +45,37 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
         return device
     if not isinstance(device, str | Path | Mapping):
         raise InputError(f"a device is a name, the path of a YAML file or a mapping; got {type(device).__name__}")
-    annotated, sources, problems = _read(device, extended=False)
+    if isinstance(device, Mapping):
+        return _built(device, [])
+    key = (isinstance(device, Path), str(device))
+    state, known = registry.state(), _known.get(key)
+    if known is not None and known.state == state and known.is_current():
+        return known.device
+    files: list[tuple[Path, registry.Content]] = []
+    result = _built(device, files)
+    _known[key] = _Known(state, files, result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A device that was loaded by name or path: where names pointed then, and the files with their texts."""
+
+    state: tuple[object, ...]
+    files: list[tuple[Path, registry.Content]]
+    device: Device
+
+    def is_current(self) -> bool:
+        """Whether the files say the same; a plugin's device, which has none, is made again."""
+        try:
+            return all(file.read_text(encoding="utf-8") == text for file, text in self.files)
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]) -> Device:
+    """Read and validate a device; `files` takes the files read on the way, with their texts."""
+    annotated, sources, problems = _read(device, False, files)
     problems += _version_problems(annotated.tree)
     result = None
     if annotated.tree.value or not problems:  # else the text could not be read at all
@@ -83,9 +118,11 @@ def expanded(device: Device) -> dict[str, Any]:
     return dict(tree)
 
 
-def _read(device: str | Path | Mapping[str, Any], extended: bool) -> tuple[Annotated, dict[str, str], list[Problem]]:
+def _read(
+    device: str | Path | Mapping[str, Any], extended: bool, files: list[tuple[Path, registry.Content]]
+) -> tuple[Annotated, dict[str, str], list[Problem]]:
     """Read one file or mapping and, unless it is itself the base of another, what it extends."""
-    tree, problems = _tree(device)
+    tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
     base: Annotated | None = None
     sources: dict[str, str] = {}
@@ -97,7 +134,7 @@ def _read(device: str | Path | Mapping[str, Any], extended: bool) -> tuple[Annot
             if key not in tree.value
         ]
         try:
-            base, sources, below = _read(_base_of(parent, device, extended), extended=True)
+            base, sources, below = _read(_base_of(parent, device, extended), True, files)
             problems += below
         except (InputError, UnsupportedError) as error:
             problems.append(Problem(parent.mark, "extends", str(error)))
@@ -119,8 +156,15 @@ def _read(device: str | Path | Mapping[str, Any], extended: bool) -> tuple[Annot
     return annotated, sources, problems
 
 
-def _tree(device: str | Path | Mapping[str, Any]) -> tuple[Node, list[Problem]]:
-    content, where = (device, "<mapping>") if isinstance(device, Mapping) else registry.read(device)
+def _tree(
+    device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]
+) -> tuple[Node, list[Problem]]:
+    content: registry.Content
+    if isinstance(device, Mapping):
+        content, where = device, "<mapping>"
+    else:
+        content, where = registry.read(device)
+        files.append((Path(where), content))
     tree, problems = from_data(content, where) if isinstance(content, Mapping) else parse(content, where)
     if not isinstance(tree.value, dict):
         problems.append(Problem(tree.mark, "", "a device file is a mapping of keys to values"))

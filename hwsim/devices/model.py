@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr
 from pydantic import NonNegativeInt as Count
 
 from hwsim.devices.provenance import Level as Level
-from hwsim.numerics.units import DotSpec, RoundingName
+from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,6 +77,7 @@ class FmaChainModel(Record):
 
     model: Literal["fma_chain"]
     rounding: RoundingName = "RNE"
+    nan_order: NanOrder | None = None
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
@@ -249,6 +250,13 @@ class FlagsModel(Record):
     per_pipe_pair: PositiveInt
 
 
+class LibraryModel(Record):
+    """What the vendor's GEMM library was seen to do on the chip. Other formats, and devices without it: assumptions."""
+
+    checked_formats: tuple[Name, ...]  # one chain in order of K by the native instruction, unless K is split
+    slice_multiple: PositiveInt  # where K is split, slices are whole multiples of it long
+
+
 class Device(Record):
     """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
 
@@ -262,6 +270,7 @@ class Device(Record):
     dot_units: dict[Name, UnitModel]
     matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
     native: dict[Name, Name] = {}  # format= of the native scheme -> instruction
+    library: LibraryModel | None = None
     vector: VectorModel | None = None
     memories: dict[Name, MemoryModel] = {}
     l2: SharedModel | None = None

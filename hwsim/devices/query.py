@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices.patterns import Choices, match, spell
@@ -110,12 +111,20 @@ def numerics_evidence(device: Device, name: str) -> Level:
     return weakest(device, f"dot_units.{instruction(device, name).unit}")
 
 
+def schedule_evidence(device: Device, formats: Collection[str]) -> Level:
+    """Return how good it is known that the vendor's library runs GEMMs of these formats as one chain in order of K."""
+    library = device.library
+    if library is None or not set(formats) <= set(library.checked_formats):
+        return Level.ASSUMPTION
+    return weakest(device, "library")
+
+
 def timing_evidence(device: Device, name: str) -> Level:
     """Return the weakest evidence that times rest on: all but dot units and the other instructions."""
     instruction(device, name)
     own = entry(device, name)
     others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
-    aside = ("dot_units.", "vector.specials.", *others)
+    aside = ("dot_units.", "library.", "vector.specials.", *others)
     return _weakest([about.evidence for path, about in device.evidence.items() if not path.startswith(aside)], (name,))
 
 

@@ -59,6 +59,17 @@ def read(device: str | Path) -> tuple[Content, str]:
     return entry.read(), entry.where
 
 
+def state() -> tuple[object, ...]:
+    """What a name's meaning depends on, apart from the files' texts: folders, and what is in them. Cheap to ask for."""
+    times = []
+    for folder in (*_folders(), package_folder()):
+        try:
+            times.append((str(folder), Path(str(folder)).stat().st_mtime_ns))
+        except OSError:
+            times.append((str(folder), 0))
+    return (os.getcwd(), *times)  # noqa: PTH109 (a path object costs as much as the rest)
+
+
 def search_path() -> list[str]:
     """Return the places where a device's name is looked for, in order, whether or not they are there."""
     return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet
 from hwsim.golden.instructions import Instruction
-from hwsim.golden.record import Runner, command_line, stream, today
+from hwsim.golden.record import Runner, command_line, device_name, stream, today
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.golden.verify import Mismatch, Mma, compute, describe
 
@@ -43,7 +44,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a campaign found. special: results that are infinities or NaNs. seconds: wall time."""
+    """What a campaign found. special: results that are infinities or NaNs. seconds: wall time.
+
+    skipped: instructions that the GPU has and the simulated device has not.
+    """
 
     hardware: str
     driver: str
@@ -54,6 +58,7 @@ class Summary:
     date: str
     counts: dict[tuple[str, str], Count] = field(default_factory=dict)
     first: tuple[Mismatch, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
     def results(self) -> int:
@@ -70,7 +75,8 @@ class Summary:
         names = ("hardware", "driver", "device", "seed", "seconds", "command", "date", "results", "mismatches")
         plain = {name: getattr(self, name) for name in names}
         rows = [{"instruction": key[0], "distribution": key[1], **asdict(entry)} for key, entry in self.counts.items()]
-        return {**plain, "counts": rows, "first": [asdict(miss) for miss in self.first]}
+        first = [asdict(miss) for miss in self.first]
+        return {**plain, "counts": rows, "first": first, "skipped": list(self.skipped)}
 
     def to_markdown(self) -> str:
         """A table: one row per instruction, the mismatches of each distribution, results, special results."""
@@ -91,6 +97,9 @@ class Summary:
                 f"| `{instruction}` | {sum(entry.results for entry in row):,} "
                 f"| {sum(entry.special for entry in row):,} | {' | '.join(cells)} |"
             )
+        if self.skipped:
+            skipped = ", ".join(f"`{name}`" for name in self.skipped)
+            lines += ["", f"Not compared, because the device file has no such instruction: {skipped}."]
         return "\n".join(lines) + "\n"
 
     def write(self, folder: Path) -> None:
@@ -185,8 +194,9 @@ def _specials(instruction: str, codes: Codes) -> int:
 
 def campaign_on_gpu(
     mma: Mma,
-    device: str,
+    device: str = "",
     *,
+    has: Callable[[str, str], bool] | None = None,
     instructions: Sequence[str] | None = None,
     distributions: Sequence[str] = tuple(DISTRIBUTIONS),
     outputs: int = 10**9,
@@ -200,15 +210,20 @@ def campaign_on_gpu(
 ) -> Summary:
     """A campaign of this machine's GPU against `mma` on `device` (hwsim's name). `out`: folder for the summary.
 
-    instructions: names or patterns with *; None: all that were built. Raises UnsupportedError without nvcc or a GPU.
+    device: "" is the one that the GPU's name contains. has(device, instruction): whether `mma` knows it; those that it
+    does not are left out and named in the summary. instructions: names or patterns with *; None: all that were built.
+    Raises UnsupportedError without nvcc or a GPU.
     """
     recorder = Recorder(build(arch, wgmma_n=wgmma_n))
     gpu = recorder.gpu()
-    summary = Summary(gpu.name, driver_version(), device, seed, 0.0, command_line(), today())
+    device = device or device_name(gpu.name, [name for name, _ in names()])
+    chosen = select(recorder.instructions, instructions)
+    skipped = tuple(entry.name for entry in chosen if has is not None and not has(device, entry.name))
+    summary = Summary(gpu.name, driver_version(), device, seed, 0.0, command_line(), today(), skipped=skipped)
     found = campaign(
         recorder.run,
         lambda golden: compute(mma, device, golden),
-        select(recorder.instructions, instructions),
+        [entry for entry in chosen if entry.name not in skipped],
         summary=summary,
         distributions=distributions,
         outputs=outputs,

@@ -94,6 +94,18 @@ class GoldenSet:
         """Number of output elements."""
         return self.c.size
 
+    def element(self, case: int, row: int, column: int) -> dict[str, Any]:
+        """Codes of one output element's operands: lists a and b, c, and its scales (scale_a, scale_b, scale_d)."""
+        found: dict[str, Any] = {
+            "a": self.a[case, row].tolist(),
+            "b": self.b[case, column].tolist(),
+            "c": int(self.c[case, row, column]),
+        }
+        for name, array in self.scales.items():
+            place = {"scale_a": (case, row), "scale_b": (case, column)}.get(name, ())
+            found[name] = array[place].tolist()
+        return found
+
 
 def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
     """Write sets to an .npz, compressed; the bytes depend on the sets and the meta only. Returns results written.

@@ -6,7 +6,8 @@ The format of h200/gemm.npz: a (M, K), bt (N, K), d (M, N), each the leading blo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,8 +38,7 @@ class GemmSet:
 def read_gemms(path: Path) -> Iterator[GemmSet]:
     """The plain GEMMs of an archive, in order of their keys (schemes, keys scheme.*, are left out)."""
     with np.load(path) as archive:
-        names = sorted({name.partition("/")[0] for name in archive.files if name.startswith("cublas.")})
-        for name in names:
+        for name in _names(path):
             parts = name.split(".")
             yield GemmSet(
                 name,
@@ -50,10 +50,21 @@ def read_gemms(path: Path) -> Iterator[GemmSet]:
             )
 
 
-def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "") -> Report:
+def _names(path: Path) -> list[str]:
+    with np.load(path) as archive:
+        return sorted({name.partition("/")[0] for name in archive.files if name.startswith("cublas.")})
+
+
+def gemm_files(paths: Iterable[Path]) -> list[Path]:
+    """The archives under these files and folders that hold blocks of GEMMs, sorted; passes over everything else."""
+    candidates = (file for path in paths for file in (sorted(path.rglob("*.npz")) if path.is_dir() else [path]))
+    return [file for file in candidates if zipfile.is_zipfile(file) and _names(file)]
+
+
+def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "", only: str = "") -> Report:
     """Compare each block with `matmul(device, gemm)`, fp32 codes (M, N). The report counts; it describes no mismatch.
 
-    Raises InputError for an archive without such blocks, or one of which nobody says the device.
+    only: part of the name. Raises InputError for an archive without such blocks, or one whose device nobody says.
     """
     meta = read_meta(path)
     device, origin = device or (meta.device if meta else ""), meta.origin if meta else "silicon"
@@ -61,6 +72,8 @@ def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device:
         raise InputError(f"{path}: does not say which device it is of; name the device")
     reports = []
     for gemm in read_gemms(path):
+        if only not in gemm.name:
+            continue
         start = time.perf_counter()
         got = matmul(device, gemm)
         seconds = time.perf_counter() - start

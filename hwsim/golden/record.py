@@ -23,7 +23,6 @@ from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
-from hwsim.golden.verify import Mma, compute
 
 
 class Runner(Protocol):
@@ -96,30 +95,6 @@ def record(
         note=note,
     )
     return write_sets(out, with_results(sets, recorder.run), meta)
-
-
-def self_made(
-    out: Path,
-    mma: Mma,
-    device: str,
-    instructions: Iterable[Instruction],
-    *,
-    device_sha256: str,
-    distributions: Sequence[str] = tuple(DISTRIBUTIONS),
-    cases: int = 2,
-    seed: int = 1,
-) -> int:
-    """Write what `mma` itself gives: a regression set, origin "self", and no evidence of anything.
-
-    instructions: shape and formats (of any vendor). Returns the results written.
-    """
-
-    def results() -> Iterator[GoldenSet]:
-        for golden in drawn(instructions, distributions, cases, seed):
-            yield replace(golden, d=compute(mma, device, golden))
-
-    meta = Meta("self", device, command=command_line(), device_sha256=device_sha256)
-    return write_sets(out, results(), meta)
 
 
 def device_name(gpu: str, known: Sequence[str]) -> str:

@@ -215,6 +215,11 @@ def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[in
     hex_a, hex_b = (tuple(f"0x{int(x):0{2 * array.dtype.itemsize}x}" for x in array) for array in (a, b))
     differing = expected ^ computed
     hex_c = f"0x{c:0{2 * golden.c.dtype.itemsize}x}"
+    scales = "".join(
+        f" --{name.replace('_', '-')} {','.join(map(hex, x)) if isinstance(x, list) else x}"
+        for name, x in golden.element(case, row, column).items()
+        if name in golden.scales
+    )
     return Mismatch(
         path,
         golden.instruction,
@@ -230,7 +235,7 @@ def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[in
         tuple(i for i in range(width) if differing >> i & 1),
         _ulps(golden.instruction, width, expected, computed),
         f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
-        f"--a {','.join(hex_a)} --b {','.join(hex_b)} --c {hex_c}",
+        f"--a {','.join(hex_a)} --b {','.join(hex_b)} --c {hex_c}{scales}",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 RoundingName = Literal["RNE", "RNA", "RZ", "RU", "RD"]
+NanOrder = Literal["abc", "acb", "bac", "bca", "cab", "cba"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,15 @@ class ExactUnit:
 
 @dataclass(frozen=True, slots=True)
 class FmaChainUnit:
-    """One fused multiply-add per k, in order of k, each rounded to the result format."""
+    """One fused multiply-add per k, in order of k, each rounded to the result format.
+
+    nan_order: "bca" and the like: a NaN result is the first NaN among the operands in this order, made quiet, its
+        sign and payload kept; without a NaN operand it is specials.nan_code. None: always specials.nan_code.
+    """
 
     model: ClassVar[str] = "fma_chain"
     rounding: RoundingName = "RNE"
+    nan_order: NanOrder | None = None
     specials: Specials = field(default_factory=lambda: Specials(zero="ieee"))
     terms: ClassVar[int] = 1
 

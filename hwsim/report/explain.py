@@ -26,9 +26,9 @@ from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
 from hwsim.numerics.pairwise import PairwiseStages
-from hwsim.numerics.terms import Term, add_exactly, special_of
+from hwsim.numerics.terms import Term, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import Fixed, TwoLevelStages
-from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit
+from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
 from hwsim.report.number_text import code_text, decimal, hex_float, power_form
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ Record = dict[str, Any]
 
 
 def explain(
-    device: Device, name: str, a: Sequence[int], b: Sequence[int], c: int, *,
-    scale_a: Sequence[int] | None = None, scale_b: Sequence[int] | None = None, scale_d: int = 0,
+    device: Device,
+    name: str,
+    a: Sequence[int],
+    b: Sequence[int],
+    c: int,
+    *,
+    scale_a: Sequence[int] | None = None,
+    scale_b: Sequence[int] | None = None,
+    scale_d: int = 0,
 ) -> Record:
     """The record of one element of `name` on `device`: codes a, b (K' <= K, the rest +0), accumulator c.
 
@@ -50,45 +57,78 @@ def explain(
     model, spec = instruction(device, name), dot_spec(device, name)
     computed = _by_device(device, name, spec, a, b, c, scale_a, scale_b, scale_d)
     notes: list[str] = []
-    row, column = (_padded(_rounded_operands(x, fmt, model, notes, which), model.k)
-                   for which, x, fmt in (("a", a, spec.a), ("b", b, spec.b)))
+    row, column = (
+        _padded(_rounded_operands(x, fmt, model, notes, which), model.k)
+        for which, x, fmt in (("a", a, spec.a), ("b", b, spec.b))
+    )
     start, left = c, scale_d
     if scale_d and model.scale_input_d_rule != "exact":
-        scaled, _ = scaled_accumulator(np.array([c], code_dtype(format_of(spec.c))), format_of(spec.c), scale_d,
-                                       model.scale_input_d_rule)
+        scaled, _ = scaled_accumulator(
+            np.array([c], code_dtype(format_of(spec.c))), format_of(spec.c), scale_d, model.scale_input_d_rule
+        )
         start, left = int(scaled[0]), 0
         notes.append(f"c times 2^-{scale_d} is taken to {spec.c} first ({model.scale_input_d_rule})")
     chain = reference.chain(spec, row, column, start, scale_a=scale_a, scale_b=scale_b, scale_d=left)
     if chain[-1].result != computed:
-        raise MismatchError(f"{name} on {device.name}: the stages end with {chain[-1].result:#x}, the kernels give "
-                            f"{computed:#x}; please report it, with these operands")
+        raise MismatchError(
+            f"{name} on {device.name}: the stages end with {chain[-1].result:#x}, the kernels give "
+            f"{computed:#x}; please report it, with these operands"
+        )
     terms = spec.unit.terms
     steps = []
     for index, stages in enumerate(chain):
         ks = range(index * terms, min((index + 1) * terms, len(row)))
         block = spec.scale_block
-        scales = None if block is None or scale_a is None or scale_b is None else [
-            {"block": i, "a": number(str(spec.scale_format), scale_a[i]),
-             "b": number(str(spec.scale_format), scale_b[i])}
-            for i in range(ks.start // block, -(-ks.stop // block))]
+        scales = (
+            None
+            if block is None or scale_a is None or scale_b is None
+            else [
+                {
+                    "block": i,
+                    "a": number(str(spec.scale_format), scale_a[i]),
+                    "b": number(str(spec.scale_format), scale_b[i]),
+                }
+                for i in range(ks.start // block, -(-ks.stop // block))
+            ]
+        )
         accumulator = chain[index - 1].result if index else start
         step = replace(spec, c=spec.d) if index else spec
-        steps.append(_step(step, stages, ks, [row[k] for k in ks], [column[k] for k in ks], accumulator, scales,
-                           0 if index else left))
+        steps.append(
+            _step(
+                step,
+                stages,
+                ks,
+                [row[k] for k in ks],
+                [column[k] for k in ks],
+                accumulator,
+                scales,
+                0 if index else left,
+            )
+        )
     return {
-        "schema": SCHEMA, "device": device.name, "device_sha256": device.sha256, "instruction": name,
-        "evidence": str(numerics_evidence(device, name)), "unit": {"model": spec.unit.model, **asdict(spec.unit)},
+        "schema": SCHEMA,
+        "device": device.name,
+        "device_sha256": device.sha256,
+        "instruction": name,
+        "evidence": str(numerics_evidence(device, name)),
+        "unit": {"model": spec.unit.model, **_lists(asdict(spec.unit))},
         "formats": {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d, "scale": spec.scale_format},
-        "k": model.k, "given_k": len(a), "scale_d": scale_d, "notes": notes, "steps": steps,
+        "k": model.k,
+        "given_k": len(a),
+        "scale_d": scale_d,
+        "notes": notes,
+        "steps": steps,
         "result": number(spec.d, computed),
     }
 
 
 def number(fmt: str, code: int) -> Record:
-    """A code with its exact value."""
+    """A code with its exact value: hexadecimal floating point (integers: decimal), significand and place, decimal."""
     known = format_of(fmt)
     value = decode(known, code)
-    return {"code": code_text(code, known.bits), **_value(value.kind, value.sign, value.significand, value.exponent)}
+    record = {"code": code_text(code, known.bits)}
+    record |= _value(value.kind, value.sign, value.significand, value.exponent)
+    return record | {"hex": record["decimal"]} if known.is_integer else record
 
 
 def _value(kind: str, sign: int, significand: int, last_place: int) -> Record:
@@ -101,8 +141,15 @@ def _value(kind: str, sign: int, significand: int, last_place: int) -> Record:
 
 
 def _by_device(
-    device: Device, name: str, spec: DotSpec, a: Sequence[int], b: Sequence[int], c: int,
-    scale_a: Sequence[int] | None, scale_b: Sequence[int] | None, scale_d: int,
+    device: Device,
+    name: str,
+    spec: DotSpec,
+    a: Sequence[int],
+    b: Sequence[int],
+    c: int,
+    scale_a: Sequence[int] | None,
+    scale_b: Sequence[int] | None,
+    scale_d: int,
 ) -> int:
     def codes(values: Sequence[int] | int | None, fmt: str | None) -> Any:
         return None if values is None or fmt is None else np.array(values, code_dtype(format_of(fmt)))
@@ -124,20 +171,46 @@ def _rounded_operands(
     return [round_to(format_of(fmt), decode(word, code), model.operand_rounding) for code in codes]
 
 
+def _lists(plain: Any) -> Any:
+    """Tuples as lists, as JSON has them."""
+    if isinstance(plain, dict):
+        return {key: _lists(value) for key, value in plain.items()}
+    return [_lists(value) for value in plain] if isinstance(plain, tuple) else plain
+
+
+def _operand(fmt: str, code: int, specials: Specials) -> Record:
+    """A code as `number` has it; read_as: what the unit takes it for, where that is another value, else None."""
+    value, term = decode(format_of(fmt), code), read_operand(format_of(fmt), code, specials)
+    same = (value.kind, value.sign, value.significand) == (term.kind, term.sign, term.significand)
+    read = None if same else _value(term.kind, term.sign, term.significand, term.last_place)["hex"]
+    return {**number(fmt, code), "read_as": read}
+
+
 def _padded(codes: list[int], k: int) -> list[int]:
     return codes + [0] * (k - len(codes))
 
 
 def _step(
-    spec: DotSpec, stages: reference.Stages, ks: Sequence[int], a: Sequence[int], b: Sequence[int], c: int,
-    scales: list[Record] | None, scale_d: int = 0,
+    spec: DotSpec,
+    stages: reference.Stages,
+    ks: Sequence[int],
+    a: Sequence[int],
+    b: Sequence[int],
+    c: int,
+    scales: list[Record] | None,
+    scale_d: int = 0,
 ) -> Record:
     """One step: its operands, then the stages of its model."""
+    specials = getattr(spec.unit, "specials", Specials())
     return {
         "model": spec.unit.model,
-        "operands": [{"k": k, "a": number(spec.a, x), "b": number(spec.b, y)}
-                     for k, x, y in zip(ks, a, b, strict=True)],
-        "accumulator": number(spec.c, c), "scale_d": scale_d, "scales": scales,
+        "operands": [
+            {"k": k, "a": _operand(spec.a, x, specials), "b": _operand(spec.b, y, specials)}
+            for k, x, y in zip(ks, a, b, strict=True)
+        ],
+        "accumulator": _operand(spec.c, c, specials),
+        "scale_d": scale_d,
+        "scales": scales,
         **_STAGES[type(stages)](spec, stages, ks, a, b),
         "result": number(spec.d, stages.result),
     }
@@ -174,11 +247,16 @@ def _alignment(names: Sequence[str], terms: Sequence[Term], top: int, last_place
     for name, term, kept in zip(names, terms, cuts, strict=True):
         row: Record = {"term": name, "kind": term.kind, "exponent": None, "shift": None, "kept": None, "dropped": None}
         if term.kind == "finite" and not term.is_zero:
-            gone = term.significand - (abs(kept) << last_place - term.last_place if last_place > term.last_place
-                                       else abs(kept) >> term.last_place - last_place)
+            gone = term.significand - (
+                abs(kept) << last_place - term.last_place
+                if last_place > term.last_place
+                else abs(kept) >> term.last_place - last_place
+            )
             places = max(last_place - term.last_place, 0)
             row |= {
-                "exponent": term.exponent, "shift": top - term.exponent, "kept": str(kept),
+                "exponent": term.exponent,
+                "shift": top - term.exponent,
+                "kept": str(kept),
                 "dropped": hex_float(term.sign, gone, term.last_place) if gone else None,
                 "dropped_bits": f"{gone:0{places}b}" if gone else "",
             }
@@ -228,13 +306,18 @@ def _fused(spec: DotSpec, stages: FusedStages, ks: Sequence[int], a: Sequence[in
         "products": [_term(term) for term in stages.products[:count]],
         "accumulator_term": _term(stages.accumulator),
         "alignment": _alignment(
-            [*_names(ks), "c"], [*stages.products[:count], stages.accumulator], stages.top_exponent,
-            stages.cut_last_place, [*stages.cut_terms[:count], stages.cut_terms[-1]]) | {
-                "fraction_bits": unit.fraction_bits, "floor_exponent": unit.floor_exponent},
+            [*_names(ks), "c"],
+            [*stages.products[:count], stages.accumulator],
+            stages.top_exponent,
+            stages.cut_last_place,
+            [*stages.cut_terms[:count], stages.cut_terms[-1]],
+        )
+        | {"fraction_bits": unit.fraction_bits, "floor_exponent": unit.floor_exponent},
         "special": _special(stages.special),
         "sum": None if stages.special else total,
-        "rounding": _rounding(spec, None if stages.special else total, unit.rounding, stages.result,
-                              unit.result_format),
+        "rounding": _rounding(
+            spec, None if stages.special else total, unit.rounding, stages.result, unit.result_format
+        ),
     }
 
 
@@ -247,12 +330,17 @@ def _block_scaled(
     names = [f"{ks[i]}..{ks[min(i + unit.group, len(ks)) - 1]}" for i in range(0, len(ks), unit.group)]
     total = _fixed(stages.total, stages.cut_last_place)
     return {
-        "products": [_term(term) for term in stages.products[:len(ks)]],
+        "products": [_term(term) for term in stages.products[: len(ks)]],
         "groups": [{"k": name, **_term(term)} for name, term in zip(names, stages.groups, strict=True)],
         "accumulator_term": _term(stages.accumulator),
-        "alignment": _alignment([*names, "c"], [*stages.groups, stages.accumulator], stages.top_exponent,
-                                stages.cut_last_place, stages.cut_terms) | {
-                                    "fraction_bits": unit.fraction_bits, "floor_exponent": unit.floor_exponent},
+        "alignment": _alignment(
+            [*names, "c"],
+            [*stages.groups, stages.accumulator],
+            stages.top_exponent,
+            stages.cut_last_place,
+            stages.cut_terms,
+        )
+        | {"fraction_bits": unit.fraction_bits, "floor_exponent": unit.floor_exponent},
         "special": _special(stages.special),
         "sum": None if stages.special else total,
         "rounding": _rounding(spec, None if stages.special else total, unit.rounding, stages.result),
@@ -262,8 +350,10 @@ def _block_scaled(
 def _exact(spec: DotSpec, stages: ExactStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
     total = None if stages.special else _fixed(stages.total, stages.last_place)
     return {
-        "products": [_term(term) for term in stages.products[:len(ks)]],
-        "accumulator_term": _term(stages.accumulator), "special": _special(stages.special), "sum": total,
+        "products": [_term(term) for term in stages.products[: len(ks)]],
+        "accumulator_term": _term(stages.accumulator),
+        "special": _special(stages.special),
+        "sum": total,
         "rounding": _rounding(spec, total, _rounding_name(spec), stages.result),
     }
 
@@ -280,10 +370,11 @@ def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Seque
     last = Term(root.kind, root.sign, root.significand, root.exponent)
     total = None if special_of((stages.accumulator, last)) else _fixed(*add_exactly((stages.accumulator, last)))
     return {
-        "products": [_term(term) for term in stages.products[:len(ks)]],
+        "products": [_term(term) for term in stages.products[: len(ks)]],
         "accumulator_term": _term(stages.accumulator),
         "levels": [[number(spec.d, code) for code in level] for level in stages.levels],
-        "special": _special(special_of((stages.accumulator, last))), "sum": total,
+        "special": _special(special_of((stages.accumulator, last))),
+        "sum": total,
         "rounding": _rounding(spec, total, unit.rounding, stages.result),
     }
 
@@ -298,12 +389,15 @@ def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequ
     finite = [term for term in stages.products if term.kind == "finite"]
     products = _fraction(*add_exactly(finite))
     partial = sum((worth(part) for part in stages.partial_sums), Fraction(0))
-    start = Fraction(0) if stages.accumulator.kind != "finite" else _fraction(
-        stages.accumulator.signed_significand, stages.accumulator.last_place)
+    start = (
+        Fraction(0)
+        if stages.accumulator.kind != "finite"
+        else _fraction(stages.accumulator.signed_significand, stages.accumulator.last_place)
+    )
     both = worth(stages.product_sum) + worth(stages.accumulator_cut)
     total = None if stages.special else joined(stages.total)
     return {
-        "products": [_term(term) for term in stages.products[:len(ks)]],
+        "products": [_term(term) for term in stages.products[: len(ks)]],
         "accumulator_term": _term(stages.accumulator),
         "product_exponent": stages.product_exponent,
         "partial_sums": [joined(part) for part in stages.partial_sums],
@@ -314,7 +408,8 @@ def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequ
         "accumulator_cut": joined(stages.accumulator_cut),
         "accumulator_cut_dropped": _dropped(start, worth(stages.accumulator_cut)),
         "sum_dropped": _dropped(both, worth(stages.total)),
-        "special": _special(stages.special), "sum": total,
+        "special": _special(stages.special),
+        "sum": total,
         "rounding": _rounding(spec, total, _rounding_name(spec), stages.result),
     }
 
@@ -324,15 +419,14 @@ def _integer(spec: DotSpec, stages: IntegerStages, ks: Sequence[int], a: Sequenc
     outcome = decode(d, stages.result)
     value = -outcome.significand if outcome.sign else outcome.significand
     return {
-        "products": [_value("finite", int(x < 0), abs(x), 0) | {"exponent": 0} for x in stages.products[:len(ks)]],
-        "special": None, "sum": _fixed(stages.total, 0),
+        "products": [_value("finite", int(x < 0), abs(x), 0) | {"exponent": 0} for x in stages.products[: len(ks)]],
+        "special": None,
+        "sum": _fixed(stages.total, 0),
         "overflow": getattr(spec.unit, "overflow", "wrap") if value != stages.total else None,
     }
 
 
-def _composite(
-    spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
-) -> Record:
+def _composite(spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
     unit = spec.unit
     if not isinstance(unit, CompositeUnit):
         raise InputError(f"composite stages of a {unit.model} unit")
@@ -342,23 +436,43 @@ def _composite(
     parts = []
     for residues, part in zip(unit.selections, stages.steps, strict=True):
         chosen = [i for i in range(len(a)) if i % unit.modulus in residues]
-        parts.append(_step(inner, part, [ks[i] for i in chosen], [wide_a[i] for i in chosen],
-                           [wide_b[i] for i in chosen], partial, None))
+        parts.append(
+            _step(
+                inner,
+                part,
+                [ks[i] for i in chosen],
+                [wide_a[i] for i in chosen],
+                [wide_b[i] for i in chosen],
+                partial,
+                None,
+            )
+        )
         partial = part.result
     value = decode(format_of(spec.d), partial)
     last = Term(value.kind, value.sign, value.significand, value.exponent)
     special = special_of((last, stages.accumulator))
     total = None if special else _fixed(*add_exactly((last, stages.accumulator)))
     return {
-        "operand_format": unit.operand_format, "parts": parts, "products_sum": number(spec.d, partial),
-        "accumulator_term": _term(stages.accumulator), "special": _special(special), "sum": total,
+        "operand_format": unit.operand_format,
+        "parts": parts,
+        "products_sum": number(spec.d, partial),
+        "accumulator_term": _term(stages.accumulator),
+        "special": _special(special),
+        "sum": total,
         "rounding": _rounding(spec, total, "RNE", stages.result),
     }
 
 
 _STAGES: Mapping[type[Any], Callable[[DotSpec, Any, Sequence[int], Sequence[int], Sequence[int]], Record]] = (
-    MappingProxyType({
-        FusedStages: _fused, BlockScaledStages: _block_scaled, ExactStages: _exact, PairwiseStages: _pairwise,
-        TwoLevelStages: _two_level, IntegerStages: _integer, CompositeStages: _composite,
-    })
+    MappingProxyType(
+        {
+            FusedStages: _fused,
+            BlockScaledStages: _block_scaled,
+            ExactStages: _exact,
+            PairwiseStages: _pairwise,
+            TwoLevelStages: _two_level,
+            IntegerStages: _integer,
+            CompositeStages: _composite,
+        }
+    )
 )

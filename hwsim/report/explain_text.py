@@ -14,11 +14,16 @@ from hwsim.report.text import facts, table
 Record = dict[str, Any]
 WIDEST_DROPPED = 24  # dropped bits are spelt out up to here, else given as a number
 ROUNDINGS = {
-    "RNE": "to nearest, ties to even", "RNA": "to nearest, ties away from zero", "RZ": "toward zero",
-    "RU": "toward plus infinity", "RD": "toward minus infinity",
+    "RNE": "to nearest, ties to even",
+    "RNA": "to nearest, ties away from zero",
+    "RZ": "toward zero",
+    "RU": "toward plus infinity",
+    "RD": "toward minus infinity",
 }
 DIRECTIONS = {
-    "exact": "nothing is dropped", "down": "magnitude down", "up": "magnitude up",
+    "exact": "nothing is dropped",
+    "down": "magnitude down",
+    "up": "magnitude up",
     "overflow": "beyond the largest finite number",
 }
 
@@ -44,8 +49,10 @@ def _heading(record: Record) -> list[str]:
     given = record["given_k"]
     k = f"K = {record['k']}" + (f", of which {given} given (the others +0)" if given < record["k"] else "")
     pairs = [
-        ("instruction", f"{record['instruction']} on {record['device']}; evidence of its numerics: "
-                        f"{record['evidence']}"),
+        (
+            "instruction",
+            f"{record['instruction']} on {record['device']}; evidence of its numerics: {record['evidence']}",
+        ),
         ("operands", f"A {formats['a']}, B {formats['b']}, C {formats['c']}, D {formats['d']}{scale}; {k}"),
         ("unit", UNITS[unit["model"]](unit, formats["d"])),
     ]
@@ -58,33 +65,42 @@ def _rounded(unit: Record, d: str) -> str:
 
 
 #: What a unit does, in a sentence, by model.
-UNITS: Mapping[str, Callable[[Record, str], str]] = MappingProxyType({
-    "fused": lambda unit, d: (
-        f"fused: {unit['terms']} products a step and the accumulator, aligned to the largest exponent (not below "
-        f"{unit['floor_exponent']}), each cut toward zero at {unit['fraction_bits']} fraction bits, added exactly, "
-        f"{_rounded(unit, d)}"),
-    "exact": lambda unit, d: f"exact: {unit['terms']} products a step and the accumulator, added exactly, "
-                             f"{_rounded(unit, d)}",
-    "fma_chain": lambda unit, d: f"fma_chain: one fused multiply-add per k, each {_rounded(unit, d)}",
-    "pairwise": lambda unit, d: (
-        f"pairwise: {unit['terms']} products a step, each rounded, added as a balanced tree, then to the accumulator; "
-        f"every sum {_rounded(unit, d)}"),
-    "two_level": lambda unit, d: (
-        f"two_level: {unit['terms']} products a step, cut toward zero at {unit['product_fraction_bits']} fraction "
-        "bits and added"
-        f"{' (even and odd k apart)' if unit['interleaved'] else ''}, then the accumulator, cut toward minus "
-        f"infinity, {_rounded(unit, d)}"),
-    "integer": lambda unit, d: (
-        f"integer: {unit['terms']} product{'' if unit['terms'] == 1 else 's'} a step and the accumulator, exact; "
-        f"a sum beyond {d} {'wraps' if unit['overflow'] == 'wrap' else 'saturates'}"),
-    "block_scaled": lambda unit, d: (
-        f"block_scaled: groups of {unit['group']} products added exactly and scaled, {unit['terms']} products a step; "
-        f"groups and accumulator aligned to the largest exponent (not below {unit['floor_exponent']}), each cut toward "
-        f"zero at {unit['fraction_bits']} fraction bits, added exactly, {_rounded(unit, d)}"),
-    "composite": lambda unit, d: (
-        f"composite: operands widened to {unit['operand_format']}, {len(unit['selections'])} fused steps from zero, "
-        f"each over a part of k, then one addition of the accumulator, {ROUNDINGS['RNE']}"),
-})
+UNITS: Mapping[str, Callable[[Record, str], str]] = MappingProxyType(
+    {
+        "fused": lambda unit, d: (
+            f"fused: {unit['terms']} products a step and the accumulator, aligned to the largest exponent (not below "
+            f"{unit['floor_exponent']}), each cut toward zero at {unit['fraction_bits']} fraction bits, added exactly, "
+            f"{_rounded(unit, d)}"
+        ),
+        "exact": lambda unit, d: (
+            f"exact: {unit['terms']} products a step and the accumulator, added exactly, {_rounded(unit, d)}"
+        ),
+        "fma_chain": lambda unit, d: f"fma_chain: one fused multiply-add per k, each {_rounded(unit, d)}",
+        "pairwise": lambda unit, d: (
+            f"pairwise: {unit['terms']} products a step, each rounded, added as a balanced tree, then to the "
+            f"accumulator; every sum {_rounded(unit, d)}"
+        ),
+        "two_level": lambda unit, d: (
+            f"two_level: {unit['terms']} products a step, cut toward zero at {unit['product_fraction_bits']} fraction "
+            "bits and added"
+            f"{' (even and odd k apart)' if unit['interleaved'] else ''}, then the accumulator, cut toward minus "
+            f"infinity, {_rounded(unit, d)}"
+        ),
+        "integer": lambda unit, d: (
+            f"integer: {unit['terms']} product{'' if unit['terms'] == 1 else 's'} a step and the accumulator, exact; "
+            f"a sum beyond {d} {'wraps' if unit['overflow'] == 'wrap' else 'saturates'}"
+        ),
+        "block_scaled": lambda unit, d: (
+            f"block_scaled: groups of {unit['group']} products added exactly and scaled, {unit['terms']} products a "
+            f"step; groups and accumulator aligned to the largest exponent (not below {unit['floor_exponent']}), each "
+            f"cut toward zero at {unit['fraction_bits']} fraction bits, added exactly, {_rounded(unit, d)}"
+        ),
+        "composite": lambda unit, d: (
+            f"composite: operands widened to {unit['operand_format']}, {len(unit['selections'])} fused steps from "
+            f"zero, each over a part of k, then one addition of the accumulator, {ROUNDINGS['RNE']}"
+        ),
+    }
+)
 
 
 def _span(step: Record) -> str:
@@ -103,14 +119,15 @@ def _value(number: Record) -> str:
     if number["kind"] != "finite":
         return str(number["hex"])
     text = number["decimal"]
+    if text == number["hex"]:
+        return str(text)
     return f"{number['hex']} {'~' if text.startswith('~') else '='} {text.removeprefix('~')}"
 
 
 def _step(step: Record, given: int) -> list[str]:
     lines = _operands(step, given)
     if step["scales"]:
-        rows = [(str(x["block"]), x["a"]["code"], x["a"]["hex"], x["b"]["code"], x["b"]["hex"])
-                for x in step["scales"]]
+        rows = [(str(x["block"]), x["a"]["code"], x["a"]["hex"], x["b"]["code"], x["b"]["hex"]) for x in step["scales"]]
         lines += ["  block scales", *table(rows, ("block", "a", "", "b", ""), right=(0,), indent="    ")]
     lines += MODELS[step["model"]](step, given)
     return [*lines, f"  result       {_number(step['result'])}"]
@@ -125,7 +142,7 @@ def _operands(step: Record, given: int) -> list[str]:
             hidden.append(operand["k"])
             continue
         a, b = operand["a"], operand["b"]
-        row = [str(operand["k"]), a["code"], a["hex"], a["decimal"], b["code"], b["hex"], b["decimal"]]
+        row = [str(operand["k"]), a["code"], _read(a), a["decimal"], b["code"], _read(b), b["decimal"]]
         if product is not None:
             row += [product["hex"], product["exact"] if product["kind"] == "finite" else "", str(product["exponent"])]
         rows.append(row)
@@ -137,23 +154,36 @@ def _operands(step: Record, given: int) -> list[str]:
     if hidden:
         lines.append(f"    k = {hidden[0]}{f' to {hidden[-1]}' if len(hidden) > 1 else ''}: not given, +0")
     scaled = f", times 2^-{step['scale_d']}" if step["scale_d"] else ""
-    return [*lines, f"  accumulator  {_number(step['accumulator'])}{scaled}"]
+    start = step["accumulator"]
+    read = f", read as {start['read_as']}" if start["read_as"] else ""
+    return [*lines, f"  accumulator  {_number(start)}{read}{scaled}"]
+
+
+def _read(operand: Record) -> str:
+    """The value, and what the unit takes it for where that is another."""
+    return f"{operand['hex']} read as {operand['read_as']}" if operand["read_as"] else str(operand["hex"])
 
 
 def _alignment(step: Record, given: int) -> list[str]:
     found = step["alignment"]
     bits, top = found["fraction_bits"], found["top_exponent"]
     deciding = ", ".join("c" if name == "c" else f"k = {name}" for name in found["top_terms"])
-    why = f"of {deciding}" if deciding else (
-        "the floor" if top == found["floor_exponent"] else "of a group whose products cancel")
+    why = (
+        f"of {deciding}"
+        if deciding
+        else ("the floor" if top == found["floor_exponent"] else "of a group whose products cancel")
+    )
     used = [row for row in found["terms"] if row["kept"] is not None]
     whole = max([2, *(len(f"{abs(int(row['kept'])) >> bits:b}") for row in used)])
-    rows = [(row["term"], str(row["exponent"]), str(row["shift"]), binary(int(row["kept"]), bits, whole),
-             _gone(row)) for row in used]
+    rows = [
+        (row["term"], str(row["exponent"]), str(row["shift"]), binary(int(row["kept"]), bits, whole), _gone(row))
+        for row in used
+    ]
     lines = [f"  alignment    largest exponent {top} ({why}); kept down to 2^{found['last_place']}"]
     if rows:
-        lines += table(rows, ("term", "exponent", "shift", f"kept, times 2^{top}", "dropped"), right=(0, 1, 2),
-                       indent="    ")
+        lines += table(
+            rows, ("term", "exponent", "shift", f"kept, times 2^{top}", "dropped"), right=(0, 1, 2), indent="    "
+        )
     zeros = [row["term"] for row in found["terms"] if row["kept"] is None and row["kind"] == "finite"]
     if zeros:
         shown = [name for name in zeros if not name.isdigit() or int(name) < given]
@@ -183,7 +213,8 @@ def _sum(step: Record, words: str = "sum, exact") -> list[str]:
     total, rounding = step["sum"], step["rounding"]
     lines = [f"  {words:12} {_value(total)}"]
     if "last_place" in rounding:
-        leading = f"leading place 2^{rounding['leading_place']}, {rounding['format']} ends at 2^{rounding['last_place']}"
+        ends = f"{rounding['format']} ends at 2^{rounding['last_place']}"
+        leading = f"leading place 2^{rounding['leading_place']}, {ends}"
         lines.append(f"  normalised   {leading}{' (subnormal)' if rounding['subnormal'] else ''}")
     lines.append(f"  rounded      {ROUNDINGS[rounding['rounding']]}: {_loss(rounding)}")
     return lines
@@ -200,8 +231,9 @@ def _loss(rounding: Record) -> str:
 def _why_special(step: Record) -> str:
     products = step.get("groups") or step.get("products") or []
     names = [x.get("k", row["k"]) for x, row in zip(products, step["operands"], strict=False)]
-    odd = [f"product k = {name} is {x['hex']}" for name, x in zip(names, products, strict=False)
-           if x["kind"] != "finite"]
+    odd = [
+        f"product k = {name} is {x['hex']}" for name, x in zip(names, products, strict=False) if x["kind"] != "finite"
+    ]
     accumulator = step["accumulator_term"]
     if accumulator["kind"] != "finite":
         odd.append(f"the accumulator is {accumulator['hex']}")
@@ -215,11 +247,15 @@ def _fused(step: Record, given: int) -> list[str]:
 
 
 def _block_scaled(step: Record, given: int) -> list[str]:
-    rows = [(x["k"], x["hex"], x["decimal"], x["exact"] if x["kind"] == "finite" else "", str(x["exponent"]))
-            for x in step["groups"]]
-    return ["  groups, added exactly and scaled (the exponent is that of the scales)",
-            *table(rows, ("k", "sum", "", "significand", "exponent"), right=(4,), indent="    "),
-            *_fused(step, given)]
+    rows = [
+        (x["k"], x["hex"], x["decimal"], x["exact"] if x["kind"] == "finite" else "", str(x["exponent"]))
+        for x in step["groups"]
+    ]
+    return [
+        "  groups, added exactly and scaled (the exponent is that of the scales)",
+        *table(rows, ("k", "sum", "", "significand", "exponent"), right=(4,), indent="    "),
+        *_fused(step, given),
+    ]
 
 
 def _plain(step: Record, given: int) -> list[str]:
@@ -227,9 +263,12 @@ def _plain(step: Record, given: int) -> list[str]:
 
 
 def _pairwise(step: Record, given: int) -> list[str]:
-    names = ["products rounded", *(f"sums of {2 ** i}" for i in range(1, len(step["levels"])))]
-    rows = [(name, str(i), x["code"], x["hex"], x["decimal"])
-            for name, level in zip(names, step["levels"], strict=True) for i, x in enumerate(level)]
+    names = ["products rounded", *(f"sums of {2**i}" for i in range(1, len(step["levels"])))]
+    rows = [
+        (name, str(i), x["code"], x["hex"], x["decimal"])
+        for name, level in zip(names, step["levels"], strict=True)
+        for i, x in enumerate(level)
+    ]
     return ["  tree", *table(rows, indent="    ", right=(1,)), *_sum(step, "root + c")]
 
 
@@ -239,15 +278,22 @@ def _two_level(step: Record, given: int) -> list[str]:
 
     product_exponent = step["product_exponent"]
     names = ["sum of products"] if len(step["partial_sums"]) == 1 else ["sum, even k", "sum, odd k"]
-    rows = [line(name, number, None if i else step["partial_sums_dropped"])
-            for i, (name, number) in enumerate(zip(names, step["partial_sums"], strict=True))]
+    rows = [
+        line(name, number, None if i else step["partial_sums_dropped"])
+        for i, (name, number) in enumerate(zip(names, step["partial_sums"], strict=True))
+    ]
     rows.append(line("products, cut", step["product_sum"], step["product_sum_dropped"]))
     rows.append(line("c, cut", step["accumulator_cut"], step["accumulator_cut_dropped"]))
     if step["sum"] is not None:
         rows.append(line("their sum, cut", step["sum"], step["sum_dropped"]))
-    first = "no product that is not zero" if product_exponent is None else f"largest product exponent {product_exponent}"
-    return [f"  two levels   {first}; exponent of the second level {step['top_exponent']}",
-            *table(rows, indent="    "), *_sum(step, "sum, cut")]
+    first = "no product but zeros"
+    if product_exponent is not None:
+        first = f"largest product exponent {product_exponent}"
+    return [
+        f"  two levels   {first}; exponent of the second level {step['top_exponent']}",
+        *table(rows, indent="    "),
+        *_sum(step, "sum, cut"),
+    ]
 
 
 def _integer(step: Record, given: int) -> list[str]:
@@ -265,10 +311,18 @@ def _composite(step: Record, given: int) -> list[str]:
 
 
 #: The stages behind the operands, by model.
-MODELS: Mapping[str, Callable[[Record, int], list[str]]] = MappingProxyType({
-    "fused": _fused, "block_scaled": _block_scaled, "exact": _plain, "fma_chain": _plain, "pairwise": _pairwise,
-    "two_level": _two_level, "integer": _integer, "composite": _composite,
-})
+MODELS: Mapping[str, Callable[[Record, int], list[str]]] = MappingProxyType(
+    {
+        "fused": _fused,
+        "block_scaled": _block_scaled,
+        "exact": _plain,
+        "fma_chain": _plain,
+        "pairwise": _pairwise,
+        "two_level": _two_level,
+        "integer": _integer,
+        "composite": _composite,
+    }
+)
 
 
 def _chain(record: Record) -> list[str]:
@@ -282,11 +336,29 @@ def _chain(record: Record) -> list[str]:
             continue
         a, b, result = operand["a"], operand["b"], step["result"]
         form = "decimal" if integer else "hex"
+        left, right = (x["decimal"] if integer else _read(x) for x in (a, b))
         total = step["special"] or (step["sum"]["units"] if integer else step["sum"]["hex"])
-        lost = ({None: "", "wrap": "wraps"}.get(step["overflow"], "saturates") if integer else
-                "" if step["special"] else _loss(step["rounding"]))
-        rows.append((str(operand["k"]), a["code"], a[form], b["code"], b[form], product[form], total, lost,
-                     result["code"], result[form]))
+        lost = (
+            {None: "", "wrap": "wraps"}.get(step["overflow"], "saturates")
+            if integer
+            else ""
+            if step["special"]
+            else _loss(step["rounding"])
+        )
+        rows.append(
+            (
+                str(operand["k"]),
+                a["code"],
+                left,
+                b["code"],
+                right,
+                product[form],
+                total,
+                lost,
+                result["code"],
+                result[form],
+            )
+        )
     head = ("k", "a", "", "b", "", "product", "sum with the accumulator", "rounding", "result", "")
     if integer:
         head = (*head[:7], "", *head[8:])

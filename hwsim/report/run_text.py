@@ -21,6 +21,9 @@ TIMING_CAVEAT = {
     "unknown": "some rates and latencies are not known: the chip may be faster or slower",
     "model": "some rates and latencies follow from a model: the chip may be faster or slower",
 }
+SCHEDULE_CAVEAT = {
+    "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+}
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
 
@@ -66,7 +69,11 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
         ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
         ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items())),
     ]
-    for what, caveats in (("numerics", NUMERICS_CAVEAT), ("timing", TIMING_CAVEAT)):
+    for what, caveats in (
+        ("numerics", NUMERICS_CAVEAT),
+        ("schedule", SCHEDULE_CAVEAT),
+        ("timing", TIMING_CAVEAT),
+    ):
         level = result.evidence.get(what)
         if level:
             caveat = caveats.get(level)

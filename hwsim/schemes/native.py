@@ -7,21 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
 from hwsim.program.plan import Piece, Plan, Term, TermValue
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
+PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
+
 
 def plan(options: Mapping[str, Any], input_format: str) -> Plan:
-    """C = RN(A) RN(B), one accumulator."""
+    """C = RN(A) RN(B), one accumulator; accumulate="promoted" is k_group = 128 (InputError where that clashes)."""
     piece = (Piece(options["format"]),)
+    group, fmt = options["k_group"], format_of(options["format"])
+    if options["accumulate"] == "promoted":
+        if fmt.is_integer or fmt.bits != 8:
+            raise InputError(
+                f"scheme native: accumulate='promoted' is for 8-bit float formats; got format {fmt.name}; leave it out"
+            )
+        if group not in (None, PROMOTED_K):
+            raise InputError(f"scheme native: accumulate='promoted' is k_group = {PROMOTED_K}; got k_group = {group}")
+        group = PROMOTED_K
     return Plan(
         "native",
         piece,
         piece,
         (Term(((0, 0),)),),
         TermValue(0),
-        k_group=options["k_group"],
+        k_group=group,
         input_format=input_format,
         options=dict(options),
     )
@@ -45,6 +57,13 @@ SCHEME = Scheme(
         Option("format", str, None, "operand format; by default the input's, or the device's default"),
         Option(
             "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+        ),
+        Option(
+            "accumulate",
+            str,
+            "fast",
+            "one chain over K, or, 8-bit floats only, the sums of every 128 of K added in fp32 (promoted)",
+            choices=("fast", "promoted"),
         ),
     ),
     plan,

@@ -1,1 +1,1 @@
-
+"""Studies: error metrics, inputs, sweeps and the papers' experiments."""

@@ -28,6 +28,7 @@ typedef struct hw_spec {
     int flush_operands;
     int flush_results;
     uint64_t nan_code;
+    char nan_order[4];          /* fma_chain: operands ("bca") whose NaN passes on, the first one; empty: nan_code */
     /* two_level */
     int product_fraction_bits, sum_fraction_bits, accumulator_fraction_bits, final_fraction_bits;
     int interleaved;

@@ -149,6 +149,41 @@ static inline void chain_tile(ptrdiff_t depth, const real *a, const real *b, rea
 
 typedef union { float f[12 * 32]; double d[12 * 16]; } tile_buffer;
 
+static int any_nan(const void *tile, ptrdiff_t c_row)
+{
+    const real *c = tile;
+    int found = 0;
+    for (int i = 0; i < MR; i++)
+        for (int j = 0; j < NR; j++)
+            found |= c[i * c_row + j] != c[i * c_row + j];
+    return found;
+}
+
+/* A tile of a chain in the lanes. Where NaNs pass on, a tile with one is done again in scalar code. */
+static int chain(const state *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t k, int rows, int columns, ptrdiff_t depth,
+                 ptrdiff_t padded, const real *a, const real *b, real *c, ptrdiff_t c_row)
+{
+    tile_buffer start;
+    int passes = s->g->spec->nan_order[0];
+    if (passes)
+        for (int r = 0; r < MR; r++)
+            memcpy((real *)&start + r * NR, c + r * c_row, NR * sizeof(real));
+    chain_tile(padded, a, b, c, c_row);
+    if (!passes || !any_nan(c, c_row))
+        return 0;
+    hw_block part = *s->g;
+    for (int r = 0; r < MR; r++)
+        memcpy(c + r * c_row, (real *)&start + r * NR, NR * sizeof(real));
+    part.a += i * part.a_row + k * part.a_column;
+    part.b += k * part.b_row + j * part.b_column;
+    part.out = (char *)c;
+    part.out_row = c_row * (ptrdiff_t)sizeof(real);
+    part.m = rows;
+    part.n = columns;
+    part.k = depth;
+    return hw_scalar_block(&part);
+}
+
 /* One tile of the result, through a buffer when it is not whole. */
 static int run_tile(const state *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t k, ptrdiff_t depth, ptrdiff_t padded,
                     const real *a, const real *b, const panel *pa, const panel *pb)
@@ -170,14 +205,12 @@ static int run_tile(const state *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t k, ptrdi
     }
     int status = 0;
 #if REAL_FLOAT
-    (void)k;
-    (void)depth;
     (void)pa;
     (void)pb;
-    chain_tile(padded, a, b, c, c_row);
+    status = chain(s, i, j, k, rows, columns, depth, padded, a, b, c, c_row);
 #else
     if (!s->exact)
-        chain_tile(padded, a, b, c, c_row);
+        status = chain(s, i, j, k, rows, columns, depth, padded, a, b, c, c_row);
     else if (g->spec->model == HW_FMA_CHAIN)
         single_tile(padded, a, b, c, c_row);
     else {
@@ -233,6 +266,8 @@ static int prepare(state *s, const hw_block *g)
             return 1;
 #else
         s->exact = hw_is(&spec->d, "fp32");
+        if (s->exact && spec->nan_order[0])
+            return 1;
         if (s->exact ? HW_HAS_FMA : !hw_is(&spec->d, "fp64"))
             return 1;
 #endif
@@ -300,7 +335,7 @@ int REAL_MAIN(const hw_block *g)
     }
     hw_lanes_leave(control);
     free(memory);
-    if (!status)
+    if (!status && !spec->nan_order[0])
         canonical_nans(g);
     return status;
 }

@@ -68,7 +68,7 @@ enum hw_kind { HW_ZERO, HW_NORMAL, HW_INF, HW_NAN };
 enum hw_rounding { HW_RNE, HW_RNA, HW_RZ, HW_RU, HW_RD };
 
 typedef struct hw_num {
-    uint64_t sig;   /* below 2^(fraction_bits + 1) <= 2^53 */
+    uint64_t sig;   /* below 2^(fraction_bits + 1) <= 2^53; of an IEEE NaN its fraction field */
     int32_t lsb;    /* exponent of the unit of sig; the format's exponent is lsb + fraction_bits */
     uint8_t sign;
     uint8_t kind;
@@ -110,6 +110,7 @@ static inline hw_num hw_decode(const hw_format *f, uint64_t code)
     uint64_t top = hw_mask(w);
     x.sign = f->is_signed ? (uint8_t)((code >> (w + p + f->pad)) & 1) : 0;
     if (f->special == HW_IEEE && biased == top) {
+        x.sig = fraction;
         x.kind = fraction ? HW_NAN : HW_INF;
         return x;
     }

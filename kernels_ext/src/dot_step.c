@@ -14,6 +14,26 @@ static uint64_t step_exact(const hw_spec *s, const hw_num *a, const hw_num *b, c
     return hw_add_rounded(s, terms, s->terms + 1);
 }
 
+/* A NaN as a quiet one of d: its sign, and its payload's leading bits. */
+static uint64_t quiet_nan(const hw_spec *s, const hw_format *from, const hw_num *x)
+{
+    int wider = s->d.fraction_bits - from->fraction_bits;
+    uint64_t payload = wider >= 0 ? x->sig << wider : x->sig >> -wider;
+    return hw_default_nan(&s->d) | payload << s->d.pad
+        | hw_sign_code(&s->d, from->special != HW_FNUZ && x->sign);
+}
+
+/* fma_chain: an exact step of one product; a NaN operand may pass on. */
+static uint64_t step_fma(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format, uint64_t c)
+{
+    for (const char *name = s->nan_order; *name; name++) {
+        hw_num x = *name == 'a' ? *a : *name == 'b' ? *b : hw_read(s, c_format, c);
+        if (x.kind == HW_NAN)
+            return quiet_nan(s, *name == 'a' ? &s->a : *name == 'b' ? &s->b : c_format, &x);
+    }
+    return step_exact(s, a, b, c_format, c);
+}
+
 /* fused: align to the largest exponent, cut, add, round once.
  * Width: a cut term is below 2^(F + 2) in magnitude (a product's significand is below 4), so the sum of
  * terms + 1 of them stays below 2^(F + 2 + 9) <= 2^127 for F <= 116 and HW_MAX_TERMS = 2^8.
@@ -117,7 +137,7 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
 
 hw_step *const hw_steps[HW_MODELS] = {
     [HW_EXACT] = step_exact,
-    [HW_FMA_CHAIN] = step_exact,
+    [HW_FMA_CHAIN] = step_fma,
     [HW_FUSED] = step_fused,
     [HW_PAIRWISE] = step_pairwise,
     [HW_TWO_LEVEL] = hw_step_two_level,

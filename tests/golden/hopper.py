@@ -29,8 +29,8 @@ def spec(name: str) -> DotSpec:
     if entry.d == "int32":
         unit = IntegerUnit(entry.k, "saturate" if "satfinite" in name else "wrap")
     elif entry.d == "fp64":
-        # IEEE but for the NaN: MS2 compares NaN bits on all NVIDIA instructions except fp64.
-        unit = FmaChainUnit()
+        # Which NaN: h200_nan.
+        unit = FmaChainUnit(nan_order="bca", specials=Specials(nan_code=0xFFF8000000000000, zero="ieee"))
     elif entry.a not in FP8:
         terms = {"fp16": 16, "bf16": 16, "tf32": 8}[entry.a]
         unit = fused(entry.d, min(entry.k, terms))

@@ -16,8 +16,6 @@ from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError, MismatchError
 from hwsim.golden.format import Meta, read_sets, write_sets
 from hwsim.golden.gemms import GemmSet, verify_gemms
-from hwsim.golden.instructions import Instruction
-from hwsim.golden.record import self_made
 from hwsim.golden.verify import check, golden_files, verify
 from hwsim.numerics import reference
 
@@ -155,14 +153,6 @@ def test_whole_gemms() -> None:
 
 def test_folders_leave_whole_gemms_out() -> None:
     assert [path.name for path in golden_files(H200)] == ["instructions.npz", "edge.npz"]
-
-
-def test_self_made_sets(tmp_path: Path) -> None:
-    path = tmp_path / "self.npz"
-    entries = [Instruction("wgmma.m64n8k16.f32.f16.f16", 64, 8, 16, "fp16", "fp16", "fp32", "fp32")]
-    assert self_made(path, by_device, "h200", entries, device_sha256=device_of("h200").sha256) == 2 * 8 * 64 * 8
-    report = check(verify([path], by_table))
-    assert {entry.origin for entry in report.sets} == {"self"}
 
 
 THIRD_PARTY = os.environ.get("HWSIM_GOLDEN_DIR")

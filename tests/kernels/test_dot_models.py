@@ -113,6 +113,12 @@ SPECS = {
     "exact16-e4m3": DotSpec(ExactUnit(16), "e4m3", "e5m2", "fp32", "fp32"),
     "fma-fp32": DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32"),
     "fma-fp64": DotSpec(FmaChainUnit(), "fp64", "fp64", "fp64", "fp64"),
+    "fma-fp64-nans": DotSpec(
+        FmaChainUnit(nan_order="bca", specials=Specials(zero="ieee", nan_code=0xFFF8000000000000)), *["fp64"] * 4
+    ),
+    "fma-fp32-nans": DotSpec(FmaChainUnit(nan_order="cab"), "fp32", "fp32", "fp32", "fp32"),
+    "fma-fp16-nans": DotSpec(FmaChainUnit(nan_order="abc"), "fp16", "bf16", "fp16", "fp32"),
+    "fma-e4m3-nans": DotSpec(FmaChainUnit(nan_order="bac"), "e4m3", "fp32", "tf32", "fp16"),
     "fma-fp16": DotSpec(FmaChainUnit(), "fp16", "fp16", "fp32", "fp32"),
     "fma-bf16-tf32": DotSpec(FmaChainUnit(), "bf16", "tf32", "fp32", "fp32"),
     "fma-fp32-flush": DotSpec(FmaChainUnit(specials=CDNA2), "fp32", "fp32", "fp32", "fp32"),
@@ -232,6 +238,7 @@ BLOCKED = [
     "exact2-bf16",
     "fma-fp32",
     "fma-fp64",
+    "fma-fp64-nans",
     "fma-fp16",
     "fused-hopper-fp16",
     "fused-ampere-fp16",

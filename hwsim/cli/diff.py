@@ -1,0 +1,153 @@
+"""`hwsim diff`: one GEMM in two ways (devices, schemes, schedules): which elements differ, and from which k on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from hwsim.cli.matrices import read_pair
+from hwsim.cli.options import DEST, FORMAT, add_scheme_options, whole
+from hwsim.cli.progress import progress_bar
+from hwsim.errors import InputError
+
+SIZE = 256  # m = n = k of random matrices
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    group = parser.add_argument_group("the two ways", "each once for both, or twice: left, then right")
+    group.add_argument("--device", action="append", metavar="NAME", help="device name or YAML file; at least once")
+    group.add_argument("--scheme", action="append", metavar="NAME", help="scheme (default native)")
+    group.add_argument(
+        "--schedule",
+        action="append",
+        metavar="WHAT",
+        help="how K is run: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
+    )
+    group.add_argument("--output", action="append", metavar="FORMAT", help="format of the results")
+    group = parser.add_argument_group("problem", "C[m, n] = A[m, k] B[k, n]")
+    for name in ("m", "n", "k"):
+        group.add_argument(f"--{name}", type=whole(1), metavar=name.upper(), help=f"default {SIZE}")
+    group.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
+    group.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
+    group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
+    add_scheme_options(parser)
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--element", metavar="ROW,COL", help="look for the first difference in k there (default: the worst element)"
+    )
+    group.add_argument("--first", type=whole(0), default=10, metavar="N", help="differing elements listed (default 10)")
+    group.add_argument("--threads", type=whole(1), metavar="N", help="host threads (default: all)")
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Compute both, compare, print; 1 when an element differs."""
+    from hwsim.studies.diff import Setting, diff
+    from hwsim.studies.inputs import normal
+
+    if not arguments.device:
+        raise InputError("--device is needed, once or twice")
+    sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
+    schedules = [schedule(text) for text in sides["schedule"]]
+    options = {key.removeprefix(DEST): value for key, value in vars(arguments).items() if key.startswith(DEST)}
+    options = {name: value for name, value in options.items() if value is not None}
+    fmt = options.pop(FORMAT, None)
+    left, right = (
+        Setting(
+            device=sides["device"][i] or "",
+            scheme=sides["scheme"][i] or "native",
+            format=fmt,
+            schedule=schedules[i],
+            output=sides["output"][i],
+            options=options,
+        )
+        for i in range(2)
+    )
+    a, b = read_pair(arguments.a, arguments.b)
+    if a is None or b is None:
+        a, b = normal(arguments.m or SIZE, arguments.n or SIZE, arguments.k or SIZE, arguments.seed)
+    else:
+        for name, size in (("m", a.shape[0]), ("n", b.shape[1]), ("k", a.shape[1])):
+            if getattr(arguments, name) not in (None, size):
+                raise InputError(f"--{name} {getattr(arguments, name)}, but the matrices say {size}; leave it out")
+    with progress_bar(quiet=arguments.quiet) as progress:
+        found = diff(
+            a,
+            b,
+            left,
+            right,
+            element=_element(arguments.element),
+            first=arguments.first,
+            threads=arguments.threads or os.cpu_count() or 1,
+            progress=progress,
+        )
+    if arguments.json:
+        print(json.dumps(_finite(found.to_dict()), allow_nan=False))
+    else:
+        print(found.to_text())
+    return int(found.differing > 0)
+
+
+def _both(name: str, given: list[str] | None) -> tuple[str | None, str | None]:
+    """The option for the left and the right side."""
+    if not given:
+        return None, None
+    if len(given) > 2:
+        raise InputError(f"--{name} was given {len(given)} times; allowed: once for both sides, or twice")
+    return given[0], given[-1]
+
+
+def schedule(text: str | None) -> dict[str, Any] | None:
+    """The mapping of a schedule: from JSON, or from key=value with commas. Raises InputError for neither."""
+    if text is None or text.strip() in ("", "default"):
+        return None
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"--schedule {text}: no JSON ({error})") from None
+        return dict(found)
+    plain: dict[str, Any] = {}
+    for pair in text.split(","):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key or not value:
+            raise InputError(f"--schedule {text}: allowed: KEY=VALUE with commas between, a JSON object, or default")
+        place, _, inner = key.partition(".")
+        if inner:
+            plain.setdefault(place, {})[inner] = _value(value)
+        else:
+            plain[key] = _value(value)
+    return plain
+
+
+def _value(text: str) -> Any:
+    """A number, null, true or false as JSON has them; everything else is a name."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _element(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    try:
+        row, column = (int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--element {text}: allowed: ROW,COL, two integers from 0") from None
+    return row, column
+
+
+def _finite(plain: Any) -> Any:
+    """The same with null for the numbers that JSON cannot hold."""
+    if isinstance(plain, dict):
+        return {key: _finite(value) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_finite(value) for value in plain]
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

@@ -1,0 +1,371 @@
+"""Two ways of computing one GEMM, compared bit for bit: which elements differ, by how much, and from which k on.
+
+The ways differ in device, scheme, options or schedule; the operands are the same. The first difference of an element
+is looked for in its running sums: the value of that row and column over the first k of K, through both units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.devices import find, load
+from hwsim.errors import InputError
+from hwsim.formats import format_of
+from hwsim.machine.operands import Operand, alike, chosen, operand
+from hwsim.program.schedule import Schedule
+from hwsim.schemes import scheme_of
+from hwsim.studies.bits import Prepared, prepare, subset
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.schemes import Scheme
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (made if empty)."""
+
+    device: str | Path | Mapping[str, Any] | Device
+    scheme: str | Scheme = "native"
+    format: str | None = None
+    schedule: Schedule | Mapping[str, Any] | None = None
+    output: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One differing element. left, right: values; ulps: distance in places of the format, None for infinities, NaNs.
+
+    relative: |left - right| over the larger magnitude; None where it is not a number.
+    """
+
+    row: int
+    column: int
+    left_code: str
+    right_code: str
+    left: float
+    right: float
+    ulps: int | None
+    relative: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where an element's running sums part: equal over k < k_first, unlike over k < k_end. Codes in hex, values beside.
+
+    The sums are looked at after every `step` of K, the shortest length that is whole instructions of both units.
+    equal_again: at how many of the later such places they are equal again. last_equal: the code before, or None.
+    """
+
+    row: int
+    column: int
+    step: int
+    k_first: int
+    k_end: int
+    last_equal: str | None
+    left_code: str
+    right_code: str
+    left: float
+    right: float
+    equal_again: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What `diff` found. largest_ulps, largest_relative: over differing elements that are finite on both sides.
+
+    special: differing elements with an infinity or NaN on either side. first: the first places by row and column.
+    worst: the largest distance (special ones first). step: of the chosen element, or the worst; None if equal there.
+    schedules: both, resolved, as plain data.
+    """
+
+    left: str
+    right: str
+    m: int
+    n: int
+    k: int
+    output: str
+    elements: int
+    differing: int
+    special: int
+    largest_ulps: int
+    mean_ulps: float
+    largest_relative: float
+    first: tuple[Place, ...]
+    worst: Place | None
+    step: Step | None
+    schedules: tuple[dict[str, Any], dict[str, Any]]
+
+    @property
+    def share(self) -> float:
+        """Differing elements over all, 0 to 1."""
+        return self.differing / self.elements if self.elements else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON once infinities and NaNs among the values are replaced."""
+        return {"schema": "hwsim.diff/1"} | asdict(self) | {"share": self.share}
+
+    def to_text(self) -> str:
+        """A few lines for people."""
+        lines = [
+            f"left   {self.left}",
+            f"right  {self.right}",
+            f"C[{self.m} x {self.n}], K = {self.k}, {self.output}: {self.differing} of {self.elements} elements differ "
+            f"({100 * self.share:.3g} %)",
+        ]
+        if not self.differing:
+            return "\n".join(lines)
+        lines.append(
+            f"largest difference {self.largest_ulps} ulps, mean of the differing {self.mean_ulps:.3g}; "
+            f"largest relative {self.largest_relative:.3g}; {self.special} with an infinity or NaN"
+        )
+        lines += [f"  C[{p.row}, {p.column}]  {_side(p)}" for p in self.first]
+        if self.worst is not None:
+            lines.append(f"worst: C[{self.worst.row}, {self.worst.column}]  {_side(self.worst)}")
+        if self.step is not None:
+            s = self.step
+            before = "both from zero" if s.last_equal is None else f"both {s.last_equal} before"
+            lines.append(
+                f"C[{s.row}, {s.column}] first differs at k = {s.k_first} to {s.k_end - 1} ({before}): "
+                f"{s.left_code} ({s.left:.9g}) against {s.right_code} ({s.right:.9g})"
+                + (f"; equal again at {s.equal_again} later places" if s.equal_again else "")
+            )
+        return "\n".join(lines)
+
+
+def diff(
+    a: Any,
+    b: Any,
+    left: Setting,
+    right: Setting,
+    *,
+    element: tuple[int, int] | None = None,
+    input_format: str | None = None,
+    rows: Any = None,
+    cols: Any = None,
+    first: int = 10,
+    threads: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Difference:
+    """Compute A B in both settings and compare the codes.
+
+    a, b: matrices as hwsim.run takes them (codes need `input_format`, or a `format` in the setting). element: (row,
+    column) whose first difference in K is looked for; by default the worst one. rows, cols: compare only those (places
+    are still those of the whole product). first: how many places are listed. Each setting is evaluated from its plan
+    and schedule: on devices with a program of their own, give `k_group` or a schedule to say what it does.
+    Raises InputError where the two have different output formats, or for operands or places that do not fit.
+    """
+    sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
+    (one, x, y), (other, u, v) = sides
+    if one.output != other.output:
+        raise InputError(f"diff: the results are {one.output} and {other.output}; give both settings one output format")
+    (m, k), n = x.shape, y.shape[1]
+    row_index, col_index = _indices("rows", rows, m), _indices("cols", cols, n)
+    codes = []
+    for index, (side, p, q) in enumerate(sides):
+
+        def report(share: float, index: int = index) -> None:
+            if progress is not None:
+                progress((index + share) / 2)
+
+        p, q = subset(p, rows=rows), subset(q, cols=cols)
+        codes.append(side.evaluate(*side.pieces(p, q, threads), threads=threads, progress=report))
+    found = _Compared(codes[0], codes[1], one.output, row_index, col_index)
+    worst = found.worst()
+    where = element if element is not None else (worst.row, worst.column) if worst is not None else None
+    step = None
+    if where is not None:
+        i, j = where
+        for name, index, size in (("row", i, m), ("column", j, n)):
+            if not 0 <= index < size:
+                raise InputError(f"diff: element's {name} is {index}; allowed: 0 to {size - 1}")
+        step = first_step((one, x, y), (other, u, v), i, j)
+    return Difference(
+        left=left.label or _label(one),
+        right=right.label or _label(other),
+        m=m,
+        n=n,
+        k=k,
+        output=one.output,
+        elements=codes[0].size,
+        differing=found.differing,
+        special=found.special,
+        largest_ulps=found.largest_ulps,
+        mean_ulps=found.mean_ulps,
+        largest_relative=found.largest_relative,
+        first=found.places(first),
+        worst=worst,
+        step=step,
+        schedules=(one.schedule.to_dict(), other.schedule.to_dict()),
+    )
+
+
+def first_step(
+    left: tuple[Prepared, Operand, Operand], right: tuple[Prepared, Operand, Operand], row: int, column: int
+) -> Step | None:
+    """Where the running sums of C[row, column] part (setting, A, B on each side), or None if they never do.
+
+    The running sum over the first k is the finished result of a product that ends there, its slices where the
+    schedule puts them for the whole of K.
+    """
+    sums, step = [], 1
+    k = left[1].shape[1]
+    for side, a, b in (left, right):
+        model = find(side.chip, side.unit)
+        assert model is not None
+        step = math.lcm(step, model.k)
+        pieces = side.pieces(subset(a, rows=[row]), subset(b, cols=[column]))
+        sums.append(_Running(side, *pieces))
+    ends = [*range(step, k, step), k]
+    values = [(one := sums[0].at(end), sums[1].at(end), one == sums[1].at(end)) for end in ends]
+    at = next((i for i, (_, _, same) in enumerate(values) if not same), None)
+    if at is None:
+        return None
+    output = left[0].output
+    one_code, other_code, _ = values[at]
+    return Step(
+        row=row,
+        column=column,
+        step=step,
+        k_first=ends[at - 1] if at else 0,
+        k_end=ends[at],
+        last_equal=_hex(values[at - 1][0], output) if at else None,
+        left_code=_hex(one_code, output),
+        right_code=_hex(other_code, output),
+        left=_value(one_code, output),
+        right=_value(other_code, output),
+        equal_again=sum(same for _, _, same in values[at:]),
+    )
+
+
+class _Running:
+    """Running sums of one element in one setting."""
+
+    def __init__(self, side: Prepared, a: list[Array], b: list[Array]) -> None:
+        self.side, self.a, self.b = side, [np.ascontiguousarray(x) for x in a], [np.ascontiguousarray(x) for x in b]
+        self.layout = side.schedule.layout(a[0].shape[1])
+
+    def at(self, k: int) -> int:
+        """The code over the first k."""
+        return int(self.side.evaluate(self.a, self.b, layout=self.layout.prefix(k))[0, 0])
+
+
+class _Compared:
+    """Two arrays of codes of one format, and where they lie in the whole product."""
+
+    def __init__(self, left: Array, right: Array, output: str, rows: Array, cols: Array) -> None:
+        self.codes, self.output = (left, right), output
+        self.rows, self.cols = rows, cols
+        self.at = np.argwhere(left != right)
+        index = tuple(self.at.T)
+        one, other = (Operand(np.atleast_2d(x[index]), output).values()[0].astype(np.float64) for x in (left, right))
+        self.values = (one, other)
+        self.finite = np.isfinite(one) & np.isfinite(other)
+        self.ulps: Array = np.abs(_ordered(left[index], output) - _ordered(right[index], output))
+        with np.errstate(all="ignore"):
+            self.relative = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
+        self.differing = len(self.at)
+        self.special = int(self.differing - self.finite.sum())
+        known = self.ulps[self.finite]
+        self.largest_ulps = int(max(known)) if known.size else 0
+        self.mean_ulps = float(np.mean(known.astype(np.float64))) if known.size else 0.0
+        usable = self.relative[self.finite & np.isfinite(self.relative)]
+        self.largest_relative = float(usable.max()) if usable.size else 0.0
+
+    def places(self, count: int) -> tuple[Place, ...]:
+        return tuple(self._place(i) for i in range(min(count, self.differing)))
+
+    def worst(self) -> Place | None:
+        if not self.differing:
+            return None
+        if self.special:
+            return self._place(int(np.argmin(self.finite)))
+        return self._place(int(np.argmax(self.ulps.astype(np.float64))))
+
+    def _place(self, i: int) -> Place:
+        row, column = (int(x) for x in self.at[i])
+        one, other = (int(x[row, column]) for x in self.codes)
+        finite, relative = bool(self.finite[i]), float(self.relative[i])
+        return Place(
+            row=int(self.rows[row]),
+            column=int(self.cols[column]),
+            left_code=_hex(one, self.output),
+            right_code=_hex(other, self.output),
+            left=float(self.values[0][i]),
+            right=float(self.values[1][i]),
+            ulps=int(self.ulps[i]) if finite else None,
+            relative=relative if finite and math.isfinite(relative) else None,
+        )
+
+
+def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tuple[Prepared, Operand, Operand]:
+    scheme = scheme_of(setting.scheme) if isinstance(setting.scheme, str) else setting.scheme
+    left, right = alike(
+        *(operand(x, y, input_format=input_format, format=setting.format) for x, y in (("A", a), ("B", b)))
+    )
+    if left.shape[1] != right.shape[0]:
+        raise InputError(
+            f"A is {left.shape[0]} x {left.shape[1]} and B {right.shape[0]} x {right.shape[1]}: "
+            "A's columns must equal B's rows"
+        )
+    side = prepare(
+        load(setting.device),
+        scheme,
+        left.format,
+        format=setting.format,
+        schedule=setting.schedule,
+        output=setting.output,
+        scheme_options=setting.options,
+    )
+    return side, left, right
+
+
+def _indices(name: str, index: Any, size: int) -> Array:
+    whole = np.arange(size)
+    return whole if index is None else whole[chosen(name, index, size)]
+
+
+def _label(side: Prepared) -> str:
+    plain, schedule = Schedule().to_dict(), side.schedule.to_dict()
+    skipped = ("instruction", "slice_multiple", "epilogue")
+    said = [f"{name}={schedule[name]}" for name in plain if name not in skipped and schedule[name] != plain[name]]
+    return ", ".join([f"{side.chip.name} {side.plan.scheme}", side.unit, *said])
+
+
+def _side(place: Place) -> str:
+    ulps = "" if place.ulps is None else f", {place.ulps} ulps"
+    return f"{place.left_code} ({place.left:.9g}) against {place.right_code} ({place.right:.9g}){ulps}"
+
+
+def _hex(code: int, output: str) -> str:
+    return f"0x{code:0{max(format_of(output).bits, 8) // 4}x}"
+
+
+def _value(code: int, output: str) -> float:
+    array = np.array([[code]], f"u{max(format_of(output).bits, 8) // 8}")
+    return float(Operand(array, output).values()[0, 0])
+
+
+def _ordered(codes: Array, output: str) -> Array:
+    """Integers that grow by one from each number of the format to the next; +0 and -0 are one. 64 bits: Python's."""
+    fmt = format_of(output)
+    sign = fmt.signed & (codes >> codes.dtype.type(fmt.bits - 1)).astype(bool)
+    if fmt.is_integer:
+        integers: Array = np.where(sign, codes.astype(np.int64) - (1 << fmt.bits), codes.astype(np.int64))
+        return integers
+    magnitude = (codes >> codes.dtype.type(fmt.ignored_bits) & codes.dtype.type((1 << fmt.magnitude_bits) - 1)).astype(
+        np.int64
+    )
+    ordered: Array = np.where(sign, -magnitude, magnitude)
+    return ordered.astype(object) if fmt.bits > 32 else ordered

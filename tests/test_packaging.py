@@ -1,0 +1,29 @@
+"""What an installed hwsim has: every package of the tree is listed, and so are the files that are not Python."""
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+
+def folder(package):
+    """Folder of a package, as package-dir says."""
+    return ROOT / SETUPTOOLS["package-dir"].get(package, package.replace(".", "/"))
+
+
+def test_every_package_is_listed():
+    there = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "hwsim").rglob("__init__.py")}
+    listed = set(SETUPTOOLS["packages"])
+    assert {"hwsim.golden", "hwsim.cli", "hwsim.numerics"} <= there
+    assert there == {name for name in listed if name not in SETUPTOOLS["package-dir"]}
+    assert all((folder(name) / "__init__.py").exists() for name in listed)
+
+
+def test_data_files_are_listed():
+    data = SETUPTOOLS["package-data"]
+    for package in ("hwsim.record_sources", "hwsim.configs.devices", "hwsim.configs"):
+        assert all(list(folder(package).glob(pattern)) for pattern in data[package])
+    assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.record_sources").glob("*")}
+    for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "tools"):
+        assert f"graft {grafted}" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
