@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -114,7 +115,7 @@ class Found:
     """What `search` found for a GEMM.
 
     agreeing: how many cuts of K, among those that the search tries for this kernel, give the same block: with 1 the
-    block decides; narrow outputs seldom do.
+    block decides; narrow outputs seldom do. Counted for "split" and "other" only.
     """
 
     verdict: Verdict
@@ -157,7 +158,7 @@ def read_survey(path: Path) -> Survey:
                 for entry in kept
             )
             return Survey(said["device"], said["torch"], said["cuda"], entries, len(said["entries"]) - len(kept))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise InputError(f"{path}: no survey of GEMMs ({error}); tools/record/cublas_survey.py writes one") from None
 
 
@@ -183,8 +184,8 @@ def kernel_of(entry: Entry) -> Kernel | None:
 def candidates(entry: Entry, *, names: bool = True, device: str = "h200") -> Iterator[Schedule]:
     """Schedules to try for a GEMM, likeliest first; the first is the default one.
 
-    From its shape, formats and alignment, and with `names` from the names of its kernels. Alpha, beta and the output
-    format are not in them.
+    From its shape, formats and alignment, and with `names` from the names of its kernels, where those are known here.
+    Alpha, beta and the output format are not in them.
     """
     seen: set[Schedule] = set()
     for cut in _cuts(entry, kernel_of(entry) if names else None, device):
@@ -238,7 +239,6 @@ class Trial:
         """Codes of the first rows of the block (all, with None) by the native scheme under the schedule."""
         entry, part = self.entry, slice(rows)
         given = {} if entry.accumulate is None else {"accumulate": entry.accumulate}
-        blend: dict[str, Any] = {"alpha": entry.alpha, "beta": entry.beta} if entry.beta else {}
         ready = prepare(
             self.chip,
             scheme_of("native"),
@@ -247,7 +247,8 @@ class Trial:
             schedule=schedule,
             output=entry.output,
             scheme_options=given,
-            **blend,
+            alpha=entry.alpha,
+            beta=entry.beta,
         )
         return ready.evaluate([self.a[part]], [self.b], c=None if self.c is None else self.c[part])
 
@@ -259,7 +260,7 @@ class Trial:
         a, b, c = (x.view(np.uint32) for x in entry.drawn())
         unit = DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32")
         value = gemm(unit, a, b)
-        if entry.beta:
+        if entry.beta or entry.alpha != 1:
             scaled = (np.float32(entry.beta) * c.view(np.float32)).reshape(-1, 1).view(np.uint32)
             alpha = np.full((1, 1), entry.alpha, np.float32).view(np.uint32)
             value = gemm(unit, value.reshape(-1, 1), alpha, scaled).reshape(value.shape)

@@ -314,7 +314,7 @@ int REAL_MAIN(const hw_block *g)
     s.b = hw_align(s.a + rows * chunk);
     s.a_panels = hw_align(s.b + columns * chunk);
     s.b_panels = s.a_panels + rows / MR;
-    unsigned control = hw_lanes_enter(0);
+    unsigned control = hw_lanes_enter(HW_NEAREST);
     int status = 0;
     for (ptrdiff_t i0 = 0; i0 < g->m && !status; i0 += rows) {
         ptrdiff_t m = g->m - i0 < rows ? g->m - i0 : rows;

@@ -15,6 +15,9 @@
 #define hw_real_float HW_BUILD(hw_real_float)
 #define hw_real_double HW_BUILD(hw_real_double)
 #define hw_fused_float HW_BUILD(hw_fused_float)
+#define hw_integer HW_BUILD(hw_integer)
+#define hw_pairwise HW_BUILD(hw_pairwise)
+#define hw_two_level HW_BUILD(hw_two_level)
 
 /* Codes to binary32, exactly: any format of up to 24 significant bits within binary32's exponents. */
 typedef struct hw_lines {
@@ -29,10 +32,35 @@ void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t
 
 /* A fast path: 1 when it cannot take the unit, 0 when done, -1 without memory. */
 typedef int hw_path(const hw_block *block);
-hw_path hw_real_float, hw_real_double, hw_fused_float;
+hw_path hw_real_float, hw_real_double, hw_fused_float, hw_integer, hw_pairwise, hw_two_level;
 hw_gemm HW_BUILD(hw_gemm);
 
 static inline int hw_is(const hw_format *f, const char *name) { return !strcmp(f->name, name); }
+
+/* NaNs of the lanes, of any code, become the unit's. Results in binary32 or binary16. */
+static inline void hw_canonical_nans(const hw_block *g)
+{
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        char *line = g->out + i * g->out_row;
+        if (g->spec->d.storage_bits == 32) {
+            uint32_t code = (uint32_t)g->spec->nan_code;
+            for (ptrdiff_t j = 0; j < g->n; j++) {
+                uint32_t x;
+                memcpy(&x, line + 4 * j, 4);
+                x = (x & 0x7FFFFFFFu) > 0x7F800000u ? code : x;
+                memcpy(line + 4 * j, &x, 4);
+            }
+        } else {
+            uint16_t code = (uint16_t)g->spec->nan_code;
+            for (ptrdiff_t j = 0; j < g->n; j++) {
+                uint16_t x;
+                memcpy(&x, line + 2 * j, 2);
+                x = (x & 0x7FFFu) > 0x7C00u ? code : x;
+                memcpy(line + 2 * j, &x, 2);
+            }
+        }
+    }
+}
 
 static inline void *hw_align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 

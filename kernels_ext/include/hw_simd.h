@@ -7,6 +7,15 @@
 
 #include <stdint.h>
 #include <string.h>
+/* Modes of the lanes' control register. Flushing: a subnormal operand or result is a zero of its sign. */
+enum hw_lanes { HW_NEAREST, HW_TOWARD_ZERO, HW_NEAREST_FLUSHING };
+static const unsigned hw_lanes_control[] = {0x1F80, 0x7F80, 0x9FC0};
+#if defined(__SSE2__)
+#define HW_HAS_FLUSH 1
+#else
+#define HW_HAS_FLUSH 0
+#endif
+
 #if defined(__AVX512F__)
 #include "hw_simd_avx512.h"
 #elif defined(__AVX2__)
@@ -16,6 +25,7 @@
 #endif
 
 typedef uint64_t vul __attribute__((vector_size(HW_BYTES)));
+typedef uint32_t vui __attribute__((vector_size(HW_BYTES)));
 
 static inline vf vf_load(const float *p) { vf x; memcpy(&x, p, sizeof x); return x; }
 static inline void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }

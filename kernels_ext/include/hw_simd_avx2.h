@@ -28,7 +28,7 @@ static inline vi vi_from_bytes(const int8_t *p)
 {
     return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 }
-/* Toward zero, between hw_lanes_enter(1) and hw_lanes_leave. */
+/* Toward zero, between hw_lanes_enter(HW_TOWARD_ZERO) and hw_lanes_leave. */
 static inline vf vf_from_int_rz(vi x) { return (vf)_mm256_cvtepi32_ps((__m256i)x); }
 static inline void vf_from_half(float *to, const uint16_t *from)
 {
@@ -43,11 +43,31 @@ static inline vf vf_round_half(vf x)
 {
     return (vf)_mm256_cvtph_ps(_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-/* The control register of the lanes: nearest even, or toward zero; no flushing, no traps. */
-static inline unsigned hw_lanes_enter(int toward_zero)
+/* Toward zero in every mode: without the place behind the 24th the conversion never rounds up. */
+static inline vf vf_from_int_cut(vi x)
+{
+    __m256i v = (__m256i)x, m = _mm256_abs_epi32(v);
+    __m256 y = _mm256_cvtepi32_ps(_mm256_andnot_si256(_mm256_srli_epi32(m, 24), m));
+    return (vf)_mm256_or_ps(y, _mm256_and_ps((__m256)v, _mm256_set1_ps(-0.0f)));
+}
+/* Of pairs of 16-bit integers: the sum of the two products, modulo 2^32. */
+static inline vi vi_multiply_pairs(vi x, vi y) { return (vi)_mm256_madd_epi16((__m256i)x, (__m256i)y); }
+static inline vd vd_floor(vd x) { return (vd)_mm256_floor_pd((__m256d)x); }
+static inline vd vd_max(vd x, vd y) { return (vd)_mm256_max_pd((__m256d)x, (__m256d)y); }
+/* Half a vector of integers, as doubles and as 64-bit integers. */
+static inline vd vd_from_ints(const int32_t *p)
+{
+    return (vd)_mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline vl vl_from_ints(const int32_t *p)
+{
+    return (vl)_mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+/* The control register of the lanes; no traps. */
+static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {
     unsigned old = _mm_getcsr();
-    _mm_setcsr(toward_zero ? 0x7F80 : 0x1F80);
+    _mm_setcsr(hw_lanes_control[mode]);
     return old;
 }
 static inline void hw_lanes_leave(unsigned old) { _mm_setcsr(old); }

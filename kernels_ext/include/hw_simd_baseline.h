@@ -14,6 +14,7 @@ typedef double vhf;         /* the bits of two floats */
 typedef float vhf __attribute__((vector_size(8)));
 #endif
 typedef int32_t vi __attribute__((vector_size(16)));
+typedef uint32_t vui __attribute__((vector_size(16)));
 typedef double vd __attribute__((vector_size(16)));
 typedef int64_t vl __attribute__((vector_size(16)));
 typedef int8_t vb __attribute__((vector_size(16)));
@@ -72,16 +73,40 @@ static inline vf vf_from_int_rz(vi x)
     }
     return y;
 }
+static inline vf vf_from_int_cut(vi x) { return vf_from_int_rz(x); }
+/* Of pairs of 16-bit integers: the sum of the two products, modulo 2^32. */
+static inline vi vi_multiply_pairs(vi x, vi y)
+{
 #if defined(__SSE2__)
-static inline unsigned hw_lanes_enter(int toward_zero)
+    return (vi)_mm_madd_epi16((__m128i)x, (__m128i)y);
+#else
+    vi low = ((x << 16) >> 16) * ((y << 16) >> 16), high = (x >> 16) * (y >> 16);
+    return (vi)((vui)low + (vui)high);
+#endif
+}
+/* For magnitudes below 2^51, to nearest first. */
+static inline vd vd_floor(vd x)
+{
+    vd near = (x + 0x1.8p52) - 0x1.8p52;
+    return near - (vd)((vl)(near > x) & (vl)vd_all(1));
+}
+static inline vd vd_max(vd x, vd y)
+{
+    vl more = (vl)(x > y);
+    return (vd)(((vl)x & more) | ((vl)y & ~more));
+}
+/* Half a vector of integers, as doubles and as 64-bit integers. */
+static inline vd vd_from_ints(const int32_t *p) { return (vd){p[0], p[1]}; }
+static inline vl vl_from_ints(const int32_t *p) { return (vl){p[0], p[1]}; }
+#if defined(__SSE2__)
+static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {
     unsigned old = _mm_getcsr();
-    (void)toward_zero;
-    _mm_setcsr(0x1F80);
+    _mm_setcsr(hw_lanes_control[mode == HW_TOWARD_ZERO ? HW_NEAREST : mode]);
     return old;
 }
 static inline void hw_lanes_leave(unsigned old) { _mm_setcsr(old); }
 #else
-static inline unsigned hw_lanes_enter(int toward_zero) { (void)toward_zero; return 0; }
+static inline unsigned hw_lanes_enter(enum hw_lanes mode) { (void)mode; return 0; }
 static inline void hw_lanes_leave(unsigned old) { (void)old; }
 #endif

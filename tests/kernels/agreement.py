@@ -5,8 +5,9 @@
 
 Every result is computed by each build of the kernels that the processor runs and by hwsim.numerics.reference.
 Random cases: the units and operands of test_dot_models, single dots, mostly of few products, up to two steps.
-Exhaustive: a0 b0 + a1 b1 from a zero accumulator, where (a0, b0) and (a1, b1) run over one representative of every distinct signed
-(significand, exponent) product that the two formats can form. Exit code 1 if anything differs.
+Exhaustive: a0 b0 + a1 b1 from a zero accumulator, where (a0, b0) and (a1, b1) run over one representative of
+every distinct signed (significand, exponent) product that the two formats can form. Exit code 1 if anything
+differs.
 """
 
 from __future__ import annotations

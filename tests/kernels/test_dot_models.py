@@ -99,6 +99,7 @@ HALF = Specials(nan_code=0x7FFF)
 SATURATE = Specials(operands="saturate", overflow="saturate")
 CDNA2 = Specials(zero="ieee", flush_operands=True, flush_results=True)
 HOPPER = FusedUnit(16, 25, -133, specials=NVIDIA)
+F32 = ("fp32", "fp32")
 SPECS = {
     "exact16-fp16": DotSpec(ExactUnit(16), "fp16", "fp16", "fp32", "fp32"),
     "exact16-fp16-saturate": DotSpec(ExactUnit(16, specials=SATURATE), "fp16", "fp16", "fp32", "fp32"),
@@ -138,16 +139,35 @@ SPECS = {
     "fused-27": DotSpec(FusedUnit(16, 27, -133), "fp16", "fp16", "fp32", "fp32"),
     "pairwise-fp16": DotSpec(PairwiseUnit(4, specials=CDNA2), "fp16", "fp16", "fp32", "fp32"),
     "pairwise-bf16": DotSpec(PairwiseUnit(2, specials=CDNA2), "bf16", "bf16", "fp32", "fp32"),
+    "pairwise-tf32-3": DotSpec(PairwiseUnit(3, specials=CDNA2), "tf32", "bf16", "fp32", "fp32"),
+    "pairwise-hf32-flush": DotSpec(PairwiseUnit(4, specials=CDNA2), "hf32", "hf32", "fp32", "fp32"),
+    "pairwise-fp32-16": DotSpec(PairwiseUnit(16), "fp32", "fp32", "fp32", "fp32"),
     "pairwise-fp16-7": DotSpec(PairwiseUnit(7), "fp16", "fp16", "fp32", "fp32"),
     "two-level-fp16": DotSpec(TwoLevelUnit(8), "fp16", "fp16", "fp32", "fp32"),
+    "two-level-fp16-ieee": DotSpec(TwoLevelUnit(4, specials=Specials(zero="ieee")), "fp16", "fp16", "fp32", "fp32"),
+    "two-level-tf32": DotSpec(TwoLevelUnit(4, specials=Specials(zero="ieee")), "tf32", "tf32", "fp32", "fp32"),
+    "two-level-other": DotSpec(
+        TwoLevelUnit(8, 20, 30, 22, 27, accumulator_drop_bits=12), "fp16", "bf16", "fp32", "fp32"
+    ),
     "two-level-bf16": DotSpec(TwoLevelUnit(8), "bf16", "bf16", "fp32", "fp32"),
     "two-level-fp8": DotSpec(
         TwoLevelUnit(16, interleaved=True, accumulator_drop_bits=25), "e4m3fnuz", "e5m2fnuz", "fp32", "fp32"
     ),
     "integer": DotSpec(IntegerUnit(32), "int8", "uint8", "int32", "int32"),
+    "integer-wrap-1": DotSpec(IntegerUnit(1), "uint8", "int8", "int32", "int32"),
+    "integer-16": DotSpec(IntegerUnit(8), "int16", "int16", "int32", "int32"),
+    "integer-saturate-odd": DotSpec(IntegerUnit(5, "saturate"), "int8", "uint8", "int32", "int32"),
+    "integer-16-saturate": DotSpec(IntegerUnit(4, "saturate"), "int16", "int8", "int32", "int32"),
     "integer-int4": DotSpec(IntegerUnit(32, "saturate"), "int4", "int4", "int32", "int32"),
     "composite": DotSpec(
         CompositeUnit(32, HOPPER, "fp16", 4, ((0, 1), (2, 3)), specials=NVIDIA), "e4m3", "e5m2", "fp32", "fp32"
+    ),
+    "composite-half": DotSpec(
+        CompositeUnit(32, FusedUnit(16, 25, -21, "RNE", specials=HALF), "fp16", 4, ((0, 1), (2, 3)), specials=HALF),
+        *("e5m2", "e5m2", "fp16", "fp16"),
+    ),
+    "composite-part": DotSpec(  # k mod 3 = 1 takes no part, and the selections do not fill their steps
+        CompositeUnit(7, FusedUnit(4, 23, -133), "fp16", 3, ((2,), (0,)), specials=NVIDIA), *("e4m3", "e4m3"), *F32
     ),
 }
 
@@ -210,6 +230,51 @@ def test_fused_sum_beyond_32_bits() -> None:
     check(SPECS["fused-hopper-fp16"], a, b, c)
 
 
+@pytest.mark.parametrize("name", ["pairwise-bf16", "pairwise-fp16", "pairwise-tf32-3", "two-level-fp16-ieee"])
+def test_underflow_and_signed_zeros(name: str) -> None:
+    """Products and sums around the least normal number, and zeros of both signs in every place."""
+    spec = SPECS[name]
+    rng = np.random.default_rng(9)
+    fmt = format_of(spec.a)
+    p, w = fmt.fraction_bits, fmt.exponent_bits
+    codes = []
+    for shape in ((9, 24), (24, 21)):
+        exponent = rng.choice([0, 1, fmt.bias - 63, fmt.bias - 62] if w == 8 else [0, 1, 2, 15], shape)
+        fraction = rng.choice([0, 1, (1 << p) - 1, 1 << p - 1], shape) * (rng.random(shape) < 0.7)
+        code = (rng.integers(0, 2, shape) << w | exponent) << p | fraction
+        codes.append((code << fmt.ignored_bits).astype(code_dtype(fmt)))
+    codes[0][:3] &= np.asarray(1 << (w + p + fmt.ignored_bits), codes[0].dtype)  # rows of zeros of both signs
+    b = codes[1] if spec.b == spec.a else build(rng, format_of(spec.b), (24, 21), "small")
+    c = rng.choice([0, 1, 0x7FFFFF, 0x800000, 0x800001, 0x1000000], (9, 21)).astype(np.uint32)
+    c |= rng.integers(0, 2, c.shape).astype(np.uint32) << np.uint32(31)
+    check(spec, codes[0], b, c)
+
+
+@pytest.mark.parametrize("name", ["integer", "integer-16", "integer-saturate-odd", "integer-int4"])
+def test_integer_limits(name: str) -> None:
+    """Extreme operands on accumulators at and near both limits of int32: every wrap and clamp, there and back."""
+    spec = SPECS[name]
+    rng = np.random.default_rng(3)
+    bits_a, bits_b = format_of(spec.a).bits, format_of(spec.b).bits
+    a = rng.choice([0, 1, (1 << bits_a) - 1, 1 << bits_a - 1, (1 << bits_a - 1) - 1], (7, 45))
+    b = rng.choice([1, (1 << bits_b) - 1, 1 << bits_b - 1, (1 << bits_b - 1) - 1], (45, 19))
+    a[:2], b[:, :9] = a[:2, :1], b[:1, :9]  # sums that go one way only
+    c = rng.choice([0x7FFFFFFF, 0x80000000, 0x7FFFF000, 0x80001000, 0, 0xFFFFFFFF], (7, 19)).astype(np.uint32)
+    check(spec, a.astype(code_dtype(format_of(spec.a))), b.astype(code_dtype(format_of(spec.b))), c)
+
+
+@pytest.mark.parametrize("name", ["two-level-fp16", "two-level-fp8", "two-level-tf32", "two-level-other"])
+def test_two_level_cuts(name: str) -> None:
+    """Accumulators of every exponent around the products', with bits that each of the cuts takes or leaves."""
+    spec = SPECS[name]
+    rng = np.random.default_rng(4)
+    a, b, _ = operands(8, spec, 12, 40, 32, "near")
+    exponent = rng.integers(-40, 40, (12, 40)) + 127
+    fraction = rng.choice([0, 1, 0x7FFFFF, 0x400000, 0x2AAAAA], (12, 40))
+    c = (rng.integers(0, 2, (12, 40)) << 31 | exponent << 23 | fraction).astype(np.uint32)
+    check(spec, a, b, c)
+
+
 def test_environment_chooses_the_build() -> None:
     code = "from hwsim import _kernels; print(_kernels.variant)"
     for wanted in _kernels.variants:
@@ -247,6 +312,17 @@ BLOCKED = [
     "fused-hopper-bf16",
     "fused-hopper-tf32",
     "pairwise-fp16",
+    "pairwise-bf16",
+    "pairwise-fp16-7",
+    "two-level-fp16",
+    "two-level-bf16",
+    "two-level-fp8",
+    "integer",
+    "integer-wrap-1",
+    "integer-saturate-odd",
+    "composite",
+    "composite-half",
+    "composite-part",
 ]
 
 

@@ -6,6 +6,10 @@ int HW_BUILD(hw_gemm)(const hw_block *block)
     static hw_path *const paths[HW_MODELS][2] = {
         [HW_EXACT] = {hw_real_double},
         [HW_FUSED] = {hw_fused_float},
+        [HW_INTEGER_MODEL] = {hw_integer},
+        [HW_PAIRWISE] = {hw_pairwise},
+        [HW_TWO_LEVEL] = {hw_two_level},
+        [HW_COMPOSITE] = {hw_fused_float},
         [HW_FMA_CHAIN] = {hw_real_float, hw_real_double},
     };
     for (int i = 0; i < 2; i++)
