@@ -31,6 +31,7 @@ EXPECTED = {
     "adding.md",
     "architecture.md",
     "ascend910a.md",
+    "campaign.md",
     "cli.md",
     "cublas.md",
     "devices.md",
