@@ -31,7 +31,7 @@ from hwsim.lowering.elementwise import (
 )
 from hwsim.program.builder import KernelBuilder, Ring, Share, Span, StreamBuilder, deal, dealt_blocks
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Program, Sync, variable
-from hwsim.program.plan import Plan, TermValue
+from hwsim.program.plan import Piece, Plan, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -179,10 +179,10 @@ class _Lowering:
         return Tiling(*blocks, fused, BUFFERS[buffering])
 
     @staticmethod
-    def _arrays(name: str, rows: int, cols: int, pieces: Sequence[object], used: set[int]) -> dict[int, GlobalArray]:
+    def _arrays(name: str, rows: int, cols: int, pieces: Sequence[Piece], used: set[int]) -> dict[int, GlobalArray]:
         plain = len(pieces) == 1
         return {
-            i: GlobalArray(name if plain else f"{name}{i + 1}", rows, cols, piece.format)  # type: ignore[attr-defined]
+            i: GlobalArray(name if plain else f"{name}{i + 1}", rows, cols, piece.format)
             for i, piece in enumerate(pieces)
             if i in used
         }
