@@ -29,7 +29,7 @@ cdef extern from "hw_dot.h" nogil:
     enum:
         HW_MAX_TERMS
     enum:
-        HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE
+        HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE, HW_BLOCK_SCALED
     enum:
         HW_RNE, HW_RNA, HW_RZ, HW_RU, HW_RD
     ctypedef struct hw_spec:
@@ -43,6 +43,8 @@ cdef extern from "hw_dot.h" nogil:
         hw_spec *inner
         int modulus, selections
         uint64_t selection[8]
+        hw_format scale
+        int scale_block, group, zero_exponent
     ctypedef struct hw_block:
         const hw_spec *spec
         const char *a
@@ -50,6 +52,9 @@ cdef extern from "hw_dot.h" nogil:
         char *out
         ptrdiff_t a_row, a_column, b_row, b_column, out_row
         ptrdiff_t m, n, k
+        const char *a_scale
+        const char *b_scale
+        ptrdiff_t a_scale_row, a_scale_column, b_scale_row, b_scale_column
     ctypedef struct hw_variant:
         const char *name
     int hw_variants(const hw_variant **table)
@@ -57,7 +62,7 @@ cdef extern from "hw_dot.h" nogil:
     const hw_variant hw_scalar_variant
     int hw_gemm_threads(const hw_variant *variant, const hw_block *block, ptrdiff_t batches,
                         const ptrdiff_t *a_offset, const ptrdiff_t *b_offset, const ptrdiff_t *out_offset,
-                        int threads)
+                        const ptrdiff_t *a_scale_offset, const ptrdiff_t *b_scale_offset, int threads)
 
 cdef const hw_variant *_table = NULL
 cdef int _runnable = hw_variants(&_table)
@@ -67,6 +72,7 @@ cdef dict _ROUNDINGS = {"RNE": HW_RNE, "RNA": HW_RNA, "RZ": HW_RZ, "RU": HW_RU, 
 cdef dict _MODELS = {
     "exact": HW_EXACT, "fma_chain": HW_FMA_CHAIN, "fused": HW_FUSED, "pairwise": HW_PAIRWISE,
     "two_level": HW_TWO_LEVEL, "integer": HW_INTEGER_MODEL, "composite": HW_COMPOSITE,
+    "block_scaled": HW_BLOCK_SCALED,
 }
 cdef dict _BUFFER_BITS = {b"B": 8, b"H": 16, b"I": 32, b"L": 64 if sizeof(long) == 8 else 32, b"Q": 64}
 
@@ -129,8 +135,8 @@ cdef class _Prepared:
         self.source = source
         _fill(&self.spec, source.unit, source.a, source.b, source.c, source.d)
         self.integer = self.spec.model == HW_INTEGER_MODEL
-        if source.scale_format is not None:
-            raise UnsupportedError("gemm: the kernels take no block scales; use hwsim.numerics.reference")
+        if source.scale_format is not None or self.spec.model == HW_BLOCK_SCALED:
+            _fill_scales(&self.spec, source)
         if self.spec.model == HW_COMPOSITE:
             unit = source.unit
             _fill(&self.inner, unit.inner, unit.operand_format, unit.operand_format, source.d, source.d)
@@ -147,6 +153,33 @@ cdef class _Prepared:
                     raise InputError(
                         f"composite unit: selection {i} takes {taken} products, its inner unit {unit.inner.terms}"
                     )
+
+
+cdef int _fill_scales(hw_spec *s, source) except -1:
+    unit, block = source.unit, source.scale_block
+    if source.scale_format is None or block is None:
+        raise InputError("gemm: the block_scaled unit needs a scale format and block")
+    if s.model != HW_FUSED and s.model != HW_BLOCK_SCALED:
+        raise InputError(f"gemm: the {unit.model} unit takes no block scales")
+    if block < 1 or unit.terms % block:
+        raise InputError(f"scale_block: {block} does not divide the {unit.terms} products of a step")
+    _read_format(&s.scale, source.scale_format)
+    narrow = 16 if s.model == HW_FUSED else 8
+    if s.scale.storage_bits != 8 or s.scale.is_signed or s.a.storage_bits > narrow or s.b.storage_bits > narrow:
+        raise UnsupportedError(f"gemm: block scales of 8 bits without sign, and operands of up to {narrow} bits, are "
+                               f"supported; got {source.scale_format}, {source.a}, {source.b}")
+    if source.c != source.d:
+        raise UnsupportedError(f"gemm: with block scales c must have d's format; got {source.c}, {source.d}")
+    s.scale_block = block
+    if s.model == HW_BLOCK_SCALED:
+        s.group = unit.group
+        s.zero_exponent = unit.zero_exponent
+        s.fraction_bits = unit.fraction_bits
+        s.floor_exponent = unit.floor_exponent
+        if not 1 <= unit.group or not 0 <= unit.fraction_bits <= 64:
+            raise UnsupportedError(f"block_scaled unit: groups of at least 1 and up to 64 fraction bits are supported; "
+                                   f"got {unit.group} and {unit.fraction_bits}")
+    return 0
 
 
 cdef int _fill(hw_spec *s, unit, a, b, c, d) except -1:
@@ -244,12 +277,13 @@ cdef ptrdiff_t _offset(Py_buffer *view, ptrdiff_t batch) noexcept nogil:
     return offset
 
 
-def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
+def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=None, _variant=None):
     """Codes of c + a b, as the chain of the unit's steps in order of k computes it.
 
     spec: DotSpec. a (..., M, K), b (..., K, N), c (..., M, N): unsigned arrays of codes of the formats' storage
     width (formats narrower than a byte: one per uint8), any strides, equal leading dimensions; None for c is
-    +0. c may have another format than d, read by the first step. threads: over rows, or columns when there are
+    +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block scales, for a spec that has them, the
+    last block as short as K leaves it; leading dimensions as of a. c may have another format than d, read by the first step. threads: over rows, or columns when there are
     few rows; the result does not depend on it. _variant: one of `runnable_variants`, or "scalar" for the integer
     code behind all of them (for tests). out: array for the result, C-contiguous, of d's width; it may
     be c itself. Returns the codes of the result (..., M, N).
@@ -259,10 +293,11 @@ def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
     cdef hw_spec *s = &prepared.spec
     cdef const hw_variant *variant = &_table[_chosen]
     cdef Py_buffer va, vb, vc, vout
-    cdef int held = 0, axis, status = 0
+    cdef Py_buffer vscale[2]
+    cdef int held = 0, scales = 0, axis, status = 0
     cdef hw_block block
     cdef ptrdiff_t batches = 1, i, count
-    cdef ptrdiff_t one[3]
+    cdef ptrdiff_t one[5]
     cdef ptrdiff_t *offsets = one
     cdef bint wide_c = False
     cdef int width = s.d.storage_bits // 8
@@ -304,6 +339,23 @@ def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
             held = 2
             if not wide_c and out is not c:
                 out[...] = c
+        if s.scale_block:
+            blocks = (block.k + s.scale_block - 1) // s.scale_block
+            for name, scale, lines in (("scale_a", scale_a, (block.m, blocks)), ("scale_b", scale_b, (blocks, block.n))):
+                if scale is None or scale.shape != (*a.shape[:va.ndim - 2], *lines):
+                    got = "nothing" if scale is None else str(scale.shape)
+                    raise InputError(f"gemm: {name}: {s.scale.name.decode()} codes of shape "
+                                     f"{(*a.shape[:va.ndim - 2], *lines)} are needed; got {got}")
+                _buffer(scale, &vscale[scales], name, &s.scale)
+                scales += 1
+            block.a_scale = <const char *>vscale[0].buf
+            block.b_scale = <const char *>vscale[1].buf
+            block.a_scale_row = vscale[0].strides[va.ndim - 2]
+            block.a_scale_column = vscale[0].strides[va.ndim - 1]
+            block.b_scale_row = vscale[1].strides[va.ndim - 2]
+            block.b_scale_column = vscale[1].strides[va.ndim - 1]
+        elif scale_a is not None or scale_b is not None:
+            raise InputError("gemm: scale_a and scale_b: this unit takes no block scales")
         PyObject_GetBuffer(out, &vout, PyBUF_STRIDES | PyBUF_FORMAT | PyBUF_WRITABLE)
         try:
             if _BUFFER_BITS.get(<bytes>vout.format) != s.d.storage_bits:
@@ -318,13 +370,16 @@ def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
             block.b_column = vb.strides[vb.ndim - 1]
             block.out_row = block.n * width
             if batches > 1:
-                offsets = <ptrdiff_t *>PyMem_Malloc(3 * batches * sizeof(ptrdiff_t))
+                offsets = <ptrdiff_t *>PyMem_Malloc(5 * batches * sizeof(ptrdiff_t))
                 if offsets == NULL:
                     raise MemoryError
             for i in range(batches):
                 offsets[i] = _offset(&va, i)
                 offsets[batches + i] = _offset(&vb, i)
                 offsets[2 * batches + i] = i * block.m * block.out_row
+                if scales:
+                    offsets[3 * batches + i] = _offset(&vscale[0], i)
+                    offsets[4 * batches + i] = _offset(&vscale[1], i)
             with nogil:
                 if wide_c:
                     status = _first_step(block, &vc, batches, offsets)
@@ -334,7 +389,8 @@ def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
                     block.k -= count
                 if status == 0 and (block.k or not wide_c):
                     status = hw_gemm_threads(variant, &block, batches, offsets, offsets + batches,
-                                             offsets + 2 * batches, threads)
+                                             offsets + 2 * batches, offsets + 3 * batches, offsets + 4 * batches,
+                                             threads)
         finally:
             PyBuffer_Release(&vout)
             if offsets != one:
@@ -344,6 +400,8 @@ def gemm(spec, a, b, c=None, *, int threads=1, out=None, _variant=None):
         return out
     finally:
         PyBuffer_Release(&va)
+        for axis in range(scales):
+            PyBuffer_Release(&vscale[axis])
         if held >= 1:
             PyBuffer_Release(&vb)
         if held >= 2:

@@ -11,6 +11,8 @@ def gemm(
     b: npt.NDArray[np.unsignedinteger[Any]],
     c: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     *,
+    scale_a: npt.NDArray[np.unsignedinteger[Any]] | None = None,
+    scale_b: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     threads: int = 1,
     out: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     _variant: str | None = None,

@@ -1,8 +1,7 @@
 """Running one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
 
 It knows how arrays stand for codes and which way of computing serves a dot unit: the compiled kernels where
-they have its model, `scaled_arrays` for block scales, else the integer reference. It knows no GEMM, no program
-and no time.
+they have its model with these formats, else the integer reference. It knows no GEMM, no program and no time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import numpy.typing as npt
 
 from hwsim import _kernels
 from hwsim._kernels.convert import encode
-from hwsim.devices import scaled_arrays
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
@@ -154,11 +152,10 @@ def _compute(
             allowed = f"0 to {model.scale_input_d}" if model.scale_input_d else "0; it does not scale its accumulator"
             raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
         c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
-    if scales is None and _kernel_for(spec):
+    if _kernel_for(spec):
         threads = (os.cpu_count() or 1) if c.size * a.shape[-1] >= THREADED else 1
-        d = _kernels.gemm(spec, a, b, c, threads=threads)
-    elif scales is not None and scaled_arrays.serves(spec, a.shape[-1]):
-        d = scaled_arrays.step(spec, a, b, c, *scales)
+        scale_a, scale_b = scales or (None, None)
+        d = _kernels.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
     else:
         d = _by_reference(spec, (a, b, c), scales)
     if left is not None:
@@ -175,10 +172,14 @@ def _kernel_for(spec: DotSpec) -> bool:
     known = _has_kernel.get(spec)
     if known is None:
         a, b = (np.zeros(shape, code_dtype(format_of(fmt))) for shape, fmt in (((0, 1), spec.a), ((1, 1), spec.b)))
+        scale_a = scale_b = None
+        if spec.scale_format is not None:
+            codes = code_dtype(format_of(spec.scale_format))
+            scale_a, scale_b = np.zeros((0, 1), codes), np.zeros((1, 1), codes)
         try:
-            _kernels.gemm(spec, a, b)
+            _kernels.gemm(spec, a, b, scale_a=scale_a, scale_b=scale_b)
             known = True
-        except UnsupportedError:
+        except (UnsupportedError, InputError):  # the reference says what is wrong, if anything is
             known = False
         _has_kernel[spec] = known
     return known

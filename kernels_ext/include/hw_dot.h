@@ -9,7 +9,8 @@
 #include "hw_format.h"
 
 enum hw_model {
-    HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE, HW_MODELS
+    HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE,
+    HW_BLOCK_SCALED, HW_MODELS
 };
 
 enum { HW_MAX_TERMS = 256 };  /* longest step; bounds the arrays of the scalar steps */
@@ -38,6 +39,12 @@ typedef struct hw_spec {
     int modulus;
     int selections;
     uint64_t selection[8];
+    /* block scales: their format, and how many k share one (0: there are none) */
+    hw_format scale;
+    int scale_block;
+    /* block_scaled: products of a group, and the exponent of a group of zeros */
+    int group;
+    int zero_exponent;
 } hw_spec;
 
 /* out (m, n) holds the accumulator in, in d's format, and the result out; strides in bytes. k is any
@@ -49,11 +56,20 @@ typedef struct hw_block {
     char *out;
     ptrdiff_t a_row, a_column, b_row, b_column, out_row;
     ptrdiff_t m, n, k;
+    /* codes of block scales, (m, blocks) and (blocks, n); unused without */
+    const char *a_scale, *b_scale;
+    ptrdiff_t a_scale_row, a_scale_column, b_scale_row, b_scale_column;
 } hw_block;
 
+/* Scales of one step's blocks; beyond the last of k they are 1. given: products of the step that are no padding. */
+typedef struct hw_scales {
+    const hw_num *a, *b;
+    int given;
+} hw_scales;
+
 /* One step: codes of the accumulator in and out; a, b hold spec->terms numbers. */
-typedef uint64_t hw_step(const hw_spec *spec, const hw_num *a, const hw_num *b, const hw_format *c_format,
-                         uint64_t c);
+typedef uint64_t hw_step(const hw_spec *spec, const hw_num *a, const hw_num *b, const hw_scales *scales,
+                         const hw_format *c_format, uint64_t c);
 
 extern hw_step *const hw_steps[HW_MODELS];
 
@@ -72,6 +88,7 @@ typedef struct hw_variant {
 extern const hw_variant hw_scalar_variant;        /* no fast path at all */
 int hw_variants(const hw_variant **table);       /* those this machine can run, the best last */
 int hw_gemm_threads(const hw_variant *variant, const hw_block *block, ptrdiff_t batches, const ptrdiff_t *a_offset,
-                    const ptrdiff_t *b_offset, const ptrdiff_t *out_offset, int threads);
+                    const ptrdiff_t *b_offset, const ptrdiff_t *out_offset, const ptrdiff_t *a_scale_offset,
+                    const ptrdiff_t *b_scale_offset, int threads);
 
 #endif

@@ -54,14 +54,10 @@ static inline vf vf_from_int_cut(vi x)
 static inline vi vi_multiply_pairs(vi x, vi y) { return (vi)_mm256_madd_epi16((__m256i)x, (__m256i)y); }
 static inline vd vd_floor(vd x) { return (vd)_mm256_floor_pd((__m256d)x); }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm256_max_pd((__m256d)x, (__m256d)y); }
-/* Half a vector of integers, as doubles and as 64-bit integers. */
+/* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {
     return (vd)_mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-static inline vl vl_from_ints(const int32_t *p)
-{
-    return (vl)_mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 /* The control register of the lanes; no traps. */
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)

@@ -55,14 +55,10 @@ static inline vd vd_floor(vd x)
     return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm512_max_pd((__m512d)x, (__m512d)y); }
-/* Half a vector of integers, as doubles and as 64-bit integers. */
+/* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {
     return (vd)_mm512_cvtepi32_pd(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-static inline vl vl_from_ints(const int32_t *p)
-{
-    return (vl)_mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 /* The control register of the lanes; no traps. */
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)

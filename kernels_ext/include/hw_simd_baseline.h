@@ -95,9 +95,8 @@ static inline vd vd_max(vd x, vd y)
     vl more = (vl)(x > y);
     return (vd)(((vl)x & more) | ((vl)y & ~more));
 }
-/* Half a vector of integers, as doubles and as 64-bit integers. */
+/* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p) { return (vd){p[0], p[1]}; }
-static inline vl vl_from_ints(const int32_t *p) { return (vl){p[0], p[1]}; }
 #if defined(__SSE2__)
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {

@@ -25,6 +25,18 @@ static void read_lines(const hw_spec *s, const hw_format *f, hw_num *to, const c
         }
 }
 
+/* Block scales of `lines` rows (or columns); 1 beyond the last of k. */
+static void read_scales(const hw_spec *s, hw_num *to, const char *from, ptrdiff_t line, ptrdiff_t along,
+                        ptrdiff_t lines, ptrdiff_t blocks, ptrdiff_t padded)
+{
+    for (ptrdiff_t i = 0; i < lines; i++)
+        for (ptrdiff_t k = 0; k < padded; k++) {
+            hw_num one = {1, 0, 0, HW_NORMAL, 0};
+            to[i * padded + k] = k < blocks
+                ? hw_decode(&s->scale, hw_load_code(from + i * line + k * along, s->scale.storage_bits)) : one;
+        }
+}
+
 /* Steps over k0 .. k1; c: where the first accumulator stands, in c_format. */
 static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrdiff_t c_row, ptrdiff_t c_column,
                ptrdiff_t k1)
@@ -35,10 +47,11 @@ static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrd
     ptrdiff_t chunk = terms >= DEPTH ? terms : DEPTH / terms * terms;
     ptrdiff_t needed = k1 > 0 ? (k1 + terms - 1) / terms * terms : terms;
     chunk = needed < chunk ? needed : chunk;
-    hw_num *a = malloc(sizeof(hw_num) * (size_t)((ROWS + COLUMNS) * chunk));
+    ptrdiff_t block = s->scale_block, blocks = block ? chunk / block : 0;
+    hw_num *a = malloc(sizeof(hw_num) * (size_t)((ROWS + COLUMNS) * (chunk + blocks)));
     if (!a)
         return -1;
-    hw_num *b = a + ROWS * chunk;
+    hw_num *b = a + ROWS * chunk, *a_scale = b + COLUMNS * chunk, *b_scale = a_scale + ROWS * blocks;
     for (ptrdiff_t i = 0; i < g->m; i += ROWS)
         for (ptrdiff_t j = 0; j < g->n; j += COLUMNS) {
             ptrdiff_t rows = g->m - i < ROWS ? g->m - i : ROWS, columns = g->n - j < COLUMNS ? g->n - j : COLUMNS;
@@ -50,6 +63,13 @@ static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrd
                            padded);
                 read_lines(s, &s->b, b, g->b + j * g->b_column + k * g->b_row, g->b_column, g->b_row, columns,
                            depth, padded);
+                if (block) {
+                    ptrdiff_t own = (depth + block - 1) / block, at = k / block;
+                    read_scales(s, a_scale, g->a_scale + i * g->a_scale_row + at * g->a_scale_column, g->a_scale_row,
+                                g->a_scale_column, rows, own, padded / block);
+                    read_scales(s, b_scale, g->b_scale + j * g->b_scale_column + at * g->b_scale_row,
+                                g->b_scale_column, g->b_scale_row, columns, own, padded / block);
+                }
                 for (ptrdiff_t x = 0; x < rows; x++)
                     for (ptrdiff_t y = 0; y < columns; y++) {
                         char *out = g->out + (i + x) * g->out_row + (j + y) * width;
@@ -57,7 +77,12 @@ static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrd
                         uint64_t code = k ? hw_load_code(out, s->d.storage_bits)
                                           : hw_load_code(c + (i + x) * c_row + (j + y) * c_column, f->storage_bits);
                         for (ptrdiff_t z = 0; z < padded; z += terms) {
-                            code = step(s, a + x * padded + z, b + y * padded + z, f, code);
+                            hw_scales scales = {0, 0, (int)(depth - z < terms ? depth - z : terms)};
+                            if (block) {
+                                scales.a = a_scale + (x * padded + z) / block;
+                                scales.b = b_scale + (y * padded + z) / block;
+                            }
+                            code = step(s, a + x * padded + z, b + y * padded + z, &scales, f, code);
                             f = &s->d;
                         }
                         hw_store_code(out, s->d.storage_bits, code);

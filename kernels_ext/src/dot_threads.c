@@ -40,7 +40,7 @@ int hw_variants(const hw_variant **table)
 typedef struct job {
     const hw_variant *variant;
     const hw_block *block;
-    const ptrdiff_t *a_offset, *b_offset, *out_offset;
+    const ptrdiff_t *a_offset, *b_offset, *out_offset, *a_scale_offset, *b_scale_offset;
     ptrdiff_t first, last;  /* lines: rows (or columns) of all batches, one after the other */
     int by_columns;
     int status;
@@ -60,6 +60,14 @@ static void *work(void *argument)
         part.a += j->a_offset[batch];
         part.b += j->b_offset[batch];
         part.out += j->out_offset[batch];
+        if (g->spec->scale_block) {
+            part.a_scale += j->a_scale_offset[batch];
+            part.b_scale += j->b_scale_offset[batch];
+            if (j->by_columns)
+                part.b_scale += low * g->b_scale_column;
+            else
+                part.a_scale += low * g->a_scale_row;
+        }
         if (j->by_columns) {
             part.b += low * g->b_column;
             part.out += low * width;
@@ -76,7 +84,8 @@ static void *work(void *argument)
 }
 
 int hw_gemm_threads(const hw_variant *variant, const hw_block *block, ptrdiff_t batches, const ptrdiff_t *a_offset,
-                    const ptrdiff_t *b_offset, const ptrdiff_t *out_offset, int threads)
+                    const ptrdiff_t *b_offset, const ptrdiff_t *out_offset, const ptrdiff_t *a_scale_offset,
+                    const ptrdiff_t *b_scale_offset, int threads)
 {
     enum { LIMIT = 256, GRAIN = 8 };
     if (block->m <= 0 || block->n <= 0 || batches <= 0)
@@ -99,6 +108,8 @@ int hw_gemm_threads(const hw_variant *variant, const hw_block *block, ptrdiff_t 
         j->a_offset = a_offset;
         j->b_offset = b_offset;
         j->out_offset = out_offset;
+        j->a_scale_offset = a_scale_offset;
+        j->b_scale_offset = b_scale_offset;
         j->by_columns = by_columns;
         /* Shares are whole multiples of GRAIN lines, except the last. */
         j->first = lines * t / threads / GRAIN * GRAIN;

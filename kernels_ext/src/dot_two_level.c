@@ -50,10 +50,12 @@ static fixed sum_products(const hw_spec *s, const hw_term *terms, int first, int
     return sum;
 }
 
-uint64_t hw_step_two_level(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format, uint64_t c);
+hw_step hw_step_two_level;
 
-uint64_t hw_step_two_level(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_format *c_format, uint64_t c)
+uint64_t hw_step_two_level(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_scales *scales,
+                           const hw_format *c_format, uint64_t c)
 {
+    (void)scales;
     hw_term terms[HW_MAX_TERMS + 1];
     int count = s->terms + 1, emin = hw_emin(&s->d);
     int emax = (int)(hw_max_finite(&s->d) >> s->d.fraction_bits) - s->d.bias;

@@ -245,9 +245,29 @@ def test_underflow_and_signed_zeros(name: str) -> None:
         codes.append((code << fmt.ignored_bits).astype(code_dtype(fmt)))
     codes[0][:3] &= np.asarray(1 << (w + p + fmt.ignored_bits), codes[0].dtype)  # rows of zeros of both signs
     b = codes[1] if spec.b == spec.a else build(rng, format_of(spec.b), (24, 21), "small")
+    wide = format_of(spec.b)
+    b[:, ::3] |= np.asarray(1 << (wide.magnitude_bits + wide.ignored_bits), b.dtype)  # there every product is -0
     c = rng.choice([0, 1, 0x7FFFFF, 0x800000, 0x800001, 0x1000000], (9, 21)).astype(np.uint32)
     c |= rng.integers(0, 2, c.shape).astype(np.uint32) << np.uint32(31)
     check(spec, codes[0], b, c)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("name", [name for name in SPECS if name.endswith("-nans")])
+def test_nan_order(name: str, k: int) -> None:
+    """NaNs of both signs, quiet and signalling, with infinities and zeros, in every place and all at once."""
+    spec = SPECS[name]
+    rng = np.random.default_rng(6)
+
+    def some(fmt: Format, shape: tuple[int, int]) -> Codes:
+        one, top = fmt.bias << fmt.fraction_bits, fmt.largest_magnitude + 1
+        payloads = [top + 1, top + (1 << fmt.fraction_bits - 1), top + 5] if fmt.nan == "ieee" else [top]
+        pool = np.array([0, one, one, top, *payloads, (1 << fmt.magnitude_bits) - 1], np.uint64)
+        codes = rng.choice(pool, shape) | rng.integers(0, 2, shape, np.uint64) << np.uint64(fmt.magnitude_bits)
+        return (codes << np.uint64(fmt.ignored_bits)).astype(code_dtype(fmt))
+
+    a, b, c = (some(format_of(fmt), shape) for fmt, shape in ((spec.a, (17, k)), (spec.b, (k, 23)), (spec.c, (17, 23))))
+    check(spec, a, b, c)
 
 
 @pytest.mark.parametrize("name", ["integer", "integer-16", "integer-saturate-odd", "integer-int4"])
@@ -418,5 +438,88 @@ def test_wrong_inputs_say_what_is_allowed() -> None:
         gemm(spec, a, b, c, _variant="avx3")
     with pytest.raises(InputError, match="C-contiguous"):
         gemm(spec, a, b, c, out=np.zeros((5, 4), np.uint32).T)
-    with pytest.raises(UnsupportedError, match="block_scaled"):
-        gemm(DotSpec(BlockScaledUnit(64, 16, 35, -133, -139), "e2m1", "e2m1", "fp32", "fp32", "ue8m0", 32), b, b, c)
+    with pytest.raises(InputError, match="scale_a"):
+        gemm(spec, a, b, c, scale_a=a)
+
+
+NVFP4 = BlockScaledUnit(64, 16, 35, -139, -139, specials=NVIDIA)
+SCALED = {
+    "mxf4": DotSpec(NVFP4, "e2m1", "e2m1", *F32, "ue8m0", 32),
+    "nvf4": DotSpec(NVFP4, "e2m1", "e2m1", *F32, "ue4m3", 16),
+    "groups": DotSpec(BlockScaledUnit(32, 8, 24, -133, -20), "e2m1", "e4m3", *F32, "ue4m3", 16),
+    "wide": DotSpec(
+        BlockScaledUnit(32, 12, 60, -133, 3, "RNE", Specials(zero="ieee")), "e5m2", "e5m2", *F32, "ue4m3", 32
+    ),
+    "mxf8": DotSpec(FusedUnit(32, 25, -133, specials=NVIDIA), "e4m3", "e5m2", *F32, "ue8m0", 32),
+    "mxf6": DotSpec(FusedUnit(64, 25, -133, specials=NVIDIA), "e2m3", "e3m2", *F32, "ue4m3", 16),
+}
+
+
+def scale_codes(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], kind: str) -> Codes:
+    if kind == "any":
+        return rng.integers(0, 256, shape, np.uint64).astype(np.uint8)
+    middle = fmt.bias << fmt.fraction_bits
+    spread = {"near": 5, "wide": 60}[kind]
+    codes = rng.integers(max(middle - spread, 0), min(middle + spread, fmt.largest_magnitude), shape)
+    if fmt.fraction_bits:
+        codes[rng.random(shape) < 0.1] = 0
+    return codes.astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["near", "wide", "any"])
+@pytest.mark.parametrize("name", SCALED)
+def test_block_scales_equal_the_reference(name: str, kind: str) -> None:
+    spec = SCALED[name]
+    fmt, block = format_of(spec.scale_format or ""), spec.scale_block or 1
+    rng = np.random.default_rng(12)
+    for m, n, k in ((3, 5, 1), (2, 3, 64), (3, 4, 131)):
+        a, b, c = operands(m + k, spec, m, n, k, kind)
+        a[0, : k // 2] = 0
+        blocks = -(-k // block)
+        scale_a, scale_b = scale_codes(rng, fmt, (m, blocks), kind), scale_codes(rng, fmt, (blocks, n), kind)
+        expected = reference.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b)
+        for variant in VARIANTS:
+            got = gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, _variant=variant)
+            assert np.array_equal(got, expected), (variant, m, n, k)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 41, 9), (2, 3, 5, 70)])
+def test_block_scales_of_stacks_and_threads(shape: tuple[int, ...]) -> None:
+    spec = SCALED["nvf4"]
+    rng = np.random.default_rng(13)
+    (*lead, m, n), k = shape, 96
+    a, b, c = operands(1, spec, m, n, k, "near", batch=(2, 3))
+    fmt = format_of("ue4m3")
+    scale_a, scale_b = scale_codes(rng, fmt, (*lead, m, 6), "wide"), scale_codes(rng, fmt, (*lead, n, 6), "wide")
+    scale_b = scale_b.swapaxes(-1, -2)
+    expected = np.stack(
+        [
+            [gemm(spec, a[i, j], b[i, j], c[i, j], scale_a=scale_a[i, j], scale_b=scale_b[i, j]) for j in range(3)]
+            for i in range(2)
+        ]
+    )
+    assert np.array_equal(
+        expected[1, 2, :3, :3],
+        reference.gemm(
+            spec, a[1, 2, :3], b[1, 2, :, :3], c[1, 2, :3, :3], scale_a=scale_a[1, 2, :3], scale_b=scale_b[1, 2, :, :3]
+        ),
+    )
+    for threads in (1, 2, 3):
+        got = gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
+        assert np.array_equal(got, expected)
+
+
+def test_wrong_block_scales_say_what_is_needed() -> None:
+    spec = SCALED["nvf4"]
+    a, b, c = operands(1, spec, 2, 3, 64, "near")
+    good = np.zeros((2, 4), np.uint8), np.zeros((4, 3), np.uint8)
+    with pytest.raises(InputError, match="scale_a"):
+        gemm(spec, a, b, c)
+    with pytest.raises(InputError, match=r"scale_b: .*\(4, 3\)"):
+        gemm(spec, a, b, c, scale_a=good[0], scale_b=good[0])
+    with pytest.raises(InputError, match="scale_a"):
+        gemm(spec, a, b, c, scale_a=good[0].astype(np.uint16), scale_b=good[1])
+    with pytest.raises(InputError, match="does not divide"):
+        gemm(DotSpec(NVFP4, "e2m1", "e2m1", *F32, "ue8m0", 24), a, b, c, scale_a=good[0], scale_b=good[1])
+    with pytest.raises(UnsupportedError, match="operands of up to"):
+        gemm(DotSpec(NVFP4, "fp16", "fp16", *F32, "ue8m0", 16), a.astype(np.uint16), b.astype(np.uint16), c)

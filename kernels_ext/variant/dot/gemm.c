@@ -12,7 +12,7 @@ int HW_BUILD(hw_gemm)(const hw_block *block)
         [HW_COMPOSITE] = {hw_fused_float},
         [HW_FMA_CHAIN] = {hw_real_float, hw_real_double},
     };
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && !block->spec->scale_block; i++)
         if (paths[block->spec->model][i]) {
             int status = paths[block->spec->model][i](block);
             if (status <= 0)

@@ -10,7 +10,11 @@
  */
 #include "hw_dot_panel.h"
 
-enum { NOTHING = -1024 };       /* the top of products that are all zero */
+enum {
+    NOTHING = -1024,    /* the top of products that are all zero */
+    HALF = LANES / 2,
+    GROUP = 4
+};
 
 static inline vi vi_least(vi x, vi y)
 {
@@ -18,9 +22,7 @@ static inline vi vi_least(vi x, vi y)
     return (x & less) | (y & ~less);
 }
 
-static inline vd power_of(vl exponent) { return (vd)((exponent + 1023) << 52); }
-
-static inline vd inverse(vd power) { return (vd)(((vl)vd_all(0) + ((int64_t)2046 << 52)) - (vl)power); }
+static inline vl vl_all(int64_t x) { return (vl)vd_all(0) + x; }
 
 static double power(int exponent)
 {
@@ -73,10 +75,14 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
     const float *b = s->b;
     const int8_t *b_exponent = s->b_exponent;
     vi bad = vi_all(0), signed_zero = vi_all(spec->ieee_zero ? -1 : 0);
-    vd sum_scale = vd_all(power(spec->sum_fraction_bits - F)), c_scale = vd_all(power(spec->accumulator_fraction_bits));
+    /* Powers of two in binary64 are multiplied by adding their bits, less one bias of 1023. */
+    vd sum_scale = vd_all(power(spec->sum_fraction_bits - F));
     vd c_unit = vd_all(power(spec->sum_fraction_bits - spec->accumulator_fraction_bits));
-    vd least = vd_all(power(spec->sum_fraction_bits - 126)), last = vd_all(power(spec->final_fraction_bits));
-    vd result_scale = vd_all(power(-spec->sum_fraction_bits - spec->final_fraction_bits));
+    vl c_scale = vl_all((int64_t)(2046 + spec->accumulator_fraction_bits) << 52);
+    vl least = vl_all((int64_t)(2046 + spec->sum_fraction_bits - 126) << 52);
+    vl last = vl_all((int64_t)(2046 + spec->final_fraction_bits) << 52);
+    vl result_scale = vl_all((int64_t)(1023 + spec->sum_fraction_bits + spec->final_fraction_bits) << 52);
+    vl exponents = vl_all((int64_t)0x7FF << 52);
     float plus_zero = spec->ieee_zero ? -0.0f : 0.0f;
     for (ptrdiff_t step = 0; step < padded; step += terms) {
         vi sum[VECTORS], tops[VECTORS];
@@ -98,32 +104,42 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
         a_exponent += terms;
         b += terms * WIDTH;
         b_exponent += terms * WIDTH;
+        _Alignas(64) int32_t sums[WIDTH];
+        _Alignas(64) float tops_less[WIDTH], largest[WIDTH], old[WIDTH];
         for (int v = 0; v < vectors; v++) {
-            _Alignas(64) int32_t sums[LANES], tops_less[LANES], largest[LANES], codes[LANES];
             vi code = vi_load(c + v * LANES), own = vi_max(((code & 0x7FFFFFFF) >> 23) - 127, vi_all(-126));
             vi E = vi_max(own, tops[v]);
             bad |= 127 - own;
             bad |= (code == INT32_MIN) & signed_zero;
             code &= ~(own < E - drop);
-            vi_store(sums, sum[v]);
-            vi_store(tops_less, vi_max(tops[v] - E, vi_all(-300)));
-            vi_store(largest, E);
-            vi_store(codes, code);
-            for (int h = 0; h < 2; h++) {
-                enum { HALF = LANES / 2 };
-                float old[HALF];
-                memcpy(old, codes + h * HALF, sizeof old);
-                vd top = power_of(vl_from_ints(largest + h * HALF)), below = inverse(top);
-                vd products = vd_floor(vd_from_ints(sums + h * HALF)
-                                       * (power_of(vl_from_ints(tops_less + h * HALF)) * sum_scale));
-                vd total = vd_floor(vd_from_floats(old) * (below * c_scale)) * c_unit + products;
-                vd own_power = vd_max((vd)((vl)total & ((int64_t)0x7FF << 52)), below * least);
-                total = vd_floor(total * (inverse(own_power) * last)) * (own_power * top * result_scale);
-                vd_to_floats(old, total);
-                memcpy(codes + h * HALF, old, sizeof old);
-            }
-            vf_store(c + v * LANES, (vf)vi_load(codes) + vf_all(plus_zero));
+            /* Powers of two as binary32: of E, and of top - E (at -126 nothing but the sign is left). */
+            vi_store(sums + v * LANES, sum[v]);
+            vf_store(tops_less + v * LANES, (vf)((vi_max(tops[v] - E, vi_all(-126)) + 127) << 23));
+            vf_store(largest + v * LANES, (vf)((E + 127) << 23));
+            vf_store(old + v * LANES, (vf)code);
         }
+        /* GROUP halves of vectors at a time: one alone is a long chain. */
+        for (int h = 0; h < vectors * LANES; h += GROUP * HALF) {
+            vl top[GROUP], own_power[GROUP];
+            vd products[GROUP], total[GROUP];
+            for (int g = 0; g < GROUP; g++) {
+                top[g] = (vl)vd_from_floats(largest + h + g * HALF);
+                products[g] = vd_from_ints(sums + h + g * HALF)
+                    * (vd_from_floats(tops_less + h + g * HALF) * sum_scale);
+            }
+            for (int g = 0; g < GROUP; g++)
+                total[g] = vd_from_floats(old + h + g * HALF) * (vd)(c_scale - top[g]);
+            for (int g = 0; g < GROUP; g++)
+                total[g] = vd_floor(total[g]) * c_unit + vd_floor(products[g]);
+            for (int g = 0; g < GROUP; g++)
+                own_power[g] = (vl)vd_max((vd)((vl)total[g] & exponents), (vd)(least - top[g]));
+            for (int g = 0; g < GROUP; g++)
+                total[g] = vd_floor(total[g] * (vd)(last - own_power[g]));
+            for (int g = 0; g < GROUP; g++)
+                vd_to_floats(old + h + g * HALF, total[g] * (vd)(own_power[g] + (top[g] - result_scale)));
+        }
+        for (int v = 0; v < vectors; v++)
+            vf_store(c + v * LANES, vf_load(old + v * LANES) + vf_all(plus_zero));
     }
     return vi_any_negative(bad);
 }
