@@ -283,7 +283,8 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=N
     spec: DotSpec. a (..., M, K), b (..., K, N), c (..., M, N): unsigned arrays of codes of the formats' storage
     width (formats narrower than a byte: one per uint8), any strides, equal leading dimensions; None for c is
     +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block scales, for a spec that has them, the
-    last block as short as K leaves it; leading dimensions as of a. c may have another format than d, read by the first step. threads: over rows, or columns when there are
+    last block as short as K leaves it; leading dimensions as of a. c may have another format than d,
+    read by the first step. threads: over rows, or columns when there are
     few rows; the result does not depend on it. _variant: one of `runnable_variants`, or "scalar" for the integer
     code behind all of them (for tests). out: array for the result, C-contiguous, of d's width; it may
     be c itself. Returns the codes of the result (..., M, N).
@@ -341,7 +342,9 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=N
                 out[...] = c
         if s.scale_block:
             blocks = (block.k + s.scale_block - 1) // s.scale_block
-            for name, scale, lines in (("scale_a", scale_a, (block.m, blocks)), ("scale_b", scale_b, (blocks, block.n))):
+            for name, scale, lines in (
+                ("scale_a", scale_a, (block.m, blocks)), ("scale_b", scale_b, (blocks, block.n))
+            ):
                 if scale is None or scale.shape != (*a.shape[:va.ndim - 2], *lines):
                     got = "nothing" if scale is None else str(scale.shape)
                     raise InputError(f"gemm: {name}: {s.scale.name.decode()} codes of shape "
