@@ -126,7 +126,7 @@ class _Lowering:
             # more accurate than any one chain and would turn the paper's comparison of the two orders around.
             return b_k == limits.depth if self.joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
 
-        blocks = choose(self.device, limits, self.m, self.n, self.k, fits, self.accumulators)
+        blocks = choose(self.device, self.unit, limits, (self.m, self.n, self.k), fits, self.accumulators)
         if blocks is None:
             raise InputError(
                 f"k_group = {group}: no block b_k divides it into as many blocks as L1 holds; allowed: multiples of "

@@ -143,7 +143,9 @@ def b_m_least_traffic(limits: Limits, f: float) -> float:
     return math.sqrt(f * limits.l1 / (2 * limits.cores))
 
 
-def estimate_cycles(device: Device, limits: Limits, tile: tuple[int, int, int], m: int, n: int, k: int) -> float:
+def estimate_cycles(
+    device: Device, unit: str, limits: Limits, tile: tuple[int, int, int], m: int, n: int, k: int
+) -> float:
     """Cycles of one term by the slowest of cube, MTE1 and MTE2, plus the C block's way through UB.
 
     Only for choosing a default among legal tiles; the timing machine gives the cycles.
@@ -153,9 +155,14 @@ def estimate_cycles(device: Device, limits: Limits, tile: tuple[int, int, int], 
         for size, extent, unit in zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
     )
     link = {(x.source, x.target): x for x in device.links.values()}
-    cube = (b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows) + 9
+    time = device.matrix_instructions[unit].timing
+    cube = float((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows))
+    if time is not None:
+        cube = cube * time.issue_interval_cycles + time.overhead_cycles
     element = device.fractal["row_bytes"] // limits.depth
-    mte1 = element * b_k * (b_m / link["L1", "L0A"].bytes_per_cycle + b_n / link["L1", "L0B"].bytes_per_cycle) + 4
+    to_l0a, to_l0b = link["L1", "L0A"], link["L1", "L0B"]
+    mte1 = element * b_k * (b_m / to_l0a.bytes_per_cycle + b_n / to_l0b.bytes_per_cycle)
+    mte1 += to_l0a.startup_cycles + to_l0b.startup_cycles
     mte2 = element * b_k * b_n / link["GM", "L1"].bytes_per_cycle
     share = device.hbm.bytes_per_second / (device.clock_mhz * 1e6) / device.cores if device.hbm else math.inf
     c_block = 4 * b_m * b_n * 2 / share + link["UB", "GM"].startup_cycles + link["GM", "UB"].startup_cycles
@@ -167,8 +174,16 @@ def estimate_cycles(device: Device, limits: Limits, tile: tuple[int, int, int], 
 
 
 def choose(
-    device: Device, limits: Limits, m: int, n: int, k: int, fits: Callable[[int, int, int], bool], accumulators: int = 1
+    device: Device,
+    unit: str,
+    limits: Limits,
+    sizes: tuple[int, int, int],
+    fits: Callable[[int, int, int], bool],
+    accumulators: int = 1,
 ) -> tuple[int, int, int] | None:
-    """The legal tile that `fits(b_m, b_k, b_n)` with the least estimated cycles; the first in order among equals."""
+    """The legal tile that `fits(b_m, b_k, b_n)` with the least estimated cycles; the first in order among equals.
+
+    unit: the matrix instruction. sizes: m, n, k. None when no tile fits.
+    """
     tiles = (tile for tile in legal(limits, accumulators) if fits(*tile))
-    return min(tiles, key=lambda tile: estimate_cycles(device, limits, tile, m, n, k), default=None)
+    return min(tiles, key=lambda tile: estimate_cycles(device, unit, limits, tile, *sizes), default=None)

@@ -52,24 +52,12 @@ def run(
             arrays[array.name] = given
         else:
             arrays[array.name] = np.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
-    units = {instr.unit for kernel in program.kernels for instr in _instructions(kernel) if instr.unit is not None}
+    units = {instr.unit for kernel in program.kernels for instr in kernel.instrs() if instr.unit is not None}
     specs = {unit: dot_spec(device, unit) for unit in units}
     report = _Progress(program, progress)
     for kernel in program.kernels:
         _KernelRun(program, kernel, device, arrays, specs, report).run(threads)
     return arrays[program.output]
-
-
-def _instructions(kernel: Kernel) -> list[Instr]:
-    found: list[Instr] = []
-    stack = [node for group in kernel.groups for stream in group.streams for node in stream.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Instr):
-            found.append(node)
-        elif hasattr(node, "body"):
-            stack.extend(node.body)
-    return found
 
 
 class _Progress:

@@ -38,7 +38,7 @@ from hwsim.machine.cost import COST_COLUMNS, cost_table, link_names, padded_macs
 from hwsim.machine.cost import exact as exact_number
 from hwsim.machine.rows import ROW_DTYPE, Rows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
-from hwsim.program.ir import Instr, Kernel, Loop, Node, Program
+from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
 
 BUSY, EMPTY, DONE = range(3)  # columns of the engine's account; semaphores follow
@@ -97,7 +97,7 @@ def missing(device: Device, program: Program | None = None) -> str | None:
     for part, there in (("engines", device.engines), ("links", device.links), ("hbm", device.hbm)):
         if not there:
             return f"device {device.name} has no timing data: no {part}"
-    units = sorted({i.unit for k in program.kernels for i in _instrs(k) if i.unit}) if program else []
+    units = sorted({i.unit for k in program.kernels for i in k.instrs() if i.unit}) if program else []
     for unit in units:
         model = find(device, unit)
         if model is None or model.timing is None:
@@ -230,22 +230,6 @@ def _sum_counts(parts: Sequence[Mapping[str, _Number]]) -> dict[str, _Number]:
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
     return total
-
-
-def _instrs(kernel: Kernel) -> list[Instr]:
-    found: list[Instr] = []
-
-    def walk(body: tuple[Node, ...]) -> None:
-        for node in body:
-            if isinstance(node, Loop):
-                walk(node.body)
-            elif isinstance(node, Instr):
-                found.append(node)
-
-    for group in kernel.groups:
-        for stream in group.streams:
-            walk(stream.body)
-    return found
 
 
 def _cores(kernel: Kernel, group: int) -> str:

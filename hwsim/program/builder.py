@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from hwsim.program.ir import (
     CORE,
-    ZERO,
     Advance,
     Affine,
     Buffer,
@@ -213,6 +212,3 @@ def dealt_blocks(stream: StreamBuilder, name: str, share: Share, block: int, cor
     if share.rest:
         index = core + share.whole * cores
         yield Span(index, index * block, share.rest, None, True)
-
-
-__all__ = ["KernelBuilder", "Ring", "Share", "Span", "StreamBuilder", "Sync", "ZERO", "deal", "dealt_blocks"]

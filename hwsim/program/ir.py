@@ -9,6 +9,7 @@ the core's *engines*, which run beside each other; semaphores order engines amon
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -194,6 +195,19 @@ class Kernel:
     groups: tuple[CoreGroup, ...]
     buffers: tuple[Buffer, ...] = ()
     semaphores: tuple[Semaphore, ...] = ()
+
+    def instrs(self) -> Iterator[Instr]:
+        """Every instruction as written (loops not repeated), in the order of groups and streams."""
+        stack: list[Node] = []
+        for group in self.groups:
+            for stream in group.streams:
+                stack.extend(reversed(stream.body))
+                while stack:
+                    node = stack.pop()
+                    if isinstance(node, Loop):
+                        stack.extend(reversed(node.body))
+                    elif isinstance(node, Instr):
+                        yield node
 
 
 @dataclass(frozen=True, slots=True)
