@@ -165,12 +165,13 @@ def program(
     **scheme_options: Any,
 ) -> tuple[Device, Program]:
     """The device and the checked program that `run` would execute on it for fp32 operands; arguments as there."""
+    from hwsim.program.plan import Problem
     from hwsim.studies.bits import plan_for
 
     chip, chosen = _loaded(device), _scheme(scheme)
     _, _, m, n, k, _ = _operands(None, None, m, n, k, False, 0, None, None)
     lowering = {"tile": tile, "n_fused": n_fused, "buffering": buffering}
-    _, plan = plan_for(chip, chosen, "fp32", format, scheme_options)
+    _, plan = plan_for(chip, chosen, Problem("fp32", m, n, k), format, scheme_options)
     return chip, _lower(chip, plan, (m, n, k), lowering)
 
 
@@ -243,11 +244,12 @@ class _Request:
     def prepare(self, input_format: str, sizes: tuple[int, int, int], exact: bool) -> _Work:
         """The plan, the schedule, and the program where there is one."""
         from hwsim.lowering import dataflow
+        from hwsim.program.plan import Problem
         from hwsim.program.schedule import schedule_of
         from hwsim.studies.bits import plan_for, prepared, with_epilogue
 
         chip, extras = self.chip, self.extras
-        options, plan = plan_for(chip, self.scheme, input_format, self.format, self.scheme_options)
+        options, plan = plan_for(chip, self.scheme, Problem(input_format, *sizes), self.format, self.scheme_options)
         epilogue = {name: extras.get(name) for name in ("alpha", "beta", "output")}
         schedule = with_epilogue(schedule_of(extras.get("schedule")), **epilogue)
         program, no_timing = None, ""

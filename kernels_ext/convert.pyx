@@ -5,7 +5,7 @@ asked of hwsim.formats, so that the rules stand there alone. Knows nothing of pl
 """
 
 from cpython.buffer cimport PyBUF_CONTIG, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
-from libc.math cimport ldexpf
+from libc.math cimport ldexp
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -31,7 +31,7 @@ cdef extern from "hw_convert.h" nogil:
         int is_signed, bias, subnormals, has_infinity, minus_zero_is_nan
         uint64_t largest
     ctypedef struct hw_step:
-        float scale
+        double scale
         int saturate, zero_nan
     ctypedef struct hw_convert_kernels:
         const char *name
@@ -48,7 +48,7 @@ cdef extern from "hw_convert.h" nogil:
     const hw_convert_kernels *hw_convert_find(const char *variant)
     void hw_convert_encode(const hw_convert_kernels *, const hw_encoder *, const hw_source *, void *, int)
     void hw_convert_decode(const hw_convert_kernels *, const hw_decoder *, const hw_source *, void *, int)
-    void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int, const hw_source *, int)
+    void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int, int, const hw_source *, int)
 
 
 _VARIANTS = ("avx512", "avx2", "baseline")
@@ -271,25 +271,48 @@ def decode(codes, fmt, dtype=np.float32, *, out=None, threads=1, variant=None):
     return values
 
 
-def split(x, pieces, *, overflow="ieee", nan="quiet", threads=1, variant=None):
-    _floats(x, (np.dtype(np.float32),), "split")
+def _steps(pieces, overflow):
+    """(format, rounding, scale_exponent, overflow of the conversion) of each piece."""
+    found = []
+    for i, (fmt, rounding, exponent, *more) in enumerate(pieces):
+        if len(more) > 1:
+            raise InputError(
+                f"split: piece {i} has {3 + len(more)} members; allowed: format, rounding, scale_exponent and, "
+                "where it differs from the split's, overflow"
+            )
+        found.append((fmt, rounding, exponent, more[0] if more and more[0] is not None else overflow))
+    return found
+
+
+def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, threads=1, variant=None):
+    _floats(x, (np.dtype(np.float32), np.dtype(np.float64)), "split")
     cdef const hw_convert_kernels *kernels = _kernels(variant)
     cdef int count = _threads(threads)
     cdef int total = len(pieces)
+    cdef int is_clamped = bool(clamp)
     cdef int i
     cdef hw_piece *table
     cdef _View view
     cdef _Target target
+    steps = _steps(pieces, overflow)
+    bits = 8 * x.dtype.itemsize
+    least, most = (-149, 127) if bits == 32 else (-1074, 1023)
+    _check(overflow, _OVERFLOWS, "overflow")
     if not total:
         raise InputError("split: pieces is empty; give at least one (format, rounding, scale_exponent)")
-    for i, (fmt, _, exponent) in enumerate(pieces):
-        if not -149 <= exponent <= 127:
-            raise InputError(f"split: piece {i}: 2^{exponent} is no float32; scale_exponent lies in -149..127")
+    if out is not None and len(out) != total:
+        raise InputError(f"split: out has {len(out)} arrays for {total} pieces; give one each")
+    for i, (fmt, _, exponent, _) in enumerate(steps):
+        if not least <= exponent <= most:
+            raise InputError(f"split: piece {i}: 2^{exponent} is no {x.dtype}; scale_exponent lies in {least}..{most}")
         if nan == "quiet" and fmt.nan == "none" and not fmt.is_integer:
             raise InputError(f"split: piece {i}: {fmt.name} has no NaN; pass nan='zero'")
-    encoders = [_encoder(fmt, rounding, overflow, nan, 32) for fmt, rounding, _ in pieces]
-    decoders = [_decoder(fmt, 32) for fmt, _, _ in pieces]
-    codes = [np.empty(x.shape, formats.code_dtype(fmt)) for fmt, _, _ in pieces]
+    encoders = [_encoder(fmt, rounding, edge, nan, bits) for fmt, rounding, _, edge in steps]
+    decoders = [_decoder(fmt, bits) for fmt, *_ in steps]
+    codes = [
+        _result(None if out is None else out[i], x.shape, formats.code_dtype(step[0]), x, "split")
+        for i, step in enumerate(steps)
+    ]
     if not x.size:
         return codes
     view = _View(_plane(x))
@@ -300,14 +323,14 @@ def split(x, pieces, *, overflow="ieee", nan="quiet", threads=1, variant=None):
     try:
         for i in range(total):
             target = targets[i]
-            table[i].step.scale = ldexpf(1.0, <int>pieces[i][2])
+            table[i].step.scale = ldexp(1.0, <int>steps[i][2])
             table[i].step.saturate = overflow == "saturate"
             table[i].step.zero_nan = nan == "zero"
             table[i].encoder = (<_Encoder>encoders[i]).fields
             table[i].decoder = (<_Decoder>decoders[i]).fields
             table[i].codes = target.buffer.buf
         with nogil:
-            hw_convert_split(kernels, table, total, &view.source, count)
+            hw_convert_split(kernels, table, total, is_clamped, &view.source, count)
     finally:
         free(table)
     return codes

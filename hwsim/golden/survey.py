@@ -31,6 +31,7 @@ from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
+from hwsim.program.plan import Problem
 from hwsim.program.schedule import Epilogue, Schedule
 from hwsim.schemes import scheme_of
 from hwsim.studies.bits import prepare
@@ -242,7 +243,7 @@ class Trial:
         ready = prepare(
             self.chip,
             scheme_of("native"),
-            "fp32",
+            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1]),
             format=entry.format,
             schedule=schedule,
             output=entry.output,

@@ -20,7 +20,8 @@ Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "s
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """constant + sum of coefficient * variable; a variable is a loop, a counter of the stream, or CORE."""
+    """constant + sum of coefficient * variable; a variable is a loop, a counter or a derived variable of
+    the stream, or CORE."""
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -46,6 +47,19 @@ ZERO = Affine()
 def variable(name: str) -> Affine:
     """The value of a loop, a counter, or CORE."""
     return Affine(0, ((name, 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A variable that stands for of // divisor, or of % divisor: how a number of a tile becomes a row and a column.
+
+    `of` may name CORE, loops, counters and other derived variables of the stream, but no derived one before itself.
+    """
+
+    name: str
+    of: Affine
+    divisor: int
+    part: Literal["quotient", "remainder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +147,7 @@ class Instr:
     scale   writes[0] = reads[0] * scalar, fp32, nearest even
     fill    writes[0] = scalar
     sync    nothing but its waits and signals
+    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d).
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
 
@@ -146,6 +161,7 @@ class Instr:
     zero_at: tuple[str, ...] | None = ()
     scalar: float = 0.0
     rounding: str = "RNE"
+    scale_exponent: int = 0
     repeat: int = 1
     label: str = ""
 
@@ -172,10 +188,11 @@ Node = Instr | Loop | Advance
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One thread of issue of a core."""
+    """One thread of issue of a core. derived: variables that affine expressions in it may name."""
 
     name: str
     body: tuple[Node, ...]
+    derived: tuple[Derived, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

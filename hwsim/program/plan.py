@@ -9,36 +9,70 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+Side = Literal["a", "b"]
+Split = Literal["round", "bytes", "slices"]
+Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One piece of an operand: what is left of it, times 2^scale_exponent, rounded to `format`.
 
-    What is left for the next piece is (scaled rest - piece), kept at that scale; both steps are fp32.
+    What is left for the next piece is (scaled rest - piece), kept at that scale; both steps are of the input's type
+    (fp32, or fp64 for fp64 operands). overflow: of values beyond the format, None: as the device's conversions do.
     """
 
     format: str
     rounding: str = "RNE"
     scale_exponent: int = 0
+    overflow: Literal["ieee", "saturate"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Products (piece of A, piece of B) over a run of K: for the K of each instruction in turn, all of them in order.
+
+    scale_exponent: the accumulator counts times 2^-this before the stage's first product (tcgen05's scale-input-d).
+    """
+
+    products: tuple[tuple[int, int], ...]
+    scale_exponent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One accumulator of the matrix unit: products (piece of A, piece of B) chained in it, in this order."""
+    """One accumulator of the matrix unit: its stages follow one another, each over all of the run of K.
 
-    products: tuple[tuple[int, int], ...]
+    k_group: length of the run of K that is accumulated in the unit from zero; runs are added outside it, nearest even,
+    in order of K, to a sum that starts at +0. "instruction": the K of one instruction. None: the plan's.
+    """
+
+    stages: tuple[Stage, ...]
+    k_group: int | Literal["instruction"] | None = None
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Products of all stages, in order."""
+        return tuple(pair for stage in self.stages for pair in stage.products)
+
+
+def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
+    """A term of these products: alternating instruction by instruction, or ("k") each over all of K before the next."""
+    if interleave == "instruction":
+        return Term((Stage(products),))
+    return Term(tuple(Stage((product,)) for product in products))
 
 
 @dataclass(frozen=True, slots=True)
 class TermValue:
-    """The value of a term, fp32."""
+    """The value of a term."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """left + right, one fp32 addition, nearest even."""
+    """left + right, one addition of the plan's arithmetic."""
 
     left: Expression
     right: Expression
@@ -46,25 +80,54 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """value * 2^exponent in fp32."""
+    """value * 2^exponent."""
 
     value: Expression
     exponent: int
 
 
-Expression = TermValue | Sum | Scaled
+@dataclass(frozen=True, slots=True)
+class OperandSum:
+    """factor * the sum over K of the unsplit operand: of each row of A, or each column of B (integers only)."""
+
+    side: Side
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """factor * K (integers only)."""
+
+    factor: int
+
+
+Expression = TermValue | Sum | Scaled | OperandSum | Depth
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How C is made of products of pieces.
 
-    a_pieces, b_pieces: the split of each operand (of `input_format` elements); a single piece of
-    that same format is the operand itself. combine: how the terms' values join to C, outside the unit.
-    join: "end" joins the terms once, after all of K; "group" joins them after every `k_group` of K and
-    adds the joined value to C (both outside the unit).
-    k_group: length of K that one term accumulates in the unit from zero; None: the lowering's choice.
-    The values of successive groups are added outside, nearest even, in order of K.
+    a_pieces, b_pieces: the split of each operand (of `input_format` elements); a single piece of that same format is
+    the operand itself. split says how pieces are made:
+        "round": each rounded from the rest of the one before (see Piece);
+        "bytes": int16 as (high byte, low byte); a low piece of int8 holds the byte less 128;
+        "slices": per row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)), e the least with
+            all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, cut toward
+            zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C then counts
+            times 2^(e of its row + e of its column).
+    clamp: infinities become the largest finite value of the input format before the split.
+    terms: accumulators of the unit. combine: how their values join to C, outside the unit, in `arithmetic`: "fp32",
+        "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output format).
+    join: "end" joins the terms once, after all of K; "group" joins them after every `k_group` of K and adds the joined
+        value to C (both outside the unit).
+    k_group: length of K that one term accumulates in the unit from zero; None: all of K, or the lowering's choice. The
+        values of successive groups are added outside, in `arithmetic`, in order of K.
+    specials: "unit": NaNs and infinities go where the unit's arithmetic takes them; "fma_chain": an element of C whose
+        row of A or column of B holds one becomes what an fp32 FMA chain in order of K gives if that is NaN (0x7fffffff)
+        or an infinity.
+    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel makes them.
+    calls: each term is a GEMM of its own (successive library calls), not one accumulator beside others in one kernel.
     """
 
     scheme: str
@@ -76,9 +139,51 @@ class Plan:
     k_group: int | None = None
     input_format: str = "fp32"
     output_format: str = "fp32"
+    split: Split = "round"
+    slice_bits: int = 0
+    clamp: bool = False
+    arithmetic: Arithmetic = "fp32"
+    specials: Literal["unit", "fma_chain"] = "unit"
+    split_in: Literal["pass", "kernel"] = "pass"
+    calls: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def products(self) -> int:
         """Number of products of pieces that the matrix unit forms."""
         return sum(len(term.products) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a scheme may know of the GEMM when it makes a plan: C[m, n] = A[m, k] B[k, n] of `input_format` elements."""
+
+    input_format: str
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A GEMM whose blocks follow different plans (Ape, section 5).
+
+    plans: from the cheapest to the most general. ranges: for each plan but the last the least and the largest
+    magnitude of the elements it takes (zero always). A block of A and one of B, block[0] x block[2] and block[2] x
+    block[1] elements (m, n, k), take the first plan that takes both; partial sums over K of each plan are joined by
+    that plan, then added in order of `plans`, fp32, nearest even.
+    """
+
+    scheme: str
+    plans: tuple[Plan, ...]
+    ranges: tuple[tuple[float, float], ...]
+    block: tuple[int, int, int]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+def sums(*values: Expression) -> Expression:
+    """((v0 + v1) + v2) + ..., in this order."""
+    total = values[0]
+    for value in values[1:]:
+        total = Sum(total, value)
+    return total

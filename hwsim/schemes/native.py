@@ -9,13 +9,13 @@ import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.program.plan import Piece, Plan, Term, TermValue
+from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
 
 
-def plan(options: Mapping[str, Any], input_format: str) -> Plan:
+def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """C = RN(A) RN(B), one accumulator; accumulate="promoted" is k_group = 128 (InputError where that clashes)."""
     piece = (Piece(options["format"]),)
     group, fmt = options["k_group"], format_of(options["format"])
@@ -31,10 +31,10 @@ def plan(options: Mapping[str, Any], input_format: str) -> Plan:
         "native",
         piece,
         piece,
-        (Term(((0, 0),)),),
+        (chain((0, 0)),),
         TermValue(0),
         k_group=group,
-        input_format=input_format,
+        input_format=problem.input_format,
         options=dict(options),
     )
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError, nearest
-from hwsim.program.plan import Plan
+from hwsim.program.plan import Mixed, Plan, Problem
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a scheme: `type` int or str; `default` None leaves the choice to the lowering."""
+    """One option of a scheme: `type` bool, int or str; `default` None leaves the choice to the device or the data."""
 
     name: str
     type: type
@@ -33,6 +33,11 @@ class Option:
         """Return `value` as the option's type (text is read as a number). Raises InputError when it does not fit."""
         if value is None and self.default is None:
             return None
+        if self.type is bool:
+            truth = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+            if isinstance(truth, bool):
+                return truth
+            raise InputError(f"scheme {scheme}: {self.name} = {value!r}; allowed: true, false")
         if self.type is int:
             try:
                 number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
@@ -58,15 +63,23 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A GEMM scheme. plan(options, input format) and inspect(a, b, options) get complete, checked options."""
+    """A GEMM scheme. plan(options, problem) and inspect(a, b, options) get complete, checked options.
+
+    input_formats: operand formats it takes as they are; others are rounded to the first of them.
+    alternatives: name of an option whose None means: the first of its choices whose plan the device can carry.
+    survey: options that the data decide; survey(a, b, options) returns the complete options, and is called before
+    `plan` where operands are given.
+    """
 
     name: str
     title: str
     source: str
     options: tuple[Option, ...]
-    plan: Callable[[Mapping[str, Any], str], Plan]
+    plan: Callable[[Mapping[str, Any], Problem], Plan | Mixed]
     inspect: Callable[[Array, Array, Mapping[str, Any]], list[Notice]]
     input_formats: tuple[str, ...] = ("fp32",)
+    alternatives: str | None = None
+    survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
 
     def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Defaults filled in, values checked. Raises InputError naming the options there are."""

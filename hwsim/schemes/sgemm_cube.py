@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.program.plan import Expression, Piece, Plan, Scaled, Sum, Term, TermValue
+from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Sum, TermValue, chain
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
@@ -15,7 +15,7 @@ FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
 FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 
 
-def plan(options: Mapping[str, Any], input_format: str) -> Plan:
+def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """x1 = RN(x), x2 = RN((x - x1) 2^sb); C = A1 B1 + (A1 B2 + A2 B1) 2^-sb, smaller terms first."""
     sb = options["scaling_exponent"]
     pieces = (Piece("fp16"), Piece("fp16", scale_exponent=sb))
@@ -24,11 +24,11 @@ def plan(options: Mapping[str, Any], input_format: str) -> Plan:
         "sgemm-cube",
         pieces,
         pieces,
-        (Term(((0, 0),)), Term(((0, 1),)), Term(((1, 0),))),
+        (chain((0, 0)), chain((0, 1)), chain((1, 0))),
         Sum(TermValue(0), Scaled(small, -sb) if sb else small),
         join="end" if options["accumulation"] == "termwise" else "group",
         k_group=options["k_group"],
-        input_format=input_format,
+        input_format=problem.input_format,
         options=dict(options),
     )
 

@@ -19,25 +19,25 @@ from hwsim.formats import array_of, format_of
 from hwsim.machine import scheduled
 from hwsim.machine.lanes import Lanes
 from hwsim.machine.operands import Operand, chosen, operand, pieces_of
+from hwsim.program.plan import Plan, Problem
 from hwsim.program.schedule import Epilogue, Layout, Schedule, schedule_of
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.program.plan import Plan
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]
 
 
 def plan_for(
-    chip: Device, scheme: Scheme, input_format: str, format: str | None, scheme_options: Mapping[str, Any]
+    chip: Device, scheme: Scheme, problem: Problem, format: str | None, scheme_options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Plan]:
-    """The scheme's complete options and its plan for operands of `input_format`.
+    """The scheme's complete options and its plan for `problem`.
 
     Without `format`, a scheme that has that option takes the input's, if the device has a unit for it, else the
     device's default. Raises InputError for options that do not fit, UnsupportedError for a format without a unit.
     """
-    options = dict(scheme_options)
+    options, input_format = dict(scheme_options), problem.input_format
     if format is not None:
         options["format"] = format
     if "format" in {option.name for option in scheme.options} and options.get("format") is None:
@@ -52,7 +52,10 @@ def plan_for(
     taken = input_format if input_format in (own, *scheme.input_formats) else "fp32"
     if taken not in (own, *scheme.input_formats):
         taken = scheme.input_formats[0]
-    return complete, scheme.plan(complete, taken)
+    plan = scheme.plan(complete, dataclasses.replace(problem, input_format=taken))
+    if not isinstance(plan, Plan):
+        raise UnsupportedError(f"scheme {scheme.name}: its blocks follow different plans; that has no single one")
+    return complete, plan
 
 
 def with_epilogue(
@@ -173,7 +176,7 @@ class Prepared:
 def prepare(
     chip: Device,
     scheme: Scheme,
-    input_format: str,
+    problem: Problem,
     *,
     format: str | None = None,
     schedule: Schedule | Mapping[str, Any] | None = None,
@@ -183,7 +186,7 @@ def prepare(
     scheme_options: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """The plan of `scheme` and the schedule, resolved for `chip`. Raises as `plan_for` and `scheduled.resolved`."""
-    complete, plan = plan_for(chip, scheme, input_format, format, scheme_options or {})
+    complete, plan = plan_for(chip, scheme, problem, format, scheme_options or {})
     wanted = with_epilogue(schedule_of(schedule), alpha=alpha, beta=beta, output=output)
     return prepared(chip, complete, plan, wanted)
 

@@ -19,6 +19,7 @@ from hwsim.devices import find, load
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.machine.operands import Operand, alike, chosen, operand
+from hwsim.program.plan import Problem
 from hwsim.program.schedule import Schedule
 from hwsim.schemes import scheme_of
 from hwsim.studies.bits import Prepared, prepare, subset
@@ -322,7 +323,7 @@ def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tupl
     side = prepare(
         load(setting.device),
         scheme,
-        left.format,
+        Problem(left.format, left.shape[0], right.shape[1], left.shape[1]),
         format=setting.format,
         schedule=setting.schedule,
         output=setting.output,

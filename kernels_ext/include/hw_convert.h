@@ -47,9 +47,9 @@ typedef struct {
     uint64_t largest;
 } hw_decoder;
 
-/* What the fp32 steps of a split do with infinities and NaNs. */
+/* What the steps of a split do with infinities and NaNs. */
 typedef struct {
-    float scale;              /* power of two */
+    double scale;             /* power of two, a number of the source's type */
     int saturate;             /* infinity becomes the largest finite value */
     int zero_nan;             /* NaN becomes +0 */
 } hw_step;
@@ -59,9 +59,9 @@ typedef struct {
     const char *name;
     void (*encode)(const hw_encoder *, const void *source, void *codes, size_t n);
     void (*decode)(const hw_decoder *, const void *codes, void *values, size_t n);
-    /* rest = rest * scale; rest = rest - piece. Each is one binary32 operation, nearest even. */
-    void (*scale)(const hw_step *, float *rest, size_t n);
-    void (*subtract)(const hw_step *, float *rest, const float *piece, size_t n);
+    /* rest = rest * scale; rest = rest - piece. Each is one operation, nearest even; [0] binary32, [1] binary64. */
+    void (*scale[2])(const hw_step *, void *rest, size_t n);
+    void (*subtract[2])(const hw_step *, void *rest, const void *piece, size_t n);
 } hw_convert_kernels;
 
 #define HW_JOIN_(a, b) a##_##b
@@ -89,6 +89,8 @@ const hw_convert_kernels *hw_convert_find(const char *variant);
 /* Results do not depend on `threads`, nor on whether the system has that many to give. */
 void hw_convert_encode(const hw_convert_kernels *, const hw_encoder *, const hw_source *, void *codes, int threads);
 void hw_convert_decode(const hw_convert_kernels *, const hw_decoder *, const hw_source *, void *values, int threads);
-void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int pieces, const hw_source *, int threads);
+/* clamp: infinities of the source become its type's largest finite value before the first step. */
+void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int pieces, int clamp, const hw_source *,
+                      int threads);
 
 #endif

@@ -40,7 +40,7 @@ typedef struct job {
     const hw_encoder *encoder;
     const hw_decoder *decoder;
     const hw_piece *pieces;
-    int piece_count;
+    int piece_count, clamp;
     char *result;
     /* Convert `n` contiguous elements, whose first has index `first` in the result. */
     void (*visit)(const struct job *, const char *run, size_t first, size_t n);
@@ -63,37 +63,55 @@ static void visit_decode(const job *j, const char *run, size_t first, size_t n)
 
 static void visit_split(const job *j, const char *run, size_t first, size_t n)
 {
-    float rest[BLOCK], value[BLOCK];
+    static const hw_step clamp = {.scale = 1, .saturate = 1};
+    double rest[BLOCK], value[BLOCK]; /* or as many floats */
+    const int wide = j->source->bits == 64;
+    const size_t size = (size_t)j->source->bits / 8;
     for (size_t at = 0; at < n; at += BLOCK) {
         const size_t length = n - at < BLOCK ? n - at : BLOCK;
-        memcpy(rest, run + at * sizeof *rest, length * sizeof *rest);
+        memcpy(rest, run + at * size, length * size);
+        if (j->clamp)
+            j->kernels->scale[wide](&clamp, rest, length);
         for (int p = 0; p < j->piece_count; p++) {
             const hw_piece *piece = &j->pieces[p];
             char *codes = (char *)piece->codes + (first + at) * (size_t)(piece->encoder.code_bits / 8);
-            j->kernels->scale(&piece->step, rest, length);
+            j->kernels->scale[wide](&piece->step, rest, length);
             j->kernels->encode(&piece->encoder, rest, codes, length);
             if (p + 1 < j->piece_count) {
                 j->kernels->decode(&piece->decoder, codes, value, length);
-                j->kernels->subtract(&piece->step, rest, value, length);
+                j->kernels->subtract[wide](&piece->step, rest, value, length);
             }
         }
     }
 }
 
+/* Rows of a panel from a source whose columns are apart: for each column the rows, which share cache lines where they
+ * are the contiguous dimension. */
+#define GATHER(bits)                                                                                     \
+    static void gather_##bits(const char *from, ptrdiff_t row_stride, ptrdiff_t col_stride, char *panel,  \
+                              size_t rows, size_t cols)                                                  \
+    {                                                                                                    \
+        for (size_t c = 0; c < cols; c++, from += col_stride, panel += bits / 8)                         \
+            if (rows == PANEL_ROWS && row_stride == bits / 8)                                            \
+                for (size_t r = 0; r < PANEL_ROWS; r++)                                                  \
+                    memcpy(panel + r * PANEL_COLS * (bits / 8), from + r * (bits / 8), bits / 8);        \
+            else                                                                                         \
+                for (size_t r = 0; r < rows; r++)                                                        \
+                    memcpy(panel + r * PANEL_COLS * (bits / 8), from + (ptrdiff_t)r * row_stride, bits / 8); \
+    }
+
+GATHER(8)
+GATHER(16)
+GATHER(32)
+GATHER(64)
+
 static void gather(const hw_source *s, char *panel, size_t row, size_t rows, size_t col, size_t cols)
 {
-    for (size_t c = 0; c < cols; c++)
-        for (size_t r = 0; r < rows; r++) {
-            const char *from = s->data + (ptrdiff_t)(row + r) * s->row_stride + (ptrdiff_t)(col + c) * s->col_stride;
-            if (s->bits == 64)
-                memcpy(panel + (r * PANEL_COLS + c) * 8, from, 8);
-            else if (s->bits == 32)
-                memcpy(panel + (r * PANEL_COLS + c) * 4, from, 4);
-            else if (s->bits == 16)
-                memcpy(panel + (r * PANEL_COLS + c) * 2, from, 2);
-            else
-                panel[r * PANEL_COLS + c] = *from;
-        }
+    const char *from = s->data + (ptrdiff_t)row * s->row_stride + (ptrdiff_t)col * s->col_stride;
+    (s->bits == 64   ? gather_64
+     : s->bits == 32 ? gather_32
+     : s->bits == 16 ? gather_16
+                     : gather_8)(from, s->row_stride, s->col_stride, panel, rows, cols);
 }
 
 static int one_run(const hw_source *s)
@@ -183,9 +201,10 @@ void hw_convert_decode(const hw_convert_kernels *kernels, const hw_decoder *deco
     run(&j, threads);
 }
 
-void hw_convert_split(const hw_convert_kernels *kernels, const hw_piece *pieces, int count, const hw_source *source,
-                     int threads)
+void hw_convert_split(const hw_convert_kernels *kernels, const hw_piece *pieces, int count, int clamp,
+                      const hw_source *source, int threads)
 {
-    const job j = {.kernels = kernels, .source = source, .pieces = pieces, .piece_count = count, .visit = visit_split};
+    const job j = {.kernels = kernels, .source = source, .pieces = pieces, .piece_count = count, .clamp = clamp,
+                   .visit = visit_split};
     run(&j, threads);
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.program.plan import Scaled, Sum, TermValue
+from hwsim.program.plan import Problem, Scaled, Sum, TermValue
 from hwsim.schemes import scheme_of, schemes
 
 
@@ -19,7 +19,7 @@ def notices(x, **options):
 
 def test_plan_of_sgemm_cube():
     scheme = scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({"scaling_exponent": "6"}), "fp32")
+    plan = scheme.plan(scheme.complete({"scaling_exponent": "6"}), Problem("fp32", 8, 8, 8))
     assert plan.products == 3
     assert [term.products for term in plan.terms] == [((0, 0),), ((0, 1),), ((1, 0),)]
     assert plan.combine == Sum(TermValue(0), Scaled(Sum(TermValue(1), TermValue(2)), -6))
@@ -54,7 +54,7 @@ def test_specials_are_counted():
 
 def test_native_needs_no_split_of_its_own_format():
     scheme = scheme_of("native")
-    plan = scheme.plan(scheme.complete({"format": "fp16"}), "fp16")
+    plan = scheme.plan(scheme.complete({"format": "fp16"}), Problem("fp16", 8, 8, 8))
     assert plan.products == 1
     assert plan.a_pieces[0].format == "fp16"
     beyond = scheme.inspect(np.float32([[65504.0, 65536.0]]), np.zeros((1, 1), np.float32), {"format": "fp16"})

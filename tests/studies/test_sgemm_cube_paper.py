@@ -11,6 +11,7 @@ import hwsim
 from hwsim.api import fma_chain
 from hwsim.devices import load
 from hwsim.lowering.davinci_tiling import Limits, Tiling, traffic
+from hwsim.program.plan import Problem
 from hwsim.studies.offset_sweep import markdown, sweep
 
 LIMITS = Limits.of(load("ascend910a"), 2)
@@ -50,7 +51,7 @@ def gemm(m, n, k, tile, fused, buffering="double"):
     from hwsim.schemes import scheme_of
 
     chip, scheme = load("ascend910a"), scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({}), "fp32")
+    plan = scheme.plan(scheme.complete({}), Problem("fp32", 1, 1, 1))
     options = {"tile": dict(zip("mkn", tile, strict=True)), "n_fused": fused, "buffering": buffering}
     timed = timing.run(lower(plan, chip, m, n, k, options), chip)
     return next(kernel for kernel in timed.kernels if kernel.name == "gemm")

@@ -84,6 +84,38 @@
         otherwise(e, x, codes, n);                                                                       \
     }
 
+/* bf16, where infinity and finite overflow take the sign of the number: the carry of the rounding runs through
+ * sign and exponent of the word itself, and only what it cannot give is put right: NaNs, and the saturated infinity. */
+#define BF16_LOOP(increment, cut)                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                     \
+        const uint32_t word = as_word_32(x[i]);                                                          \
+        const uint32_t rounded = (word + (increment)) >> 16;                                             \
+        const uint32_t magnitude = rounded & 0x7fff;                                                     \
+        const uint32_t kept = (cut) ? (word >> 16 & 0x8000) | (magnitude < ceiling ? magnitude : ceiling) : rounded; \
+        codes[i] = (uint16_t)((int32_t)(word & INT32_MAX) > 0x7f800000 ? nan : kept);                    \
+    }
+
+static int bf16_is_plain(const hw_encoder *e)
+{
+    return (e->rounding == HW_RNE || e->rounding == HW_RZ) && e->fraction_bits == 7 && e->infinity[0] < e->sign_bit &&
+           e->infinity[1] == (e->infinity[0] | e->sign_bit) &&
+           (e->rounding == HW_RZ || e->overflow[0] == e->infinity[0]);
+}
+
+static void bf16_plain(const hw_encoder *e, const float *restrict x, uint16_t *restrict codes, size_t n)
+{
+    const uint32_t ceiling = (uint32_t)e->infinity[0], nan = (uint32_t)e->nan;
+    const int saturates = ceiling < 0x7f80;
+    if (e->rounding == HW_RNE && saturates)
+        BF16_LOOP(0x7fff + (word >> 16 & 1), 1)
+    else if (e->rounding == HW_RNE)
+        BF16_LOOP(0x7fff + (word >> 16 & 1), 0)
+    else if (saturates)
+        BF16_LOOP(0, 1)
+    else
+        BF16_LOOP(0, 0)
+}
+
 #define FINISH32(mode) finish_32(&l, magnitude, negative, rounded, mode, 1)
 #define FINISH32_FNUZ(mode) finish_32(&l, magnitude, negative, rounded, mode, 0)
 #define FINISH64(mode) finish_64(&l, magnitude, negative, rounded, mode, 0)
@@ -172,6 +204,8 @@ void HW_NAME(encode)(const hw_encoder *e, const void *x, void *codes, size_t n)
             narrow64_u16(e, x, codes, n);
         else
             narrow64_u32(e, x, codes, n);
+    } else if (e->exponent_bits == 8 && e->code_bits == 16 && bf16_is_plain(e)) {
+        bf16_plain(e, x, codes, n);
     } else if (e->exponent_bits == 8) {
         e->code_bits == 16 ? short_same_u16(e, x, codes, n) : short_same_u32(e, x, codes, n);
 #ifdef __F16C__
