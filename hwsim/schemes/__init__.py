@@ -9,10 +9,21 @@ import warnings
 from importlib.metadata import entry_points
 
 from hwsim.errors import InputError, nearest
-from hwsim.schemes import native, sgemm_cube
+from hwsim.schemes import ape, bf16, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
 from hwsim.schemes.scheme import Notice, Option, Scheme
 
-OWN = (native.SCHEME, sgemm_cube.SCHEME)
+OWN = (
+    native.SCHEME,
+    sgemm_cube.SCHEME,
+    le_gemm.SCHEME,
+    *bf16.SCHEMES,
+    *ape.SCHEMES,
+    *multiword.SCHEMES,
+    *four_products.SCHEMES,
+    *ootomo.SCHEMES,
+    quantensor.SCHEME,
+    *ozaki.SCHEMES,
+)
 
 
 def schemes() -> dict[str, Scheme]:

@@ -101,3 +101,13 @@ def special_notices(a: Array, b: Array) -> list[Notice]:
         if count:
             found.append(Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply"))
     return found
+
+
+K_GROUP = Option("k_group", int, None, "length of K accumulated in the unit from zero; by default all of K", least=1)
+INTERLEAVE = Option(
+    "interleave",
+    str,
+    "instruction",
+    "products of one accumulator alternate instruction by instruction, or each runs over all of K",
+    choices=("instruction", "k"),
+)

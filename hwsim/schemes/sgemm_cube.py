@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.schemes.notices import counted, finite_magnitudes, fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
-FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
-FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 
 
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
@@ -36,31 +35,16 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     """Counts of elements that Eq. 6 excludes, and of pieces that overflow or vanish."""
     sb = options["scaling_exponent"]
-    x = np.concatenate([np.ravel(a), np.ravel(b)])
-    x = np.abs(x[np.isfinite(x) & (x != 0)])
-    exponent = np.frexp(x)[1] - 1
-    with np.errstate(over="ignore", invalid="ignore"):
-        first = x.astype(np.float16)
-        rest = np.abs((x - first.astype(np.float32)) * np.float32(2.0**sb))
-    lost = int((exponent < -2 - sb).sum())
-    high = int((exponent > FP16_LARGEST_EXPONENT + 12 - sb).sum())
-    counts = (
-        ("eq6_low", lost, f"elements below 2^{-2 - sb} (Eq. 6) keep fewer than 22 bits"),
-        ("eq6_high", high, f"elements of 2^{28 - sb} or more (Eq. 6) may overflow the low piece"),
+    exponent = np.frexp(finite_magnitudes(a, b))[1] - 1
+    outside = counted(
+        ("eq6_low", int((exponent < -2 - sb).sum()), f"elements below 2^{-2 - sb} (Eq. 6) keep fewer than 22 bits"),
         (
-            "high_piece_zero",
-            int((x <= FP16_UNDERFLOW).sum()),
-            "elements whose high piece is zero: the low piece alone carries them",
+            "eq6_high",
+            int((exponent > FP16_LARGEST_EXPONENT + 12 - sb).sum()),
+            f"elements of 2^{28 - sb} or more (Eq. 6) may overflow the low piece",
         ),
-        (
-            "high_piece_overflow",
-            int((x >= FP16_OVERFLOW).sum()),
-            "elements beyond the FP16 range overflow the high piece",
-        ),
-        ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & (x < FP16_OVERFLOW)).sum()), "low pieces overflow FP16"),
     )
-    found = [Notice(code, count, f"{count} {message}") for code, count, message in counts if count]
-    return special_notices(a, b) + found
+    return special_notices(a, b) + outside + fp16_pieces(a, b, sb)
 
 
 SCHEME = Scheme(

@@ -1,13 +1,25 @@
 """The long comparison of kernels and reference: random cases per model, and all two-term dots of the 8-bit formats.
 
-    python tests/kernels/agreement.py --results 1e7 --processes 16 --seconds 3600 --out agreement.json
-    python tests/kernels/agreement.py --exhaustive --processes 16 --out exhaustive.json
+    python tests/kernels/agreement.py --results 1e7 --processes 2 --seconds 3600 --out agreement.json
+    python tests/kernels/agreement.py --exhaustive --processes 2 --out exhaustive.json
 
-Every result is computed by each build of the kernels that the processor runs and by hwsim.numerics.reference.
-Random cases: the units and operands of test_dot_models, single dots, mostly of few products, up to two steps.
-Exhaustive: a0 b0 + a1 b1 from a zero accumulator, where (a0, b0) and (a1, b1) run over one representative of
-every distinct signed (significand, exponent) product that the two formats can form. Exit code 1 if anything
-differs.
+Every result is computed by each build of the kernels that the processor runs, by the integer code behind them
+("scalar"), and by hwsim.numerics.
+
+Random: the units and operands of test_dot_models, mostly dots of few products, up to two steps. The expected code is
+`reference.gemm`. Its readers of operands and adders of rounded terms are remembered per argument (`remember`), which
+saves half of the time: they are pure functions, and what they return is what the plain reference computes.
+
+Exhaustive: a0 b0 + a1 b1 from a zero accumulator in one fused step. a0 b0 runs over one representative of every
+distinct signed (significand, exponent) product of the two formats and of every special one; a1 b1 over all 65536
+pairs of codes, as one GEMM with K = 2 per a0 b0. The expected codes come from the reference's own stages, each called
+once per distinct argument: `read_operand` and `multiply_terms` for every pair of codes, `top_exponent` and `cut` for
+every product at every exponent, `special_of`, `round_sum` and `pack` for every distinct sum. Between them stand only
+the larger of two exponents and the sum of two integers. That this is the reference is itself checked, by plain
+`reference.dot` on random members of the same cases (`sampled`). "scalar" takes the representatives of a1 b1 only.
+
+An --out file that exists is continued: random counts are added to it, with cases not yet used, and formats that are
+complete are passed over. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -18,123 +30,323 @@ import json
 import multiprocessing
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_dot_models import NVIDIA, SPECS, VARIANTS, operands
+from test_dot_models import NVIDIA, SCALED, SPECS, VARIANTS, operands, scale_codes
 
 from hwsim._kernels import gemm, variants
-from hwsim.formats import code_dtype, decode, format_of
-from hwsim.numerics import reference
+from hwsim.formats import Exact, code_dtype, format_of
+from hwsim.numerics import composite, fma_chain, pairwise, reference, terms
+from hwsim.numerics.fused import cut, top_exponent
+from hwsim.numerics.terms import Term, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
 from hwsim.numerics.units import DotSpec, FusedUnit
 
 KINDS = ("near", "wide", "small", "large", "any")
-SIDE = 12  # a task is SIDE x SIDE results, many times
+SIDE = 12  # a random task is SIDE x SIDE results, REPEATS times
+REPEATS = 10
+TASK_RESULTS = SIDE * SIDE * REPEATS
+UNITS = {**SPECS, **{name: spec for name, spec in SCALED.items() if spec.unit.model == "block_scaled"}}
+MODELS = tuple(sorted({spec.unit.model for spec in UNITS.values()}))
+
 FP8 = tuple(itertools.product(("e4m3", "e5m2"), repeat=2))
 FP8_UNITS = {
     "fused 32 terms, F = 13, E8M13": FusedUnit(32, 13, -133, result_format="e8m13", specials=NVIDIA),
     "fused 32 terms, F = 25": FusedUnit(32, 25, -133, specials=NVIDIA),
 }
+SAMPLES = 48  # plain reference.dot calls per first product
+FIRST_PRODUCTS = 16  # of one exhaustive task
+
+Counts = dict[str, dict[str, int]]
 
 
-def compare(spec: DotSpec, a: Any, b: Any, c: Any) -> int:
+# Random cases
+
+
+@contextmanager
+def remember(limit: int = 200_000) -> Iterator[None]:
+    """Within, read_operand and add_rounded of the reference keep their results by argument."""
+
+    def remembered(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        found: dict[Any, Any] = {}
+
+        def call(fmt: Any, *arguments: Any) -> Any:
+            key = (fmt.name, *arguments)
+            if key not in found:
+                if len(found) >= limit:
+                    found.clear()
+                found[key] = function(fmt, *arguments)
+            return found[key]
+
+        return call
+
+    places = [
+        (module, name, getattr(module, name))
+        for name in ("read_operand", "add_rounded")
+        for module in (terms, pairwise, composite, fma_chain)
+        if hasattr(module, name)
+    ]
+    fast = {name: remembered(getattr(terms, name), name) for name in ("read_operand", "add_rounded")}
+    try:
+        for module, name, _ in places:
+            setattr(module, name, fast[name])
+        yield
+    finally:
+        for module, name, plain in places:
+            setattr(module, name, plain)
+
+
+def differing(spec: DotSpec, a: Any, b: Any, c: Any, **scales: Any) -> int:
     """Results that differ from the reference in any build."""
-    expected = reference.gemm(spec, a, b, c)
+    expected = reference.gemm(spec, a, b, c, **scales)
     wrong = np.zeros(expected.shape, bool)
     for variant in VARIANTS:
-        wrong |= gemm(spec, a, b, c, _variant=variant) != expected
+        wrong |= gemm(spec, a, b, c, _variant=variant, **scales) != expected
     return int(wrong.sum())
+
+
+def random_scales(spec: DotSpec, rng: np.random.Generator, k: int, kind: str) -> dict[str, Any]:
+    """Codes of block scales for a SIDE x k by k x SIDE product, as keywords; none for a unit without them."""
+    if spec.scale_format is None or spec.scale_block is None:
+        return {}
+    fmt, blocks = format_of(spec.scale_format), -(-k // spec.scale_block)
+    kind = kind if kind in ("wide", "any") else "near"
+    return {
+        "scale_a": scale_codes(rng, fmt, (SIDE, blocks), kind),
+        "scale_b": scale_codes(rng, fmt, (blocks, SIDE), kind),
+    }
 
 
 def random_task(task: tuple[str, int]) -> tuple[str, int, int]:
     """(model, results, differing) of one unit and seed."""
     name, seed = task
-    spec, rng = SPECS[name], np.random.default_rng([11, seed])
-    terms, total, wrong = max(spec.unit.terms, 1), 0, 0
-    for repeat in range(10):
-        k = int(rng.integers(1, (2 * terms if rng.random() < 0.1 else min(terms, 4)) + 1))
-        a, b, c = operands(int(rng.integers(1 << 40)), spec, SIDE, SIDE, k, KINDS[(seed + repeat) % len(KINDS)])
-        wrong += compare(spec, a, b, c)
-        total += c.size
-    return spec.unit.model, total, wrong
+    spec, rng = UNITS[name], np.random.default_rng([12, seed])
+    step, wrong = max(spec.unit.terms, 1), 0
+    for repeat in range(REPEATS):
+        longest = 2 * step if rng.random() < 0.1 else min(step, 4)
+        if spec.scale_block is not None and rng.random() < 0.3:
+            longest = step  # several groups
+        k, kind = int(rng.integers(1, longest + 1)), KINDS[(seed + repeat) % len(KINDS)]
+        a, b, c = operands(int(rng.integers(1 << 40)), spec, SIDE, SIDE, k, kind)
+        if spec.scale_block is not None:
+            a[: SIDE // 4, : k // 2] = 0  # groups of zeros
+        wrong += differing(spec, a, b, c, **random_scales(spec, rng, k, kind))
+    return spec.unit.model, TASK_RESULTS, wrong
 
 
-def products(a: str, b: str) -> list[tuple[int, int]]:
-    """One (code of a, code of b) for every distinct signed product (significand, exponent sum), zero once."""
-    fa, fb = format_of(a), format_of(b)
-    found: dict[tuple[int, int, int], tuple[int, int]] = {}
-    finite = [[(code, decode(f, code)) for code in range(256) if decode(f, code).kind == "finite"] for f in (fa, fb)]
-    for (x, u), (y, v) in itertools.product(*finite):
-        significand = u.significand * v.significand
-        key = (u.sign ^ v.sign, significand, u.exponent + v.exponent) if significand else (0, 0, 0)
-        found.setdefault(key, (x, y))
-    return list(found.values())
+def remembered_random_task(task: tuple[str, int]) -> tuple[str, int, int]:
+    """random_task in a worker: what `remember` keeps lives as long as the process."""
+    if not _remembering:
+        context = remember()
+        context.__enter__()
+        _remembering.append(context)
+    return random_task(task)
 
 
-def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, int, int]:
-    """(unit and formats, results, differing): one slice of first products against all second ones."""
+_remembering: list[Any] = []
+
+
+def random_tasks(models: Iterable[str], have: Counts, results: float, first_seed: int) -> list[tuple[str, int]]:
+    """Tasks until every model has `results`, its units in turn, the models progressing alike."""
+    planned = []
+    for model in models:
+        names = [name for name, spec in UNITS.items() if spec.unit.model == model]
+        count = -(-max(int(results) - have.get(model, {"results": 0})["results"], 0) // TASK_RESULTS)
+        planned += [(index / count, names[index % len(names)]) for index in range(count)]
+    return [(name, first_seed + index) for index, (_, name) in enumerate(sorted(planned))]
+
+
+# All two-term dots
+
+
+class TwoTerms:
+    """Every product of two 8-bit formats, and the reference's code of every sum of two of them in one fused step.
+
+    classes (256, 256): index of the product of two codes among the distinct ones, `products`. codes: one pair of
+    codes of each. Products that are zero are one class: the units here give +0 for any zero sum, and a zero term
+    takes no part in the alignment.
+    """
+
+    def __init__(self, unit: FusedUnit, a: str, b: str) -> None:
+        """Form all products."""
+        if unit.specials.zero != "positive":
+            raise ValueError("zero products of both signs are told apart by this unit")
+        self.spec = DotSpec(unit, a, b, "fp32", "fp32")
+        self.unit = unit
+        left, right = ([read_operand(format_of(f), code, unit.specials) for code in range(256)] for f in (a, b))
+        index: dict[Term, int] = {}
+        self.classes = np.empty((256, 256), np.int64)
+        self.codes: list[tuple[int, int]] = []
+        for x, y in np.ndindex(256, 256):
+            product = multiply_terms(left[x], right[y])
+            if product.is_zero:
+                product = Term("finite", 0)
+            elif product.kind == "nan":
+                product = Term("nan", 0)
+            if product not in index:
+                index[product] = len(index)
+                self.codes.append((x, y))
+            self.classes[x, y] = index[product]
+        self.products = list(index)
+        # Where each product alone would put the alignment, and each finite product cut at each of those places.
+        self.tops = [top_exponent([p], unit.floor_exponent) if p.kind == "finite" else 0 for p in self.products]
+        self.cuts = {
+            top: [
+                cut(p, top - unit.fraction_bits) if p.kind == "finite" and own <= top else 0
+                for p, own in zip(self.products, self.tops, strict=True)
+            ]
+            for top in set(self.tops)
+        }
+        self.rounded: dict[tuple[int, int], int] = {}
+
+    @property
+    def distinct(self) -> int:
+        """Distinct finite products, zero among them."""
+        return sum(product.kind == "finite" for product in self.products)
+
+    def _pack(self, value: Exact) -> int:
+        narrow = None if self.unit.result_format is None else format_of(self.unit.result_format)
+        return pack(format_of(self.spec.d), value, self.unit.rounding, self.unit.specials, narrow)
+
+    def sums(self, first: int) -> list[int]:
+        """Codes of products[first] + each of the products."""
+        mine, codes = self.products[first], []
+        for second, other in enumerate(self.products):
+            special = special_of((mine, other)) if "finite" != mine.kind or "finite" != other.kind else None
+            if special is not None:
+                codes.append(self._pack(special))
+                continue
+            top = max(self.tops[first], self.tops[second])
+            total = self.cuts[top][first] + self.cuts[top][second]
+            if (top, total) not in self.rounded:
+                sign = zero_sign((mine, other), self.unit.specials, self.unit.rounding)
+                self.rounded[top, total] = self._pack(round_sum(total, top - self.unit.fraction_bits, sign))
+            codes.append(self.rounded[top, total])
+        return codes
+
+
+@cache
+def two_terms(unit: str, a: str, b: str) -> TwoTerms:
+    """The products of one unit and pair of formats."""
+    return TwoTerms(FP8_UNITS[unit], a, b)
+
+
+def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, dict[str, int]]:
+    """(unit and formats, counts) of first products start..stop of `TwoTerms.products` with all second ones.
+
+    pairs: of distinct finite products. results: per build, over all codes, specials included; differ: of them.
+    scalar_results, scalar_differ: of the scalar code. sampled, sampled_differ: expected codes that plain
+    reference.dot was asked for, and those that it gives otherwise.
+    """
     unit, a, b, start, stop = task
-    spec = DotSpec(FP8_UNITS[unit], a, b, "fp32", "fp32")
-    pairs = np.array(products(a, b), np.int64)
-    total = wrong = 0
-    for x, y in pairs[start:stop]:
-        # Row i of A holds (x, a_i), column i of B (y, b_i): only the diagonal is meant, so each case is its own batch.
-        left = np.stack([np.full(len(pairs), x), pairs[:, 0]], 1)[:, None, :].astype(code_dtype(format_of(a)))
-        right = np.stack([np.full(len(pairs), y), pairs[:, 1]], 1)[:, :, None].astype(code_dtype(format_of(b)))
-        zero = np.zeros((len(pairs), 1, 1), np.uint32)
-        expected = np.array(
-            [reference.dot(spec, u[0].tolist(), v[:, 0].tolist(), 0) for u, v in zip(left, right, strict=True)],
-            np.uint32,
-        )
-        for variant in VARIANTS:
-            wrong += int((gemm(spec, left, right, zero, _variant=variant)[:, 0, 0] != expected).sum())
-        total += len(pairs)
-    return f"{unit}, {a} x {b}", total, wrong
+    table = two_terms(unit, a, b)
+    spec, dtype_a, dtype_b = table.spec, code_dtype(format_of(a)), code_dtype(format_of(b))
+    rng = np.random.default_rng([13, start])
+    every = np.arange(256)
+    seconds = np.array(table.codes)
+    count = dict.fromkeys(("pairs", "results", "differ", "scalar_results", "scalar_differ", "sampled"), 0)
+    count["sampled_differ"] = 0
+    for first in range(start, min(stop, len(table.products))):
+        sums = np.array(table.sums(first), np.uint32)
+        expected = sums[table.classes]
+        x, y = table.codes[first]
+        left = np.stack([np.full(256, x), every], 1).astype(dtype_a)
+        right = np.stack([np.full(256, y), every], 0).astype(dtype_b)
+        zero = np.zeros((256, 256), np.uint32)
+        wrong = np.zeros((256, 256), bool)
+        for variant in variants:
+            wrong |= gemm(spec, left, right, zero, _variant=variant) != expected
+        # Each case its own batch, since only equal rows and columns belong together.
+        left = np.stack([np.full(len(seconds), x), seconds[:, 0]], 1)[:, None, :].astype(dtype_a)
+        right = np.stack([np.full(len(seconds), y), seconds[:, 1]], 1)[:, :, None].astype(dtype_b)
+        scalar = gemm(spec, left, right, np.zeros((len(seconds), 1, 1), np.uint32), _variant="scalar")[:, 0, 0]
+        members = np.argwhere(table.classes == first)
+        for u, v in rng.integers(0, 256, (SAMPLES, 2)).tolist():
+            p, q = members[rng.integers(len(members))].tolist()
+            count["sampled_differ"] += reference.dot(spec, [p, u], [q, v], 0) != expected[u, v]
+        count["pairs"] += table.distinct if table.products[first].kind == "finite" else 0
+        count["results"] += wrong.size
+        count["differ"] += int(wrong.sum())
+        count["scalar_results"] += len(seconds)
+        count["scalar_differ"] += int((scalar != sums).sum())
+        count["sampled"] += SAMPLES
+    return f"{unit}, {a} x {b}", count
+
+
+# The run
+
+
+def run_random(pool: Any, counts: Counts, models: Iterable[str], results: float, first_seed: int) -> Iterator[int]:
+    """Count random cases; gives the number of seeds planned after every task."""
+    tasks = random_tasks(models, counts, results, first_seed)
+    for model, total, wrong in pool.imap_unordered(remembered_random_task, tasks):
+        entry = counts.setdefault(model, {"results": 0, "differ": 0})
+        entry["results"] += total
+        entry["differ"] += wrong
+        yield len(tasks)
+
+
+def run_exhaustive(pool: Any, counts: Counts) -> Iterator[int]:
+    """Count all two-term dots; a unit and pair of formats enters `counts` when it is complete."""
+    missing = [key for key in itertools.product(FP8_UNITS, FP8) if f"{key[0]}, {key[1][0]} x {key[1][1]}" not in counts]
+    for unit, (a, b) in missing:
+        size = len(two_terms(unit, a, b).products)
+        tasks = [(unit, a, b, at, at + FIRST_PRODUCTS) for at in range(0, size, FIRST_PRODUCTS)]
+        sums: dict[str, int] = {}
+        key = ""
+        for key, found in pool.imap_unordered(exhaustive_task, tasks):
+            sums = {name: sums.get(name, 0) + number for name, number in found.items()}
+            yield 0
+        counts[key] = sums
 
 
 def main() -> int:
     """Run one of the two comparisons and write its summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=float, default=1e7, help="random results per model")
-    parser.add_argument("--exhaustive", action="store_true")
+    parser.add_argument("--models", default=",".join(MODELS), help="of the random cases (default: %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the random cases of a new --out")
+    parser.add_argument("--exhaustive", action="store_true", help="all two-term dots instead of random cases")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=3600, help="stop after this time")
+    parser.add_argument("--out", type=Path, help="summary (JSON); continued if it exists")
     arguments = parser.parse_args()
-    start, counts = time.time(), {}
+    models = arguments.models.split(",")
+    if unknown := set(models) - set(MODELS):
+        parser.error(f"--models: {', '.join(sorted(unknown))}; allowed are {', '.join(MODELS)}")
+    summary: dict[str, Any] = {"seconds": 0, "processes": [], "builds": [], "next_seed": arguments.first_seed, "counts": {}}
+    if arguments.out and arguments.out.exists():
+        summary = json.loads(arguments.out.read_text())
+    start, before, counts = time.time(), summary["seconds"], summary["counts"]
+    builds = sorted({*summary["builds"], *variants})
+    summary.update(builds=builds, processes=[*summary["processes"], arguments.processes])
+    first_seed = summary["next_seed"]
 
-    def note(key: str, total: int, wrong: int) -> None:
-        have = counts.setdefault(key, {"results": 0, "differ": 0})
-        have["results"] += total
-        have["differ"] += wrong
+    def write() -> str:
+        summary["seconds"] = before + round(time.time() - start)
+        text = json.dumps({**summary, "counts": dict(sorted(counts.items()))}, indent=1)
+        if arguments.out:
+            arguments.out.write_text(text + "\n")
+        return text
 
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        if arguments.exhaustive:
-            tasks = [
-                (unit, a, b, at, at + 8)
-                for unit in FP8_UNITS
-                for a, b in FP8
-                for at in range(0, len(products(a, b)), 8)
-            ]
-            for found in pool.imap_unordered(exhaustive_task, tasks):
-                note(*found)
-        else:
-            models = {spec.unit.model for spec in SPECS.values()}
-            seeds = itertools.count()
-            while time.time() - start < arguments.seconds:
-                short = [m for m in models if counts.get(m, {"results": 0})["results"] < arguments.results]
-                if not short:
-                    break
-                names = [name for name, spec in SPECS.items() if spec.unit.model in short]
-                for found in pool.imap_unordered(random_task, [(n, next(seeds)) for n in names for _ in range(4)]):
-                    note(*found)
-    summary = {"builds": variants, "seconds": round(time.time() - start), "counts": dict(sorted(counts.items()))}
-    text = json.dumps(summary, indent=1)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
-    return int(not counts or any(entry["differ"] for entry in counts.values()))
+        work = (
+            run_exhaustive(pool, counts)
+            if arguments.exhaustive
+            else run_random(pool, counts, models, arguments.results, first_seed)
+        )
+        for done, seeds in enumerate(work):
+            summary["next_seed"] = max(summary["next_seed"], first_seed + seeds)
+            if done % 200 == 0:
+                write()
+            if time.time() - start > arguments.seconds:
+                break
+    print(write())
+    return int(not counts or any(n for entry in counts.values() for key, n in entry.items() if key.endswith("differ")))
 
 
 if __name__ == "__main__":

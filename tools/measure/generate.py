@@ -111,16 +111,16 @@ def wgmma(name: str, k: int, types: str, c: str, mark: str, tail: str, n: int, o
         label,
         f"KERNEL({symbol(label)}, 256) {{\n"
         "  extern __shared__ __align__(1024) uint8_t smem[];\n"
-        "  int bytes = 32768 + 2 * 8192;\n"
+        "  int bytes = 32768 + 8192;\n"
         "  for (int i = threadIdx.x; i < bytes / 16; i += blockDim.x) ((uint4*)smem)[i] = ((const uint4*)a.in)[i];\n"
         "  async_fence();\n"
         "  uint64_t db = tile_descriptor(shared_address(smem));\n"
-        "  uint64_t da = tile_descriptor(shared_address(smem) + 32768 + threadIdx.x / 128 * 8192);\n"
+        "  uint64_t da = tile_descriptor(shared_address(smem) + 32768);\n"
         "  uint32_t ra[4];\n  for (int i = 0; i < 4; i++) ra[i] = ((const uint32_t*)a.in)[threadIdx.x * 4 + i];\n"
         f"{arrays}  START\n"
-        "  for (int64_t i = 0; i < a.iterations; i++) {\n"
+        "#pragma unroll 1\n  for (int64_t i = 0; i < a.iterations; i++) {\n"
         '    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
-        f"    for (int64_t j = 0; j < {1 if unroll == 1 else 'a.p[0]'}; j++) {{\n{body}    }}\n"
+        f"#pragma unroll 1\n    for (int64_t j = 0; j < {1 if unroll == 1 else 'a.p[0]'}; j++) {{\n{body}    }}\n"
         '    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");\n'
         f'    asm volatile("wgmma.wait_group.sync.aligned {wait};" ::: "memory");\n  }}\n'
         '  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");\n  STOP\n'
@@ -149,7 +149,7 @@ def mma(name: str, text: str, nd: int, na: int, nb: int, c: str, mark: str, ab: 
         f"  for (int i = 0; i < {nb}; i++) y[i] = (({word}*)a.in)[threadIdx.x * {nb} + i + 7];\n"
         f"  {c} c[{chains}][{nd}];\n"
         f"  for (int i = 0; i < {chains}; i++) for (int j = 0; j < {nd}; j++) c[i][j] = ({c})a.p[i % 4 + j % 3];\n"
-        f"  START\n  for (int64_t i = 0; i < a.iterations; i++) {{\n{body}  }}\n  STOP\n"
+        f"  START\n#pragma unroll 1\n  for (int64_t i = 0; i < a.iterations; i++) {{\n{body}  }}\n  STOP\n"
         f"  {c} sum = 0;\n  for (int i = 0; i < {chains}; i++) for (int j = 0; j < {nd}; j++) sum += c[i][j];\n"
         "  keep(a, (uint32_t)sum);\n}\n",
         unroll,
@@ -167,7 +167,7 @@ def operation(name: str, c: str, mark: str, text: str, chains: int) -> Kernel:
         f"KERNEL({symbol(label)}, 1024) {{\n"
         f"  const {c} *in = (const {c}*)a.in;\n  {c} x[{chains}], y = in[threadIdx.x], z = in[threadIdx.x + 1];\n"
         f"  for (int i = 0; i < {chains}; i++) x[i] = in[threadIdx.x + i];\n"
-        f"  START\n  for (int64_t i = 0; i < a.iterations; i++) {{\n{body}  }}\n  STOP\n"
+        f"  START\n#pragma unroll 1\n  for (int64_t i = 0; i < a.iterations; i++) {{\n{body}  }}\n  STOP\n"
         f"  {c} sum = 0;\n  for (int i = 0; i < {chains}; i++) sum += x[i];\n  keep(a, (uint32_t)sum);\n}}\n",
         unroll,
     )

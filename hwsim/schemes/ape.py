@@ -1,0 +1,174 @@
+"""Ape: FP32 from FP16, BF16 or TF32 products, INT16 from INT8 ones, and blocks that choose (Ape, 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hwsim.program.plan import (
+    Depth,
+    Expression,
+    Mixed,
+    OperandSum,
+    Piece,
+    Plan,
+    Problem,
+    Scaled,
+    Sum,
+    TermValue,
+    chain,
+    sums,
+)
+from hwsim.schemes.notices import below, fp16_pieces
+from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
+
+SOURCE = "Ape, ICS 2022"
+SHIFT = 12  # of the low fp16 piece
+FP32_F_RANGE = (2.0**-14, 65504.0)  # 6.1e-5 to 6.55e4, section 4.1
+FP32_B_RANGE = (7.7e-34, 3.4e38)
+# Four products of bytes, 255^2 at most, summed in int32: no longer than this can be exact.
+INT16_GROUP = 32768
+
+
+def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """x2 = RN((x - x1) 2^12); acc0 = A1 B1, acc1 = A1 B2 + A2 B1, C = acc0 + acc1 2^-12."""
+    pieces = (Piece("fp16"), Piece("fp16", scale_exponent=SHIFT))
+    return Plan(
+        "ape-fp32-f",
+        pieces,
+        pieces,
+        (chain((0, 0)), chain((0, 1), (1, 0), interleave=options["interleave"])),
+        Sum(TermValue(0), Scaled(TermValue(1), -SHIFT)),
+        k_group=options["k_group"],
+        input_format=problem.input_format,
+        options=dict(options),
+    )
+
+
+def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """Three BF16 pieces, six products chained in one accumulator in the order of Listing 4."""
+    return _one_chain("ape-fp32-b", "bf16", 3, ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0)), options, problem)
+
+
+def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """Two TF32 pieces, three products chained in one accumulator."""
+    return _one_chain("ape-fp32-t", "tf32", 2, ((0, 0), (0, 1), (1, 0)), options, problem)
+
+
+def _one_chain(
+    name: str,
+    fmt: str,
+    count: int,
+    products: tuple[tuple[int, int], ...],
+    options: Mapping[str, Any],
+    problem: Problem,
+) -> Plan:
+    pieces = (Piece(fmt),) * count
+    return Plan(
+        name,
+        pieces,
+        pieces,
+        (chain(*products, interleave=options["interleave"]),),
+        TermValue(0),
+        k_group=options["k_group"],
+        input_format=problem.input_format,
+        options=dict(options),
+    )
+
+
+def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """x = 2^8 h + l; four products shifted by 16, 8, 8, 0. With biased low bytes, l' = l - 128, the sums over K of both
+    operands put back what is missing: 128 (sum a + sum b) - 128^2 K."""
+    biased = options["low_byte"] == "biased"
+    pieces = (Piece("int8"), Piece("int8" if biased else "uint8"))
+    value: Expression = sums(Scaled(TermValue(0), 16), Scaled(TermValue(1), 8), Scaled(TermValue(2), 8), TermValue(3))
+    if biased:
+        value = sums(value, OperandSum("a", 128), OperandSum("b", 128), Depth(-(128 * 128)))
+    return Plan(
+        "ape-int16",
+        pieces,
+        pieces,
+        (chain((0, 0)), chain((0, 1)), chain((1, 0)), chain((1, 1))),
+        value,
+        k_group=INT16_GROUP if problem.k > INT16_GROUP else None,
+        input_format=problem.input_format,
+        output_format=options["accumulate"],
+        split="bytes",
+        arithmetic=options["accumulate"],
+        options=dict(options),
+    )
+
+
+def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
+    """Blocks in fp32-f's range take it, others fp32-b, and native fp32 beyond that (section 5)."""
+    part = {"interleave": options["interleave"], "k_group": None}
+    native = Plan(
+        "native", (Piece("fp32"),), (Piece("fp32"),), (chain((0, 0)),), TermValue(0), input_format=problem.input_format
+    )
+    size = options["block"]
+    return Mixed(
+        "ape",
+        (plan_f(part, problem), plan_b(part, problem), native),
+        (FP32_F_RANGE, FP32_B_RANGE),
+        (size, size, size),
+        dict(options),
+    )
+
+
+def inspect_f(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials, and elements that two FP16 pieces do not hold in full."""
+    low = below(a, b, FP32_F_RANGE[0], "below 6.1e-5 keep fewer than 22 bits")
+    return special_notices(a, b) + low + fp16_pieces(a, b, SHIFT)
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials."""
+    return special_notices(a, b)
+
+
+SCHEMES = (
+    Scheme(
+        "ape-fp32-f", "FP32 from 3 FP16 products", f"{SOURCE}, 4.1, Listing 2", (INTERLEAVE, K_GROUP), plan_f, inspect_f
+    ),
+    Scheme(
+        "ape-fp32-b", "FP32 from 6 BF16 products", f"{SOURCE}, 4.3, Listing 4", (INTERLEAVE, K_GROUP), plan_b, inspect
+    ),
+    Scheme("ape-fp32-t", "FP32 from 3 TF32 products", f"{SOURCE}, 4.2", (INTERLEAVE, K_GROUP), plan_t, inspect),
+    Scheme(
+        "ape-int16",
+        "INT16 from 4 INT8 products",
+        f"{SOURCE}, 4.4",
+        (
+            Option(
+                "low_byte",
+                str,
+                None,
+                "unsigned, where the unit multiplies u8; else biased by 128",
+                choices=("unsigned", "biased"),
+            ),
+            Option("accumulate", str, "int64", "sum of the products; int32 wraps", choices=("int64", "int32")),
+        ),
+        plan_int16,
+        inspect,
+        input_formats=("int16",),
+        alternatives="low_byte",
+    ),
+    Scheme(
+        "ape",
+        "FP32, block by block from FP16 or BF16 products or native",
+        f"{SOURCE}, 5",
+        (
+            Option("block", int, 128, "elements of a block along m, n and k", least=16),
+            Option(
+                "strategy",
+                str,
+                "hybrid",
+                "each block its own type, or one for all; decide: the fastest that the data admit",
+                choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
+            ),
+            INTERLEAVE,
+        ),
+        plan_adaptive,
+        inspect,
+    ),
+)

@@ -1,0 +1,54 @@
+"""Markidis and EGEMM-TC: FP32 from all four products of two unscaled FP16 pieces, chained in one accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain
+from hwsim.schemes.notices import fp16_pieces
+from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
+
+
+def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
+    """x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain."""
+    pieces = (Piece("fp16", options["rounding"]),) * 2
+    return Plan(
+        name,
+        pieces,
+        pieces,
+        (chain((1, 1), (0, 1), (1, 0), (0, 0), interleave=options["interleave"]),),
+        TermValue(0),
+        k_group=options["k_group"],
+        input_format=problem.input_format,
+        options=dict(options),
+    )
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials, and elements that FP16 pieces do not hold."""
+    return special_notices(a, b) + fp16_pieces(a, b, 0)
+
+
+def _rounding(default: str, help: str) -> Option:
+    return Option("rounding", str, default, help, choices=("RZ", "RNE"))
+
+
+SCHEMES = tuple(
+    Scheme(name, title, source, (rounding, INTERLEAVE, K_GROUP), partial(plan, name), inspect)
+    for name, title, source, rounding in (
+        (
+            "markidis",
+            "FP32 from 4 FP16 products, pieces cut",
+            "Markidis et al., NVIDIA tensor core programmability, performance and precision, IPDPSW 2018",
+            _rounding("RZ", "of both pieces: RZ as SGEMM-cube's Table 2 says; RNE is CUDA's own conversion"),
+        ),
+        (
+            "egemm-tc",
+            "FP32 from 4 FP16 products, pieces rounded",
+            "Feng et al., EGEMM-TC, PPoPP 2021",
+            _rounding("RNE", "of both pieces: its text says round-split; SGEMM-cube's Table 2 says RZ"),
+        ),
+    )
+)

@@ -1,0 +1,47 @@
+"""What schemes have to say about their operands: counts of elements that a split into fp16 pieces does not serve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hwsim.schemes.scheme import Array, Notice
+
+FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
+FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
+
+
+def finite_magnitudes(a: Array, b: Array) -> Array:
+    """Magnitudes of the finite elements of both operands that are not zero."""
+    x = np.concatenate([np.ravel(a), np.ravel(b)])
+    found: Array = np.abs(x[np.isfinite(x) & (x != 0)])
+    return found
+
+
+def counted(*counts: tuple[str, int, str]) -> list[Notice]:
+    """A notice for each (code, count, what) whose count is not zero."""
+    return [Notice(code, count, f"{count} {what}") for code, count, what in counts if count]
+
+
+def fp16_pieces(a: Array, b: Array, scale_exponent: int) -> list[Notice]:
+    """Elements whose high fp16 piece (RN) is zero or overflows, or whose low one, scaled by 2^scale_exponent, does."""
+    x = finite_magnitudes(a, b).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rest = np.abs((x - x.astype(np.float16).astype(np.float32)) * np.float32(2.0**scale_exponent))
+    return counted(
+        (
+            "high_piece_zero",
+            int((x <= FP16_UNDERFLOW).sum()),
+            "elements whose high piece is zero: the low piece alone carries them",
+        ),
+        (
+            "high_piece_overflow",
+            int((x >= FP16_OVERFLOW).sum()),
+            "elements beyond the FP16 range overflow the high piece",
+        ),
+        ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & (x < FP16_OVERFLOW)).sum()), "low pieces overflow FP16"),
+    )
+
+
+def below(a: Array, b: Array, least: float, what: str) -> list[Notice]:
+    """Elements of magnitude below `least`."""
+    return counted(("below_full_precision", int((finite_magnitudes(a, b) < least).sum()), f"elements {what}"))

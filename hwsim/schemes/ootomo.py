@@ -1,0 +1,61 @@
+"""Ootomo and Yokota: three products, the large one added outside the unit after every instruction (IJHPCA 36, 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue
+from hwsim.schemes.notices import fp16_pieces
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+
+FP16_SHIFT = 11
+
+
+def plan(name: str, fmt: str, rounding: str, shift: int, options: Mapping[str, Any], problem: Problem) -> Plan:
+    """acc0 += A1 B1 of each instruction from zero, nearest even outside the unit, so that its truncation does not pile
+    up; acc1 = A1 B2 + A2 B1 chained in the unit; C = acc0 + acc1 2^-shift."""
+    pieces = (Piece(fmt, rounding), Piece(fmt, rounding, shift))
+    small: Expression = TermValue(1)
+    return Plan(
+        name,
+        pieces,
+        pieces,
+        (Term((Stage(((0, 0),)),), k_group="instruction"), Term((Stage(((0, 1), (1, 0))),))),
+        Sum(TermValue(0), Scaled(small, -shift) if shift else small),
+        input_format=problem.input_format,
+        split_in="kernel",
+        options=dict(options),
+    )
+
+
+def inspect_fp16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials, and elements that FP16 pieces do not hold."""
+    return special_notices(a, b) + fp16_pieces(a, b, FP16_SHIFT)
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Specials."""
+    return special_notices(a, b)
+
+
+SOURCE = "Ootomo and Yokota, Recovering single precision accuracy from tensor cores, IJHPCA 36 (2022)"
+SCHEMES = (
+    Scheme(
+        "ootomo-fp16",
+        "FP32 from 3 FP16 products (halfhalf)",
+        SOURCE,
+        (),
+        partial(plan, "ootomo-fp16", "fp16", "RNE", FP16_SHIFT),
+        inspect_fp16,
+    ),
+    Scheme(
+        "ootomo-tf32",
+        "FP32 from 3 TF32 products (tf32tf32)",
+        SOURCE,
+        (),
+        partial(plan, "ootomo-tf32", "tf32", "RNA", 0),
+        inspect,
+    ),
+)
