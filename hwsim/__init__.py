@@ -7,10 +7,12 @@ r.c, r.cycles, r.error
 
 from hwsim._version import __version__
 from hwsim.api import device, matmul, run
+from hwsim.emulation import Array, emulate
 from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
 from hwsim.result import Result
 
 __all__ = [
+    "Array",
     "ConfigError",
     "HwsimError",
     "InputError",
@@ -20,6 +22,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "device",
+    "emulate",
     "matmul",
     "run",
 ]

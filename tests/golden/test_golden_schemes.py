@@ -1,4 +1,4 @@
-"""Schemes made of cuBLAS calls and fp32 elementwise operations on an H200, bit for bit (h200_schemes, h200/gemm.npz)."""
+"""Schemes made of cuBLAS calls and fp32 elementwise steps on an H200, bit for bit (h200_schemes, h200/gemm.npz)."""
 
 from __future__ import annotations
 
