@@ -35,6 +35,7 @@ EXPECTED = {
     "cli.md",
     "cublas.md",
     "devices.md",
+    "emulation.md",
     "golden.md",
     "numerics.md",
     "schemes.md",
