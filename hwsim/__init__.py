@@ -7,6 +7,7 @@ r.c, r.cycles, r.error
 
 from hwsim._version import __version__
 from hwsim.api import device, matmul, run
+from hwsim.convolution import conv2d
 from hwsim.emulation import Array, emulate
 from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
 from hwsim.result import Result
@@ -21,6 +22,7 @@ __all__ = [
     "Result",
     "UnsupportedError",
     "__version__",
+    "conv2d",
     "device",
     "emulate",
     "matmul",

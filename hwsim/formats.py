@@ -156,6 +156,7 @@ FORMATS: Mapping[str, Format] = _table(
     Format("e2m1", 4, 2, 1, 1, True, False, "none", "float4_e2m1fn"),
     Format("ue8m0", 8, 8, 0, 127, False, False, "all_ones", "float8_e8m0fnu", subnormals=False),
     Format("ue4m3", 8, 4, 3, 7, False, False, "all_ones", "float8_e4m3fn"),
+    _integer("int64", 64, signed=True, dtype_name="int64"),
     _integer("int32", 32, signed=True, dtype_name="int32"),
     _integer("int16", 16, signed=True, dtype_name="int16"),
     _integer("int8", 8, signed=True, dtype_name="int8"),

@@ -21,9 +21,12 @@ SCHEMA = "hwsim.run/1"
 class Result:
     """What `hwsim.run` returns.
 
-    c: the product, (m, n) or the rows and columns asked for, None without exact; codes: its bit patterns. schedule:
+    c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None without exact;
+    codes: its bit patterns. m, n, k: of one matrix. refused: {choice: why not} of what the scheme left to the device.
+    schedule:
     what fixed the bits, as `Schedule.to_dict` gives it, where no program of the device did. cycles: core clock
-    cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches.
+    cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches
+    unless they were asked for.
     phases: name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
     cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}: products of elements that the
     matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link and shared memory. evidence:
@@ -53,6 +56,7 @@ class Result:
     kernel: str
     hwsim_version: str
     timing_note: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
     _warnings: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
     _errors: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
     _trace: Callable[[], Trace] | None = field(default=None, repr=False)
@@ -112,6 +116,7 @@ class Result:
             "evidence",
             "warnings",
             "timing_note",
+            "refused",
             "hwsim_version",
             "kernel",
             "device_sha256",

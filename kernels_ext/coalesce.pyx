@@ -32,7 +32,8 @@ cdef enum:
     SEGMENT_COLUMNS = 11
 
 # Job: kind (0 elementwise or copy, 1 chain), instruction, destination (kind, object, slot, row, col),
-# chain: starts from zero, first segment, number of segments; sources: 2 x (kind, object, slot, row, col).
+# chain: starts from zero, first segment, number of segments, in place of the first source's kind the power of
+# two that divides the accumulator first; sources: 2 x (kind, object, slot, row, col).
 # Segment: K, A (kind, object, slot, row, col), B (kind, object, slot, row, col).
 
 cdef struct Place:
@@ -50,6 +51,7 @@ cdef struct Slot:
     i64 array, row, col
     i64 instr            # of the chain
     bint from_zero
+    i64 scale            # of the chain: its accumulator counts times 2^-scale
     i64 seg_first        # segments of a chain, a linked list by index
     i64 seg_last
 
@@ -77,18 +79,19 @@ cdef int _push(Vector* v, const i64* row, i64 n) except -1:
 
 
 cdef class _Walker:
-    """The next instruction of one stream, with the values of its loops and counters."""
+    """The next instruction of one stream, with the values of its loops, counters and derived variables."""
 
-    cdef i64[:, ::1] nodes
+    cdef i64[:, ::1] nodes, derived, affine, term
     cdef i64* variables
     cdef i64 at
     cdef readonly bint done
 
-    def __cinit__(self, nodes, i64 n_variables):
-        self.nodes = nodes
-        self.variables = <i64*>calloc(n_variables, sizeof(i64))
+    def __cinit__(self, flat, i64[:, ::1] affine, i64[:, ::1] term, i64 core):
+        self.nodes, self.derived, self.affine, self.term = flat.nodes, flat.derived, affine, term
+        self.variables = <i64*>calloc(len(flat.variables), sizeof(i64))
         if self.variables == NULL:
             raise MemoryError
+        self.variables[0] = core
         self.at = 0
         self.done = False
         self._settle()
@@ -102,6 +105,7 @@ cdef class _Walker:
         while self.at < self.nodes.shape[0]:
             kind = self.nodes[self.at, 0]
             if kind == NODE_INSTR:
+                self._derive()
                 return
             if kind == NODE_LOOP:
                 self.variables[self.nodes[self.at, 1]] = 0
@@ -117,6 +121,16 @@ cdef class _Walker:
                 self.at += 1
         self.done = True
 
+    cdef void _derive(self):
+        """The derived variables, from the others as they are now; quotients are rounded down."""
+        cdef i64 i, value, divisor, rest
+        for i in range(self.derived.shape[0]):
+            value, divisor = self.value(self.derived[i, 1]), self.derived[i, 2]
+            rest = value % divisor
+            if rest < 0:
+                rest += divisor
+            self.variables[self.derived[i, 0]] = rest if self.derived[i, 3] else (value - rest) // divisor
+
     cdef i64 next_instr(self):
         return -1 if self.done else self.nodes[self.at, 1]
 
@@ -124,10 +138,10 @@ cdef class _Walker:
         self.at += 1
         self._settle()
 
-    cdef i64 value(self, i64[:, ::1] affine, i64[:, ::1] term, i64 index):
-        cdef i64 i, out = affine[index, 0]
-        for i in range(affine[index, 1], affine[index, 1] + affine[index, 2]):
-            out += term[i, 1] * self.variables[term[i, 0]]
+    cdef i64 value(self, i64 index):
+        cdef i64 i, out = self.affine[index, 0]
+        for i in range(self.affine[index, 1], self.affine[index, 1] + self.affine[index, 2]):
+            out += self.term[i, 1] * self.variables[self.term[i, 0]]
         return out
 
 
@@ -192,8 +206,7 @@ cdef class Coalescer:
         self.n_segments = self.jobs.size = self.segment_rows.size = 0
         walkers = []
         for flat in self.streams[group]:
-            walker = _Walker(flat.nodes, len(flat.variables))
-            walker.variables[0] = core
+            walker = _Walker(flat, self.affine, self.term, core)
             walkers.append(walker)
         cdef bint moved, pending
         while True:
@@ -237,11 +250,11 @@ cdef class Coalescer:
         dyn.instr = index
         for t in range(count):
             if self.tile[first + t, 0] == TILE_GLOBAL:
-                dyn.row[t] = walker.value(self.affine, self.term, self.tile[first + t, 4])
-                dyn.col[t] = walker.value(self.affine, self.term, self.tile[first + t, 5])
+                dyn.row[t] = walker.value(self.tile[first + t, 4])
+                dyn.col[t] = walker.value(self.tile[first + t, 5])
                 dyn.slot[t] = 0
             else:
-                dyn.slot[t] = walker.value(self.affine, self.term, self.tile[first + t, 6])
+                dyn.slot[t] = walker.value(self.tile[first + t, 6])
                 dyn.slot[t] %= self.buffer_slots[self.tile[first + t, 1]]
                 dyn.row[t], dyn.col[t] = self.tile[first + t, 7], self.tile[first + t, 8]
         cdef i64 zero = self.instr[index, 10]
@@ -309,6 +322,7 @@ cdef class Coalescer:
         row[0], row[1] = 1, slot.instr
         row[2], row[3], row[4] = 1, self.tile[self.instr[dyn.instr, 3] + t, 1], dyn.slot[t]
         row[7], row[8] = slot.from_zero, self.segment_rows.size // SEGMENT_COLUMNS
+        row[10] = slot.scale
         while at >= 0:
             s = &self.segments[at]
             seg[0] = s.k
@@ -361,11 +375,14 @@ cdef class Coalescer:
         cdef Place a = self._place(dyn, 1), b = self._place(dyn, 2)
         cdef Slot* slot = self._slot(dyn, 0)
         cdef Segment* last
-        if dyn.zero or slot.kind != CHAIN:
-            slot.kind, slot.from_zero, slot.seg_first, slot.seg_last = CHAIN, dyn.zero, -1, -1
-        slot.instr = dyn.instr
+        cdef i64 scale = 0 if dyn.zero else self.instr[dyn.instr, 11]
         while repeats > 0:
             repeats -= 1
+            if scale and slot.kind == CHAIN:
+                self._flush(slot, dyn, 0)  # what is there already must be known before it is scaled
+            if dyn.zero or slot.kind != CHAIN:
+                slot.kind, slot.from_zero, slot.scale, slot.seg_first, slot.seg_last = CHAIN, dyn.zero, scale, -1, -1
+            slot.instr = dyn.instr
             if slot.seg_last >= 0:
                 last = &self.segments[slot.seg_last]
                 if (a.kind == TILE_GLOBAL and b.kind == TILE_GLOBAL and last.a.kind == TILE_GLOBAL

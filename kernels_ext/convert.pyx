@@ -77,6 +77,12 @@ def _sign_pair(fmt, kind, significand, exponent, rounding, overflow):
     ]
 
 
+def _refuse_whole_words(fmt):
+    """64-bit integers stay what they are: neither float type holds them, nor does a lane round to them."""
+    if fmt.is_integer and fmt.bits > 32:
+        raise InputError(f"{fmt.name}: there are no conversions between it and float arrays; keep NumPy's own int64")
+
+
 def _nan_code(fmt, nan, zero_code):
     if nan == "zero" or fmt.is_integer or fmt.nan == "none":
         return zero_code
@@ -90,6 +96,7 @@ def _encoder(fmt, rounding, overflow, nan, source_bits):
     _check(rounding, formats.ROUNDINGS, "rounding")
     _check(overflow, _OVERFLOWS, "overflow")
     _check(nan, _NANS, "nan")
+    _refuse_whole_words(fmt)
     # Far beyond every format's largest value.
     beyond = _sign_pair(fmt, "finite", 1, 1 << 12, rounding, overflow)
     infinity = _sign_pair(fmt, "infinity", 0, 0, rounding, overflow)
@@ -118,6 +125,7 @@ def _encoder(fmt, rounding, overflow, nan, source_bits):
 def _decoder(fmt, value_bits):
     cdef _Decoder decoder = _Decoder()
     cdef hw_decoder *d = &decoder.fields
+    _refuse_whole_words(fmt)
     if value_bits == 32 and fmt.precision > 24:
         raise InputError(f"float32 does not hold every value of {fmt.name}; decode to float64")
     d.code_bits = max(fmt.bits, 8)

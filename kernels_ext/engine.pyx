@@ -10,7 +10,7 @@ cdef extern from "hw_engine.h":
         HW_TICKS, HW_RATE_BITS, HW_SHARED, HW_COUNTERS, HW_FIRST_SEMAPHORE
         HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK
         HW_L2, HW_HBM
-        HW_CAUSE_NONE, HW_CAUSE_EMPTY
+        HW_CAUSE_NONE, HW_CAUSE_EMPTY, HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
     ctypedef struct hw_node:
         pass
     ctypedef struct hw_tile:
@@ -19,6 +19,8 @@ cdef extern from "hw_engine.h":
         pass
     ctypedef struct hw_term:
         pass
+    ctypedef struct hw_derived:
+        pass
     ctypedef struct hw_sync:
         pass
     ctypedef struct hw_instr:
@@ -26,6 +28,8 @@ cdef extern from "hw_engine.h":
     ctypedef struct hw_cost:
         pass
     ctypedef struct hw_engine_model:
+        pass
+    ctypedef struct hw_window:
         pass
     ctypedef struct hw_group:
         pass
@@ -43,18 +47,22 @@ cdef extern from "hw_engine.h":
         const hw_tile *tile
         const hw_affine *affine
         const hw_term *term
+        const hw_derived *derived
         const hw_sync *sync
         const hw_node *node
         const hw_stream *stream
         const hw_group *group
         const hw_engine_model *engine
+        const hw_window *window
         const int64_t *semaphore_initial
-        int64_t instrs, streams, groups, engines, semaphores
+        int64_t instrs, streams, groups, engines, semaphores, windows
+        int64_t miss_ticks
         hw_l2 *l2
         int64_t *capacity
         int has_hbm
         int64_t *executed
         int64_t *account
+        int64_t *stalled
         int64_t *group_end
         int64_t *semaphore
         int64_t *blocked
@@ -62,8 +70,9 @@ cdef extern from "hw_engine.h":
         int64_t end
         hw_row *row
         int64_t row_limit, rows
-    hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays)
+    hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays, int64_t count)
     void hw_l2_free(hw_l2 *l2)
+    int64_t hw_l2_flush(hw_l2 *l2)
     int hw_run_kernel(hw_kernel *kernel) nogil
 
 
@@ -72,9 +81,10 @@ RATE_BITS = HW_RATE_BITS
 FIRST_SEMAPHORE = HW_FIRST_SEMAPHORE
 OK, DEADLOCK, LEAK = HW_OK, HW_DEADLOCK, HW_LEAK
 CAUSE_NONE, CAUSE_EMPTY = HW_CAUSE_NONE, HW_CAUSE_EMPTY
+CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
-    "instr": 11, "cost": 8, "tile": 9, "affine": 3, "term": 2, "sync": 2, "node": 4, "stream": 3, "group": 4,
-    "engine": 2, "semaphore_initial": 1,
+    "instr": 12, "cost": 11, "tile": 9, "affine": 3, "term": 2, "derived": 4, "sync": 2, "node": 4,
+    "stream": 5, "group": 4, "engine": 2, "window": 1, "semaphore_initial": 1,
 }
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
@@ -90,33 +100,40 @@ cdef class Machine:
 
     l2_capacity: bytes, 0 for no L2. l2_rate, hbm_rate: bytes per tick with RATE_BITS fraction bits, 0 for no
     limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 3): rows, columns, bits per element.
+    miss_ticks: how much later than a hit a read completes that HBM has a part in.
     """
 
     cdef hw_l2 *l2
-    cdef int64_t l2_rate, hbm_rate
+    cdef int64_t l2_rate, hbm_rate, miss_ticks
     cdef int has_hbm
     cdef object arrays
 
-    def __cinit__(self, int64_t l2_capacity, int64_t l2_rate, int64_t hbm_rate, bint has_hbm, arrays):
-        self.l2_rate, self.hbm_rate, self.has_hbm = l2_rate, hbm_rate, has_hbm
+    def __cinit__(self, int64_t l2_capacity, int64_t l2_rate, int64_t hbm_rate, bint has_hbm, arrays,
+                  int64_t miss_ticks=0):
+        self.l2_rate, self.hbm_rate, self.has_hbm, self.miss_ticks = l2_rate, hbm_rate, has_hbm, miss_ticks
         self.arrays = _table("arrays", arrays, 3)
         rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
         if len(arrays) > 1 << 12 or (rows >> 33).any() or (row_bits >> 37).any():
             raise ValueError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
         if l2_capacity:
-            self.l2 = hw_l2_new(l2_capacity, <const hw_array *>address(self.arrays))
+            self.l2 = hw_l2_new(l2_capacity, <const hw_array *>address(self.arrays), len(self.arrays))
             if self.l2 == NULL:
                 raise MemoryError("timing engine: no memory for the L2 model")
 
     def __dealloc__(self):
         hw_l2_free(self.l2)
 
+    def flush(self):
+        """Write back what is dirty in L2; returns the bytes."""
+        return hw_l2_flush(self.l2) if self.l2 != NULL else 0
+
     def run(self, tables, int64_t trace):
         """Time one kernel.
 
         tables: mapping of the names in COLUMNS to int64 arrays (columns as in hw_engine.h). trace: most rows
         kept. Returns a dict: status (OK, DEADLOCK, LEAK), end (ticks), executed (instrs), account (groups,
-        engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, then each semaphore; ticks), group_end
+        engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks),
+        stalled (streams, engines: ticks that a stream waited for room in a queue), group_end
         (groups; ticks), semaphore (groups, semaphores), blocked (groups, engines, 2: instruction that waits or
         -1, its semaphore), counters (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS).
         Raises MemoryError.
@@ -128,6 +145,7 @@ cdef class Machine:
             len(tables[name]) for name in ("instr", "stream", "group", "engine", "semaphore_initial"))
         executed = np.zeros(max(instrs, 1), np.int64)
         account = np.zeros((groups, engines, FIRST_SEMAPHORE + semaphores), np.int64)
+        stalled = np.zeros((max(streams, 1), max(engines, 1)), np.int64)
         group_end = np.zeros(max(groups, 1), np.int64)
         semaphore = np.zeros(max(groups * semaphores, 1), np.int64)
         blocked = np.zeros((groups, engines, 2), np.int64)
@@ -142,17 +160,21 @@ cdef class Machine:
         k.tile = <const hw_tile *>address(checked["tile"])
         k.affine = <const hw_affine *>address(checked["affine"])
         k.term = <const hw_term *>address(checked["term"])
+        k.derived = <const hw_derived *>address(checked["derived"])
         k.sync = <const hw_sync *>address(checked["sync"])
         k.node = <const hw_node *>address(checked["node"])
         k.stream = <const hw_stream *>address(checked["stream"])
         k.group = <const hw_group *>address(checked["group"])
         k.engine = <const hw_engine_model *>address(checked["engine"])
+        k.window = <const hw_window *>address(checked["window"])
+        k.windows, k.miss_ticks = len(tables["window"]), self.miss_ticks
         k.semaphore_initial = address(checked["semaphore_initial"])
         k.instrs, k.streams, k.groups, k.engines, k.semaphores = instrs, streams, groups, engines, semaphores
         k.l2, k.has_hbm = self.l2, self.has_hbm
         k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0
         k.capacity[HW_HBM] = self.hbm_rate
         k.executed, k.account = <int64_t *>address(executed), <int64_t *>address(account)
+        k.stalled = <int64_t *>address(stalled)
         k.group_end, k.semaphore = <int64_t *>address(group_end), <int64_t *>address(semaphore)
         k.blocked = <int64_t *>address(blocked)
         for i in range(HW_COUNTERS):
@@ -164,7 +186,7 @@ cdef class Machine:
             raise MemoryError("timing engine: out of memory")
         return {
             "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
-            "group_end": group_end, "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores),
+            "stalled": stalled[:streams], "group_end": group_end, "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores),
             "blocked": blocked, "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
         }
 

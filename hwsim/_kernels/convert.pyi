@@ -55,22 +55,29 @@ def decode(
     (fp64, int32).
     """
 
+Piece = tuple[Format, str, int] | tuple[Format, str, int, str | None]
+
 def split(
-    x: npt.NDArray[np.float32],
-    pieces: Sequence[tuple[Format, str, int]],
+    x: npt.NDArray[np.float32] | npt.NDArray[np.float64],
+    pieces: Sequence[Piece],
     *,
     overflow: str = "ieee",
     nan: str = "quiet",
+    clamp: bool = False,
+    out: Sequence[npt.NDArray[Any]] | None = None,
     threads: int = 1,
     variant: str | None = None,
 ) -> list[npt.NDArray[Any]]:
-    """Codes of the pieces (format, rounding, scale_exponent) of x, one array per piece.
+    """Codes of the pieces (format, rounding, scale_exponent[, overflow]) of x, one array per piece.
 
     rest = x; then for each piece: rest = rest * 2^scale_exponent, piece = rest rounded to the format,
-    rest = rest - piece; product and difference are one fp32 operation each, nearest even, subnormals kept.
+    rest = rest - piece; product and difference are one operation of x's type each, nearest even, subnormals kept.
+    A piece's overflow ("ieee", "infinity", "saturate"): of its conversion, where it differs from the split's.
     overflow="saturate": an infinity, in x or from one of the two operations, is the largest finite value.
+    clamp: infinities in x become the largest finite value before all else.
     nan="zero": a NaN, likewise, is +0 (together: Ascend's saturation mode).
-    x: float32, any shape and strides. Each result: `code_dtype(format)`, x's shape, C order.
-    Raises InputError for another dtype, no pieces, an unknown option, a scale that is no float32, a format
-    that float32 does not hold (fp64, int32), or one without NaN (e3m2, e2m3, e2m1) unless nan="zero".
+    x: float32 or float64, any shape and strides. Each result: `code_dtype(format)`, x's shape, C order; `out`, if
+    given, holds an array for each, filled and returned.
+    Raises InputError for another dtype, no pieces, an unknown option, a scale that x's type has not, a format
+    that it does not hold, or one without NaN (e3m2, e2m3, e2m1) unless nan="zero".
     """

@@ -12,6 +12,8 @@ DEADLOCK: Final[int]
 LEAK: Final[int]
 CAUSE_NONE: Final[int]
 CAUSE_EMPTY: Final[int]
+CAUSE_QUEUE_FULL: Final[int]
+CAUSE_IN_FLIGHT: Final[int]
 COLUMNS: Final[dict[str, int]]
 ROW_COLUMNS: Final[tuple[str, ...]]
 
@@ -20,6 +22,7 @@ class Outcome(TypedDict):
     end: int
     executed: NDArray[np.int64]
     account: NDArray[np.int64]
+    stalled: NDArray[np.int64]
     group_end: NDArray[np.int64]
     semaphore: NDArray[np.int64]
     blocked: NDArray[np.int64]
@@ -28,6 +31,13 @@ class Outcome(TypedDict):
 
 class Machine:
     def __init__(
-        self, l2_capacity: int, l2_rate: int, hbm_rate: int, has_hbm: bool, arrays: NDArray[np.int64]
+        self,
+        l2_capacity: int,
+        l2_rate: int,
+        hbm_rate: int,
+        has_hbm: bool,
+        arrays: NDArray[np.int64],
+        miss_ticks: int = 0,
     ) -> None: ...
+    def flush(self) -> int: ...
     def run(self, tables: Mapping[str, NDArray[np.int64]], trace: int) -> Outcome: ...

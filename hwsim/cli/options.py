@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from hwsim.errors import InputError
@@ -25,6 +26,14 @@ def whole(least: int) -> Any:
     return parse
 
 
+def positive(text: str) -> float:
+    """An argparse type: a number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; a number above 0")
+    return value
+
+
 def add_problem(parser: argparse.ArgumentParser) -> None:
     """--m --n --k, and everything that shapes the program."""
     group = parser.add_argument_group("problem", "C[m, n] = A[m, k] B[k, n]")
@@ -44,6 +53,13 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         "--n-fused", type=int, metavar="N", help="blocks of A kept in L1 (davinci; default: as many as fit)"
     )
     group.add_argument("--buffering", metavar="single|double", help="buffers per stage (davinci; default: double)")
+    group.add_argument("--stages", type=whole(1), metavar="N", help="stages of shared memory (GPUs; default: chosen)")
+    group.add_argument(
+        "--split-k", type=whole(1), metavar="N", help="slices of K, merged by a kernel of their own (GPUs; default: 1)"
+    )
+    group.add_argument(
+        "--swizzle", type=whole(1), metavar="N", help="tiles in a band of columns gone through together (GPUs)"
+    )
     add_scheme_options(parser)
 
 
@@ -84,7 +100,8 @@ def flag(parser: argparse.ArgumentParser, name: str) -> str:
 
 def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of `add_problem`'s options, as arguments for hwsim.run and hwsim.api.program."""
-    given = {name: getattr(arguments, name) for name in ("m", "n", "k", "tile", "n_fused", "buffering")}
+    names = ("m", "n", "k", "tile", "n_fused", "buffering", "stages", "split_k", "swizzle")
+    given = {name: getattr(arguments, name) for name in names}
     given |= {key.removeprefix(DEST): value for key, value in vars(arguments).items() if key.startswith(DEST)}
     given = {name: value for name, value in given.items() if value is not None}
     known = set(given) & set(RESERVED)
@@ -93,4 +110,16 @@ def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-RESERVED = ("a", "b", "device", "scheme", "exact", "timing", "threads", "seed", "progress")
+RESERVED = (
+    "a",
+    "b",
+    "device",
+    "scheme",
+    "exact",
+    "timing",
+    "clock_mhz",
+    "launch_overhead",
+    "threads",
+    "seed",
+    "progress",
+)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_problem, program_arguments, whole
+from hwsim.cli.options import add_problem, positive, program_arguments, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
 
@@ -30,6 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--no-exact", action="store_true", help="no bits and no error: cycles alone, sizes of any magnitude"
     )
     group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
+    group.add_argument(
+        "--clock-mhz", type=positive, metavar="MHZ", help="core clock for the cycles' time (default: the device file's)"
+    )
+    group.add_argument(
+        "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
+    )
     group.add_argument(
         "--threads",
         type=whole(1),
@@ -66,6 +72,8 @@ def execute(arguments: argparse.Namespace) -> int:
             scheme=arguments.scheme,
             exact=not arguments.no_exact,
             timing=not arguments.no_timing,
+            clock_mhz=arguments.clock_mhz,
+            launch_overhead=arguments.launch_overhead,
             threads=arguments.threads,
             seed=arguments.seed,
             progress=progress,
@@ -76,7 +84,10 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             from hwsim.report.run_text import run_text
 
-            text = run_text(result, chip, _inputs(arguments))
+            at_clock = (
+                chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
+            )
+            text = run_text(result, at_clock, _inputs(arguments))
     notes = []
     if arguments.trace is not None:
         notes.append(_write_trace(arguments.trace, result))

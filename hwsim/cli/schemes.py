@@ -9,7 +9,7 @@ from typing import Any
 from hwsim.errors import HwsimError
 from hwsim.schemes import Option, Scheme, scheme_of, schemes
 
-TRIED = 64  # edge of the small problem that tells whether a scheme can be lowered to a device
+TRIED = 64  # edge of the small problem that tells whether a device has a program for a scheme
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,26 +39,39 @@ def execute(arguments: argparse.Namespace) -> int:
 
         device = load(arguments.device)
         for record in records:
-            record["why_not"] = _why_not(found[record["name"]], device)
+            record["why_not"], record["why_no_program"] = _why_not(found[record["name"]], device)
             record["runs"] = record["why_not"] is None
     if arguments.json:
         print(json.dumps({"schema": "hwsim.schemes/1", "device": arguments.device, "schemes": records}))
     elif arguments.device is None:
         print("\n".join(table([(x["name"], x["title"]) for x in records], indent="")))
     else:
-        rows = [(x["name"], "runs" if x["runs"] else f"does not run: {x['why_not']}") for x in records]
-        print("\n".join(table(rows, indent="")))
+        print("\n".join(table([(x["name"], *_said(x)) for x in records], indent="")))
     return 0
 
 
-def _why_not(scheme: Scheme, device: Any) -> str | None:
+def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
+    """Why the device cannot give the scheme's bits, and why it has no program (no cycles) for it; None where it can."""
     from hwsim.api import program
+    from hwsim.program.plan import Problem
+    from hwsim.studies.bits import prepare
 
+    try:
+        prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))
+    except HwsimError as error:
+        return str(error), str(error)
     try:
         program(m=TRIED, n=TRIED, k=TRIED, device=device, scheme=scheme)
     except HwsimError as error:
-        return str(error)
-    return None
+        return None, str(error)
+    return None, None
+
+
+def _said(record: dict[str, Any]) -> tuple[str, str]:
+    if not record["runs"]:
+        return "does not run", str(record["why_not"])
+    no_program = record["why_no_program"]
+    return "runs", "" if no_program is None else f"bits only: {no_program}"
 
 
 def _record(scheme: Scheme) -> dict[str, Any]:

@@ -19,8 +19,11 @@ from hwsim.devices.query import (
     weakest,
 )
 from hwsim.devices.registry import names
+from hwsim.devices.variants import at_clock, changed, sustained_clock
 
 __all__ = [
+    "at_clock",
+    "changed",
     "choices",
     "dot_spec",
     "example",
@@ -32,6 +35,7 @@ __all__ = [
     "numerics_evidence",
     "schedule_evidence",
     "specials",
+    "sustained_clock",
     "timing_evidence",
     "weakest",
 ]

@@ -35,6 +35,15 @@ def check(tree: Node) -> list[Problem]:
                 )
             )
 
+    def named(block: Node | None, key: str, path: str, allowed: tuple[str, ...], what: str) -> None:
+        """The keys of a mapping of numbers by name."""
+        mapping = block.value.get(key) if block is not None and isinstance(block.value, dict) else None
+        if mapping is not None and isinstance(mapping.value, dict):
+            where = f"{path}.{key}" if path else key
+            for name in mapping.value:
+                known(Node(mapping.keys[name], name), f"{where}.{name}", allowed, what)
+
+    named(tree, "sustained_clock_mhz", "", ("default", *formats), "a known format, or default")
     for name, entry in _blocks(tree, "instructions"):
         path = f"instructions.{name}"
         for key in ("a", "b", "c", "d", "scale_format"):
@@ -42,12 +51,13 @@ def check(tree: Node) -> list[Problem]:
         known(entry.get("unit"), f"{path}.unit", units, "one of dot_units")
         if engines:
             known(entry.get("engine"), f"{path}.engine", engines, "one of engines")
-        places = entry.get("memories")
-        for i, place in enumerate(places.value if places is not None and isinstance(places.value, list) else []):
+        for i, place in enumerate(_items(entry.get("memories"))):
             known(place, f"{path}.memories.{i}", memories, "one of memories")
-        listed = entry.get("formats")
-        for i, fmt in enumerate(listed.value if listed is not None and isinstance(listed.value, list) else []):
+            for j, one in enumerate(_items(place)):
+                known(one, f"{path}.memories.{i}.{j}", memories, "one of memories")
+        for i, fmt in enumerate(_items(entry.get("formats"))):
             known(fmt, f"{path}.formats.{i}", formats, "a known format")
+        named(entry.get("timing"), "operand_bytes_per_cycle", f"{path}.timing", memories, "one of memories")
         problems.extend(_pattern_problems(name, entry, path))
     for name, entry in _blocks(tree, "dot_units"):
         for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
@@ -71,8 +81,7 @@ def check(tree: Node) -> list[Problem]:
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
                 )
             )
-    checked = _block(tree, "library").get("checked_formats")
-    for i, fmt in enumerate(checked.value if checked is not None and isinstance(checked.value, list) else []):
+    for i, fmt in enumerate(_items(_block(tree, "library").get("checked_formats"))):
         known(fmt, f"library.checked_formats.{i}", tuple(native), "one of native")
     default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
@@ -112,10 +121,20 @@ def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[
         elif node is None and free in name and entry:
             mark = next(iter(entry.values())).mark
             yield Problem(mark, path, f"'{free}' in the instruction's name needs {key}")
+    timing = entry.get("timing")
+    times = timing.value if timing is not None and isinstance(timing.value, dict) else {}
+    if FREE_N in name and "issue_interval_cycles" in times:
+        mark = times["issue_interval_cycles"].mark
+        text = "one interval does not hold for every N; give macs_per_cycle"
+        yield Problem(mark, f"{path}.timing.issue_interval_cycles", text)
     allowed = _choices(entry).formats
     for key in ("a", "b"):
         if allowed and key in entry and entry[key].value not in allowed:
             yield Problem(entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats")
+
+
+def _items(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []
 
 
 def _block(tree: Node, name: str) -> dict[str, Node]:

@@ -115,6 +115,8 @@ def _text(item: Any, node: Node) -> str:
         number = kind in ("int_type", "float_type") and LIKE_NUMBER.fullmatch(str(node.value))
         hint = "; numbers have no quotes, underscores, colons or leading zeros" if number else ""
         return f"got {got}; needs {KINDS[kind]}{hint}"
+    if kind == "one_of":
+        return str(item["msg"])
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"

@@ -9,19 +9,23 @@ clock; rates inside a core are bytes per core clock cycle.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr, model_validator
 from pydantic import NonNegativeInt as Count
+from pydantic_core import PydanticCustomError
 
 from hwsim.devices.provenance import Level as Level
+from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
+Place = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 
@@ -154,14 +158,25 @@ UnitModel = Annotated[
 class MmaTiming(Record):
     """Time of one program-level mma of blocks of the instruction's (m, n, k).
 
-    occupancy = overhead + k_blocks * max(m_blocks * n_blocks * issue_interval, accumulate_latency);
-    completion = start + occupancy + drain.
+    occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency);
+    completion = start + occupancy + drain. Exactly one of issue_interval_cycles and macs_per_cycle gives the
+    interval, which for the latter is m * n * k / macs_per_cycle of the instruction as named (a pattern's N put in).
+    operand_bytes_per_cycle, by memory: a port that feeds operands; the interval is at least the bytes of the
+    instruction's A and B that lie in that memory / this rate.
     """
 
-    issue_interval_cycles: Rate
+    issue_interval_cycles: Rate | None = None
+    macs_per_cycle: Rate | None = None
+    operand_bytes_per_cycle: dict[Name, Rate] = {}
     overhead_cycles: Count = 0
     drain_cycles: Count = 0
     accumulate_latency_cycles: Count = 0
+
+    @model_validator(mode="after")
+    def _one_interval(self) -> MmaTiming:
+        if (self.issue_interval_cycles is None) == (self.macs_per_cycle is None):
+            raise PydanticCustomError("one_of", "exactly one of issue_interval_cycles and macs_per_cycle is needed")
+        return self
 
 
 class InstructionModel(Record):
@@ -185,12 +200,43 @@ class InstructionModel(Record):
     formats: tuple[Name, ...] = ()
     operand_rounding: RoundingName | None = None  # of 32-bit words to a narrower format (None: low bits ignored)
     largest: PositiveInt | None = None  # largest m, n, k of one program-level mma, elements
-    memories: tuple[Name, Name, Name] | None = None  # where A, B and C/D lie
+    memories: tuple[Place, Place, Place] | None = None  # where A, B and C/D lie: one memory, or a list of allowed ones
     scale_format: Name | None = None  # block scales of A and B: format, and their length in k
     scale_block: PositiveInt | None = None
     scale_input_d: PositiveInt | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
     timing: MmaTiming | None = None
+
+    def places(self, operand: int) -> tuple[str, ...]:
+        """Memories that operand 0 (A), 1 (B) or 2 (C/D) may lie in; empty: any."""
+        if self.memories is None:
+            return ()
+        place = self.memories[operand]
+        return (place,) if isinstance(place, str) else place
+
+    def _place(self, operand: int) -> str:
+        places = self.places(operand)
+        return places[0] if len(places) == 1 else ""
+
+    def interval_cycles(self, in_memory: tuple[str, str] | None = None) -> Fraction:
+        """Cycles from the issue of one instruction to that of the next, decimals of the file taken as written.
+
+        in_memory: where A and B lie, for the ports that feed them (default: where they may lie, if that is one place
+        each). Raises ValueError without timing data.
+        """
+        if self.timing is None:
+            raise ValueError("no timing data")
+        time = self.timing
+        if time.macs_per_cycle is not None:
+            interval = self.m * self.n * self.k / Fraction(str(time.macs_per_cycle))
+        else:
+            interval = Fraction(str(time.issue_interval_cycles))
+        first, second = in_memory or (self._place(0), self._place(1))
+        bits_a, bits_b = self.m * self.k * format_of(self.a).bits, self.k * self.n * format_of(self.b).bits
+        for memory, rate in time.operand_bytes_per_cycle.items():
+            read = bits_a * (first == memory) + bits_b * (second == memory)
+            interval = max(interval, Fraction(read, 8) / Fraction(str(rate)))
+        return interval
 
 
 class VectorModel(Record):
@@ -212,11 +258,16 @@ class MemoryModel(Record):
 
 
 class SharedModel(Record):
-    """A memory that all cores share (HBM, L2): bytes per second for reads and writes together."""
+    """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
+
+    latency_ns: what it adds to the completion of a transfer, beyond the link's start-up: L2 to every transfer from
+    or to global memory, HBM to a read of which any byte has to come from it.
+    """
 
     capacity_bytes: PositiveInt
     bytes_per_second: Rate
     line_bytes: PositiveInt = 1
+    latency_ns: Annotated[float, Field(ge=0)] | None = None
 
 
 class LinkModel(Record):
@@ -225,6 +276,8 @@ class LinkModel(Record):
     A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
     the transfer's fair share of what it shares, and completes startup_cycles later. Bytes are rounded up to
     whole requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance).
+    in_flight_bytes: a transfer does not start while it and those of this link that have not completed would be more
+    (one alone always may). conflict_factor (None: 1): bytes count as many times on the link (bank conflicts).
     """
 
     engine: Name
@@ -234,6 +287,9 @@ class LinkModel(Record):
     startup_cycles: Count = 0
     overhead_cycles: Count = 0
     request_bytes: PositiveInt = 1
+    in_flight_bytes: PositiveInt | None = None
+    casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
+    conflict_factor: Annotated[float, Field(ge=1)] | None = None
 
 
 class EngineModel(Record):
@@ -267,6 +323,8 @@ class Device(Record):
     default_format: Name
     cores: PositiveInt
     clock_mhz: Rate
+    sustained_clock_mhz: dict[Name, Rate] = {}  # under the power limit, by operand format, or "default"
+    launch_overhead_us: Annotated[float, Field(ge=0)] | None = None  # of one kernel, from the host's call to its start
     dot_units: dict[Name, UnitModel]
     matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
     native: dict[Name, Name] = {}  # format= of the native scheme -> instruction

@@ -9,8 +9,11 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import cache
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +22,34 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.devices.model import Device, LinkModel
 from hwsim.errors import ProgramError
-from hwsim.program.flat import FlatKernel
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
-COST_COLUMNS = ("occupancy", "tail", "flow_bytes", "flow_rate", "gm_tile", "gm_write", "bytes", "macs")
+
+class Cost(NamedTuple):
+    """One instruction, repeats included, in the units of the engine (kernels_ext/include/hw_engine.h)."""
+
+    occupancy: int = 0  # ticks; of a transfer from or to global memory: before it drains
+    tail: int = 0  # ticks from the end of the occupancy to completion
+    flow_bytes: int = 0  # that drain from or to global memory
+    flow_rate: int = 0
+    gm_tile: int = -1
+    gm_write: int = 0
+    bytes: int = 0  # payload moved
+    macs: int = 0
+    window: int = -1  # row of `windows`
+    window_bytes: int = 0
+    multicast: int = 1  # cores that take one transfer from L2 together
+
+
+COST_COLUMNS = Cost._fields
+Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
 
 
+@cache
 def exact(number: float) -> Fraction:
     """A device's number as its decimal notation says it."""
     return Fraction(str(number))
@@ -54,12 +76,31 @@ def shared_rate(bytes_per_second: float, device: Device) -> int:
     return rate_per_tick(exact(bytes_per_second) / (exact(device.clock_mhz) * 1_000_000))
 
 
-def cost_table(scope: Scope, flat: FlatKernel) -> NDArray[np.int64]:
+def latency_ticks(latency_ns: float | None, device: Device) -> int:
+    """Whole ticks of the core clock that cover a time."""
+    return ticks(exact(latency_ns or 0) * exact(device.clock_mhz) / 1000)
+
+
+def windows(device: Device) -> list[tuple[str, int]]:
+    """Links that limit their bytes in flight, with the limit."""
+    return [(name, link.in_flight_bytes) for name, link in device.links.items() if link.in_flight_bytes is not None]
+
+
+def cost_table(scope: Scope, flat: FlatKernel, free: Free | None = None) -> NDArray[np.int64]:
     """Cost of every instruction of a kernel, repeats included: int64 (instructions, COST_COLUMNS).
 
+    free: of which instructions only the bytes in L2 and HBM count.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
-    rows = [_cost(scope, i, instr, int(flat.instr[i, 3])) for i, instr in enumerate(flat.instrs)]
+    limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
+    firsts = flat.instr[:, INSTR_COLUMNS.index("first_tile")].tolist()
+    rows: list[Cost] = []
+    for i, (instr, first) in enumerate(zip(flat.instrs, firsts, strict=True)):
+        link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
+        cost = _cost(scope, i, instr, link, first, limits)
+        if free is not None and free(instr, link[0] if link else None):
+            cost = cost._replace(occupancy=0, tail=0, window=-1, flow_rate=RATE_LIMIT - 1 if cost.flow_bytes else 0)
+        rows.append(cost)
     return np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS))
 
 
@@ -67,7 +108,7 @@ def link_names(scope: Scope, flat: FlatKernel) -> list[str | None]:
     """For every instruction the device's name of the link it moves data over, or None."""
     names: list[str | None] = []
     for instr in flat.instrs:
-        link = scope.link(instr) if instr.opcode == "copy" else None
+        link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
         names.append(link[0] if link else None)
     return names
 
@@ -82,15 +123,21 @@ def padded_macs(scope: Scope, flat: FlatKernel) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def _cost(scope: Scope, index: int, instr: Instr, first_tile: int) -> tuple[int, ...]:
+def _cost(
+    scope: Scope,
+    index: int,
+    instr: Instr,
+    link: tuple[str, LinkModel] | None,
+    first_tile: int,
+    limits: Mapping[str, int],
+) -> Cost:
     device = scope.device
     if instr.opcode == "sync":
-        return instr.repeat * ticks(device.engines[instr.engine].sync_cycles), 0, 0, 0, -1, 0, 0, 0
+        return Cost(instr.repeat * ticks(device.engines[instr.engine].sync_cycles))
     if instr.opcode == "mma":
         return _mma(scope, index, instr)
-    link = scope.link(instr) if instr.opcode == "copy" else None
     if link is not None:
-        return _copy(scope, index, instr, link[1], first_tile)
+        return _copy(scope, index, instr, link[1], first_tile, limits.get(link[0], -1))
     if scope.is_vector(instr):
         return _vector(scope, index, instr)
     raise ProgramError(
@@ -99,52 +146,51 @@ def _cost(scope: Scope, index: int, instr: Instr, first_tile: int) -> tuple[int,
     )
 
 
-def _mma(scope: Scope, index: int, instr: Instr) -> tuple[int, ...]:
+def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     model = find(scope.device, instr.unit or "")
     if model is None or model.timing is None:
         raise ProgramError(f"{scope.place(index, instr)}: no timing data for instruction {instr.unit!r}")
     time = model.timing
     m_blocks, n_blocks, k_blocks = mma_blocks(instr, model)
-    step = max(m_blocks * n_blocks * exact(time.issue_interval_cycles), Fraction(time.accumulate_latency_cycles))
-    m, n, k = mma_shape(instr)
-    return (
+    interval = model.interval_cycles((scope.memory(instr.reads[0]), scope.memory(instr.reads[1])))
+    step = max(m_blocks * n_blocks * interval, Fraction(time.accumulate_latency_cycles))
+    return Cost(
         instr.repeat * ticks(time.overhead_cycles + k_blocks * step),
         ticks(time.drain_cycles),
-        0,
-        0,
-        -1,
-        0,
-        0,
-        instr.repeat * m * n * k,
+        macs=instr.repeat * math.prod(mma_shape(instr)),
     )
 
 
-def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: int) -> tuple[int, ...]:
+def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: int, window: int) -> Cost:
     target, source = instr.writes[0], instr.reads[0]
+    rate = exact(link.bytes_per_cycle) / exact(link.conflict_factor or 1)
     overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
     tile = target if isinstance(target, GlobalTile) else source
-    if isinstance(tile, GlobalTile):
-        write = isinstance(target, GlobalTile)
-        payload = instr.repeat * scope.bytes(tile)
-        moved = instr.repeat * _requests(scope, tile, link.request_bytes)
-        if moved >= FLOW_BYTES_LIMIT:
-            raise ProgramError(
-                f"{scope.place(index, instr)}: moves {moved} bytes; "
-                f"one instruction may move less than {FLOW_BYTES_LIMIT}"
-            )
-        return (
-            overhead,
-            tail,
-            moved,
-            rate_per_tick(exact(link.bytes_per_cycle)),
-            first_tile + (0 if write else len(instr.writes)),
-            int(write),
-            payload,
-            0,
+    if not isinstance(tile, GlobalTile):
+        size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
+        moved = -(-size // link.request_bytes) * link.request_bytes
+        occupancy = overhead + instr.repeat * ticks(ceil(moved / rate))
+        return Cost(occupancy, tail, bytes=instr.repeat * size, window=window, window_bytes=instr.repeat * moved)
+    moved = instr.repeat * _requests(scope, tile, link.request_bytes)
+    if moved >= FLOW_BYTES_LIMIT:
+        raise ProgramError(
+            f"{scope.place(index, instr)}: moves {moved} bytes; one instruction may move less than {FLOW_BYTES_LIMIT}"
         )
-    size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
-    cycles = ceil(-(-size // link.request_bytes) * link.request_bytes / exact(link.bytes_per_cycle))
-    return overhead + instr.repeat * ticks(cycles), tail, 0, 0, -1, 0, instr.repeat * size, 0
+    write = isinstance(target, GlobalTile)
+    if scope.device.l2 is not None:
+        tail += latency_ticks(scope.device.l2.latency_ns, scope.device)
+    return Cost(
+        overhead,
+        tail,
+        moved,
+        rate_per_tick(rate),
+        first_tile + (0 if write else len(instr.writes)),
+        int(write),
+        instr.repeat * scope.bytes(tile),
+        window=window,
+        window_bytes=moved,
+        multicast=instr.multicast,
+    )
 
 
 def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
@@ -155,7 +201,7 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
     return tile.rows * (-(-row_bytes // request_bytes) * request_bytes)
 
 
-def _vector(scope: Scope, index: int, instr: Instr) -> tuple[int, ...]:
+def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
     opcode = instr.opcode
     if vector is None or opcode == "mma" or opcode == "sync" or opcode not in vector.cycles_per_repeat:
@@ -164,4 +210,4 @@ def _vector(scope: Scope, index: int, instr: Instr) -> tuple[int, ...]:
     widest = max(scope.bits(tile) for tile in (*instr.writes, *instr.reads))
     repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
     cycles = vector.overhead_cycles + repeats * exact(vector.cycles_per_repeat[opcode])
-    return instr.repeat * ticks(cycles), 0, 0, 0, -1, 0, 0, 0
+    return Cost(instr.repeat * ticks(cycles))

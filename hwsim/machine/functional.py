@@ -19,6 +19,7 @@ from hwsim._kernels import gemm
 from hwsim._kernels.coalesce import Coalescer
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
+from hwsim.machine.scaled import scaled_gemm
 from hwsim.machine.vector import VectorUnit
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
@@ -85,6 +86,8 @@ class _KernelRun:
         specs: Mapping[str, DotSpec],
         report: _Progress,
     ) -> None:
+        from hwsim.devices import instruction
+
         self.kernel, self.specs, self.report = kernel, specs, report
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}
@@ -94,6 +97,7 @@ class _KernelRun:
         self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
         written = {t.array for instr in self.flat.instrs for t in instr.writes if isinstance(t, GlobalTile)}
         self.written = [name in written for name in self.names]
+        self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
         self.steps = [specs[instr.unit].unit.terms if instr.unit else 1 for instr in self.flat.instrs]
 
     def run(self, threads: int) -> None:
@@ -155,11 +159,16 @@ class _KernelRun:
             [1, *job[3:5], target.row, target.col], target.rows, target.cols, target.format, target.width, storage
         )
         value = None if job[7] else out
+        scale = job[10]
         for segment in segments:
             k = segment[0]
             a = self._view(segment[1:6], target.rows, k, left.format, left.width, storage)
             b = self._view(segment[6:11], k, target.cols, right.format, right.width, storage)
-            value = gemm(spec, a, b, value)
+            if scale and value is not None:
+                value = scaled_gemm(spec, a, b, value, scale, self.rules[instr.unit])
+                scale = 0
+            else:
+                value = gemm(spec, a, b, value)
         out[...] = value
 
     def _elementwise(self, instr: Instr, job: list[int], storage: dict[tuple[int, int], Codes]) -> None:

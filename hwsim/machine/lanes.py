@@ -2,26 +2,30 @@
 
 Each operation rounds once, to nearest even, in the working type. Infinities and NaNs follow the device: a saturating
 vector unit has neither (Ascend 910A); elsewhere IEEE, and a NaN gets the code that the matrix unit gives, or the
-format's default one. It knows no plan and no schedule.
+format's default one. What is done to a whole array goes over memory once (hwsim._kernels.lanes). It knows no plan and
+no schedule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm
 from hwsim._kernels.convert import decode, encode
+from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.machine.vector import VectorUnit
-from hwsim.numerics.units import DotSpec, FmaChainUnit, IntegerUnit
+from hwsim.numerics.units import DotSpec, IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 Array = NDArray[Any]
+LOAD: tuple[Step, ...] = (("load", 0),)
+ADD: tuple[Step, ...] = (("load", 0), ("load", 1), ("add",))
 
 
 class Lanes:
@@ -56,23 +60,44 @@ class Lanes:
         """Sums that start at +0."""
         return np.zeros(shape, self.dtype)
 
-    def add(self, left: Array, right: Array) -> Array:
-        """left + right."""
-        return self._settle(left + right)
+    def combine(
+        self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
+    ) -> Array:
+        """The value of a program of steps (hwsim._kernels.lanes.combine) in a float working type, by these lanes.
 
-    def multiply(self, factor: float, values: Array) -> Array:
+        out: filled and returned; may be one of the operands. The same bits as `add`, `multiply`, `fused` one by one.
+        """
+        return combine(
+            operands,
+            steps,
+            self.dtype,
+            saturate=self.saturates,
+            nan_code=self._nan_code(self.dtype),
+            out=out,
+            threads=threads,
+        )
+
+    def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+        """left + right, both of one type; out (may be either of them) is filled and returned."""
+        dtype = np.result_type(left, right)
+        if dtype.kind == "i":
+            total: Array = np.add(left, right, out=out)
+            return total
+        nan_code = self._nan_code(dtype)
+        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=threads)
+
+    def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
         """factor * values, `factor` rounded to the working type first."""
-        return self._settle(self.dtype.type(factor) * values)
+        if values.dtype.kind == "i":
+            product: Array = np.multiply(self.dtype.type(factor), values, out=out)
+            return product
+        return self.combine((values,), (("load", 0), ("scale", factor)), out=out, threads=threads)
 
-    def fused(self, factor: float, values: Array, addend: Array) -> Array:
+    def fused(
+        self, factor: float, values: Array, addend: Array, *, out: Array | None = None, threads: int = 1
+    ) -> Array:
         """factor * values + addend, rounded once."""
-        fmt = format_of("fp64" if self.dtype.itemsize == 8 else "fp32")
-        spec = DotSpec(FmaChainUnit(), fmt.name, fmt.name, fmt.name, fmt.name)
-        codes = code_dtype(fmt)
-        column = np.ascontiguousarray(values).reshape(-1, 1).view(codes)
-        start = np.ascontiguousarray(addend).reshape(-1, 1).view(codes)
-        done = gemm(spec, column, np.full((1, 1), factor, self.dtype).view(codes), start)
-        return self._settle(done.view(self.dtype).reshape(values.shape))
+        return self.combine((values, addend), (("load", 0), ("load", 1), ("fused", factor)), out=out, threads=threads)
 
     def rounded(self, values: Array, fmt: Format) -> Array:
         """values rounded to a format that holds fewer, in the type they had."""
@@ -86,32 +111,27 @@ class Lanes:
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         codes = encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=threads)
-        if self.all_ones and fmt.nan == "ieee" and fmt.signed:
-            is_nan = np.isnan(values)
-            if is_nan.any():
-                codes[is_nan] = ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
+        if self.all_ones and fmt.nan == "ieee" and fmt.signed and values.dtype.kind == "f" and _has_special(values):
+            codes[np.isnan(values)] = ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
         return codes
 
     @staticmethod
     def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
         return decode(codes, fmt, np.float64).astype(dtype)
 
+    def _nan_code(self, dtype: np.dtype[Any]) -> int:
+        """Code of every NaN of a float type that the lanes give."""
+        width = dtype.itemsize * 8
+        return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
+
     def _settle(self, values: Array) -> Array:
-        """The device's infinities and NaNs in place of NumPy's."""
-        if values.dtype.kind == "i":
+        """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
+        if values.dtype.kind == "i" or not _has_special(values):
             return values
-        finite = np.isfinite(values)
-        if finite.all():
-            return values
-        if self.saturates:
-            top = np.finfo(values.dtype).max
-            return np.where(np.isnan(values), values.dtype.type(0), np.clip(values, -top, top))
-        is_nan = np.isnan(values)
-        if is_nan.any():
-            width = values.dtype.itemsize * 8
-            quiet = (
-                (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, values.dtype).view(f"u{width // 8}"))
-            )
-            values = values.copy()
-            values.view(f"u{width // 8}")[is_nan] = quiet
-        return values
+        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=self._nan_code(values.dtype))
+
+
+def _has_special(values: Array) -> bool:
+    """Whether an element of a float array is an infinity or a NaN."""
+    matrix = values if values.ndim == 2 else values.reshape(1, -1)
+    return bool(specials(matrix)[0].any())

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
+from hwsim.machine.scaled import scaled_reference
 from hwsim.machine.vector import VectorUnit
 from hwsim.numerics import reference
-from hwsim.program.ir import CORE, Advance, Affine, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
+from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
+from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -65,7 +67,7 @@ class _Core:
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
         self.vector = VectorUnit(device.vector)
-        self.streams = [_issued(stream.body, {CORE: core}) for stream in streams]
+        self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
         self.counts = {s.name: s.initial for s in kernel.semaphores}
         self.slots = {b.name: [np.zeros(b.slot_bytes, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
@@ -90,7 +92,8 @@ class _Core:
             instr, values = choose.choice(ready).popleft()
             for wait in instr.waits:
                 self.counts[wait.semaphore] -= wait.count
-            self._execute(instr, values)
+            for _ in range(instr.repeat):
+                self._execute(instr, values)
             for signal in instr.signals:
                 self.counts[signal.semaphore] += signal.count
             return True
@@ -100,12 +103,12 @@ class _Core:
 
     def _view(self, tile: Tile, values: Values) -> tuple[Codes, str]:
         if isinstance(tile, GlobalTile):
-            row, col = _value(tile.row, values), _value(tile.col, values)
+            row, col = evaluate(tile.row, values), evaluate(tile.col, values)
             return self.arrays[tile.array][row : row + tile.rows, col : col + tile.cols], self.formats[tile.array]
         slots = self.slots[tile.buffer]
         dtype, width = code_dtype(format_of(tile.format)), tile.width or tile.cols
         rows = tile.row + tile.rows
-        flat = slots[_value(tile.slot, values) % len(slots)][: rows * width * dtype.itemsize]
+        flat = slots[evaluate(tile.slot, values) % len(slots)][: rows * width * dtype.itemsize]
         return flat.view(dtype).reshape(rows, width)[tile.row :, tile.col : tile.col + tile.cols], tile.format
 
     def _execute(self, instr: Instr, values: Values) -> None:
@@ -113,10 +116,17 @@ class _Core:
             return
         target, *sources = [self._view(tile, values) for tile in (*instr.writes, *instr.reads)]
         if instr.opcode == "mma":
+            from hwsim.devices import instruction
+
             assert instr.unit is not None and isinstance(instr.writes[0], LocalTile)
             zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
             start = np.zeros_like(target[0]) if zero else target[0].copy()
-            target[0][...] = reference.gemm(self.dot_spec(self.device, instr.unit), sources[0][0], sources[1][0], start)
+            spec, a, b = self.dot_spec(self.device, instr.unit), sources[0][0], sources[1][0]
+            if instr.scale_exponent and not zero:
+                rule = instruction(self.device, instr.unit).scale_input_d_rule
+                target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
+            else:
+                target[0][...] = reference.gemm(spec, a, b, start)
             return
         with np.errstate(all="ignore"):
             self.vector.execute(
@@ -124,19 +134,15 @@ class _Core:
             )
 
 
-def _value(affine: Affine, values: Values) -> int:
-    return affine.constant + sum(c * values.get(name, 0) for name, c in affine.terms)
-
-
-def _issued(body: tuple[Node, ...], values: Values) -> Iterator[tuple[Instr, Values]]:
+def _issued(body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[tuple[Instr, Values]]:
     """The instructions of a stream in order of issue, each with the values of its variables."""
     for node in body:
         if isinstance(node, Loop):
             for i in range(node.count):
                 values[node.name] = i
-                yield from _issued(node.body, values)
+                yield from _issued(node.body, derived, values)
         elif isinstance(node, Advance):
             values[node.counter] = values.get(node.counter, 0) + node.by
         else:
-            for _ in range(node.repeat):
-                yield node, dict(values)
+            derive(derived, values)
+            yield node, dict(values)

@@ -1,72 +1,50 @@
 """The direct evaluator: the bits of a plan under a schedule on a device, without a program.
 
 A plan and a schedule fix every rounding, so no dataflow is needed: each product of pieces is chained by the compiled
-dot unit of the schedule's instruction over the spans that the schedule gives, and what leaves the unit goes through
-the elementwise lanes. It knows plans, schedules and devices; it knows no scheme, no tile and no time.
+dot unit of its instruction over the spans that the schedule gives, and what leaves the unit goes through the plan's
+arithmetic. It knows plans, schedules and devices; it knows no scheme, no tile and no time.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm
-from hwsim.devices import dot_spec, example, find
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
-from hwsim.machine.lanes import Lanes
-from hwsim.program.plan import Expression, Scaled, Sum, Term, TermValue
-from hwsim.program.schedule import SLICE_MULTIPLE, Epilogue, Layout, Run, Schedule
+from hwsim.machine.chains import Chains, instruction_for
+from hwsim.machine.finish import Finish, narrowed
+from hwsim.machine.join import join_for
+from hwsim.machine.patches import Patch
+from hwsim.machine.split import Pieces, as_pieces
+from hwsim.program.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
+from hwsim.program.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.program.plan import Plan
+    from hwsim.machine.join import Value
+    from hwsim.numerics.units import DotSpec
+
+__all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", "settled"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
 PRODUCTS_PER_CALL = 1 << 32  # between two reports of progress; also how long an interrupt may wait
 ROWS_PER_CALL = 256  # at least so many: each call arranges B for itself
+UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
 
 
-def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
-    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
-
-    Raises UnsupportedError when the device has none or `wanted` is for other formats, InputError for a pattern.
-    """
-    if wanted is not None:
-        spec = dot_spec(device, wanted)
-        model = find(device, wanted)
-        assert model is not None
-        if model.n_last is not None or model.formats:
-            raise InputError(
-                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
-            )
-        if (spec.a, spec.b) != (a, b):
-            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
-        name = wanted
-    elif a == b and a in device.native:
-        name = device.native[a]
-    else:
-        fits: list[tuple[int, str]] = []
-        for key, model in device.matrix_instructions.items():
-            is_open = a in model.formats and b in model.formats
-            if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
-                fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
-        if not fits:
-            known = list(device.native)
-            raise UnsupportedError(
-                f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
-                f"{nearest(a, known)}"
-            )
-        name = max(fits, key=lambda fit: fit[0])[1]
-    if dot_spec(device, name).scale_format is not None:
-        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
-    return name
+def settled(plan: Plan, spec: DotSpec) -> Plan:
+    """The plan with the type of its results filled in: a plan of one unsplit product gives what the unit gives."""
+    is_bare = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
+    if not is_bare or (plan.arithmetic, plan.output_format) != ("fp32", "fp32") or spec.d == "fp32":
+        return plan
+    arithmetic: Any = UNIT_TYPES.get(spec.d, "fp32")
+    return dataclasses.replace(plan, arithmetic=arithmetic, output_format=spec.d)
 
 
 def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
@@ -75,21 +53,19 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
     Raises UnsupportedError for a plan that no instruction of the device serves, InputError where plan and schedule
     contradict each other.
     """
-    products = [pair for term in plan.terms for pair in term.products]
-    formats = {(plan.a_pieces[i].format, plan.b_pieces[j].format) for i, j in products}
-    names = {instruction_for(device, *pair, schedule.instruction) for pair in sorted(formats)}
-    if len({dot_spec(device, name).d for name in names}) != 1:
-        raise UnsupportedError(f"scheme {plan.scheme}: its products need instructions with unlike results: {names}")
+    chains = Chains(plan, device, schedule.instruction)
+    plan = settled(plan, chains.spec(plan.terms[0]))
+    _check(plan, [chains.spec(term) for term in plan.terms])
     if plan.k_group is not None and schedule.promotion_k not in (None, plan.k_group):
         raise InputError(
             f"schedule: promotion_k = {schedule.promotion_k}, but the scheme's k_group (or accumulate) says "
             f"{plan.k_group}; leave one of them out"
         )
-    library = device.library
+    library, names = device.library, chains.names
     multiple = schedule.slice_multiple or (SLICE_MULTIPLE if library is None else library.slice_multiple)
     given = dataclasses.replace(
         schedule,
-        instruction=names.pop() if len(names) == 1 else None,
+        instruction=names[0] if len(names) == 1 else None,
         slice_multiple=multiple,
         promotion_k=schedule.promotion_k or plan.k_group,
     )
@@ -98,12 +74,18 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
     return given
 
 
+def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
+    """Name of the instruction of the plan's first product."""
+    i, j = plan.terms[0].products[0]
+    return instruction_for(device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction)
+
+
 def evaluate(
     plan: Plan,
     schedule: Schedule,
     device: Device,
-    a: Sequence[Codes],
-    b: Sequence[Codes],
+    a: Pieces | Sequence[Codes],
+    b: Pieces | Sequence[Codes],
     *,
     c: Array | None = None,
     bias: Array | None = None,
@@ -111,255 +93,259 @@ def evaluate(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Codes:
-    """Codes (m, n) of C in the epilogue's output format (by default what the unit gives).
+    """Codes (m, n) of C in the epilogue's output format (by default the plan's, or what the unit gives).
 
-    a, b: codes of the plan's pieces, (m, K) and (K, n), any strides. schedule: `resolved`. c: codes (m, n) of the
-    output format. bias: (n,) values. layout: the cuts of K, if not those of the schedule for this K. threads,
-    progress (called with 0..1): no influence on the bits. With b of some columns only, or a of some rows, the
-    result is those columns and rows of the whole one.
+    a, b: the plan's pieces, (m, K) and (K, n), any strides; codes alone where the plan needs no more. schedule:
+    `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the cuts of K, if not those of the
+    schedule for this K. threads, progress (called with 0..1): no influence on the bits. With b of some columns only,
+    or a of some rows, the result is those columns and rows of the whole one.
     Raises InputError and UnsupportedError for what does not fit together.
     """
+    left, right = as_pieces(a), as_pieces(b)
     job = _Job(plan, schedule, device, c is not None)
-    m, k = a[0].shape
-    n = b[0].shape[1]
+    (m, k), n = left.shape, right.shape[1]
     cuts = schedule.layout(k) if layout is None else layout
-    out = np.empty((m, n), code_dtype(format_of(job.output)))
     rows = max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
     with np.errstate(all="ignore"):
+        if m <= rows:
+            codes = job.block(left, right, c, bias, cuts, threads)
+            if progress is not None:
+                progress(1.0)
+            return codes
+        out = np.empty((m, n), code_dtype(format_of(job.output)))
         for start in range(0, m, rows):
             block = slice(start, start + rows)
             codes_c = None if c is None else c[block]
-            out[block] = job.block([x[block] for x in a], b, codes_c, bias, cuts, threads)
+            out[block] = job.block(left.rows(block), right, codes_c, bias, cuts, threads)
             if progress is not None:
                 progress(min(start + rows, m) / m)
     return out
+
+
+def finished(
+    plan: Plan,
+    schedule: Schedule,
+    device: Device,
+    codes: Codes,
+    *,
+    c: Array | None = None,
+    bias: Array | None = None,
+    threads: int = 1,
+) -> Codes:
+    """The schedule's epilogue on a sum that is there already: codes of the plan's own output format."""
+    job = _Job(plan, schedule, device, c is not None)
+    if job.output == plan.output_format and job.finish.is_plain(bias):
+        return codes
+    with np.errstate(all="ignore"):
+        return job.finish.done(job.join.lanes.load(codes), c, bias, 1, threads)
+
+
+def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
+    """Refuse what a plan's arithmetic cannot do with the units' results."""
+    is_whole = plan.arithmetic in ("int32", "int64")
+    for spec in specs:
+        if is_whole and not format_of(spec.d).is_integer:
+            raise UnsupportedError(
+                f"scheme {plan.scheme}: {plan.arithmetic} sums need an integer unit; it gives {spec.d}"
+            )
+        if plan.arithmetic == "fp64" and plan.split == "round" and spec.d != "fp64":
+            raise UnsupportedError(f"scheme {plan.scheme}: it needs a unit that gives fp64; this one gives {spec.d}")
+    if any(isinstance(node, OperandSum | Depth) for node in _nodes(plan.combine)) and not is_whole:
+        raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")
+    if plan.split == "slices" and is_whole:
+        raise UnsupportedError(f"scheme {plan.scheme}: the exponents of slices have no place in {plan.arithmetic}")
+
+
+def _nodes(expression: Expression) -> list[Expression]:
+    match expression:
+        case Sum(left, right):
+            return [expression, *_nodes(left), *_nodes(right)]
+        case Scaled(value, _):
+            return [expression, *_nodes(value)]
+    return [expression]
 
 
 class _Job:
     """One plan under one schedule: what does not depend on the block of rows."""
 
     def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
+        self.chains = Chains(plan, device, schedule.instruction, schedule.k_permutation)
+        self.spec = self.chains.spec(plan.terms[0])
+        plan = settled(plan, self.spec)
         self.plan, self.schedule, self.device = plan, schedule, device
-        first = plan.terms[0].products[0]
-        self.spec = dot_spec(device, self._name(*first))
-        self.lanes = Lanes(device, self.spec)
-        self.epilogue: Epilogue = schedule.epilogue
-        self.output = self.epilogue.output_format or self.spec.d
-        self.beta = self.epilogue.beta if self.epilogue.beta is not None else float(has_c)
-        if self.beta and not has_c:
-            raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
+        self.join = join_for(plan.arithmetic, device, self.spec, plan.output_format)
+        self.output = schedule.epilogue.output_format or plan.output_format
         self.from_c = schedule.start == "c" and has_c
-        self.integer = self.lanes.dtype.kind == "i"
-        if self.integer and not isinstance(plan.combine, TermValue):
-            raise UnsupportedError(f"scheme {plan.scheme}: terms of an integer unit cannot be joined in fp32")
-        if self.integer and (schedule.partial_format or schedule.merge_format):
-            raise UnsupportedError("schedule: the int32 sums of slices are merged as such; leave the formats out")
-        if schedule.merge_into == "output" and (self.integer or self.output != self.spec.d):
+        self.finish = Finish(schedule.epilogue, self.join, device, self.spec, self.output, has_c, self.from_c)
+        self.is_float = plan.arithmetic in ("fp32", "fp64")
+        self.patch = Patch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
+        self.extra = [node for node in _nodes(plan.combine) if isinstance(node, OperandSum | Depth)]
+        if not self.is_float and (schedule.partial_format or schedule.merge_format):
             raise UnsupportedError(
-                f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding; the unit gives "
-                f"{self.spec.d}, the output is {self.output}"
+                f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
+            )
+        if schedule.merge_into == "output" and (
+            not self.is_float or self.patch is not None or self.output != self.spec.d
+        ):
+            raise UnsupportedError(
+                f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
+                f"unit gives {self.spec.d}, the output is {self.output}"
             )
 
-    def _name(self, i: int, j: int) -> str:
-        plan = self.plan
-        return instruction_for(self.device, plan.a_pieces[i].format, plan.b_pieces[j].format, self.schedule.instruction)
-
-    def block(
-        self, a: Sequence[Codes], b: Sequence[Codes], c: Codes | None, bias: Array | None, cuts: Layout, threads: int
-    ) -> Codes:
+    def block(self, a: Pieces, b: Pieces, c: Codes | None, bias: Array | None, cuts: Layout, threads: int) -> Codes:
         """Codes of the output for some rows."""
         start = None
         if self.from_c:
             assert c is not None
-            fmt = format_of(self.output)
-            start = self.lanes.store(self.lanes.values(c, fmt), format_of(self.spec.c), "RNE")
-        is_group = self.plan.join == "group"
-        slices = []
-        for index, runs in enumerate(cuts.slices):
-            begin = start if index == 0 else None
-            slices.append(self._joined(runs, a, b, threads) if is_group else self._terms(runs, a, b, begin, threads))
+            lanes = self.join.lanes
+            start = lanes.store(lanes.values(c, format_of(self.output)), format_of(self.spec.c), "RNE")
+        part = _Part(self, a, b, cuts, threads)
+        slices = [
+            part.joined_runs(runs) if self.plan.join == "group" else part.terms(runs, start if index == 0 else None)
+            for index, runs in enumerate(cuts.slices)
+        ]
         if self.schedule.merge_into == "output" and len(slices) > 1:
-            return self._into_output([self._joined_values(part) for part in slices], c, bias, threads)
-        parts = (
-            slices[0]
-            if len(slices) == 1
-            else [self._merge([part[t] for part in slices]) for t in range(len(slices[0]))]
-        )
-        if isinstance(parts[0], _Untouched) and not self._finishes(bias):
+            return self._into_output([part.joined(values) for values in slices], c, bias, threads)
+        parts = slices[0]
+        if len(slices) > 1:
+            parts = [self._merge([values[t] for values in slices]) for t in range(len(parts))]
+        special = None if self.patch is None else self.patch.find(a, b, part.k)
+        if isinstance(parts[0], _Untouched) and special is None and self._stands(bias):
             return parts[0].codes
-        return self._finish(self._joined_values(parts), c, bias, len(slices), threads)
+        acc = part.joined(parts)
+        if a.exponents is not None and b.exponents is not None:
+            acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
+        if special is not None and self.is_float:
+            special.put(acc, threads)
+        codes = self.finish.done(acc, c, bias, len(slices), threads)
+        if special is not None and not self.is_float:
+            special.put_codes(codes, self.finish, c, bias, threads)
+        return codes
 
-    def _joined_values(self, parts: Sequence[_Untouched | Array]) -> Array:
-        """One value of the terms' sums (of the group's, already joined)."""
-        values = [self._values(part) for part in parts]
-        return values[0] if self.plan.join == "group" else self._expression(self.plan.combine, values)
+    def value(self, part: _Untouched | Value, threads: int = 1) -> Value:
+        """The value of a unit's result."""
+        return self.join.load(part.codes, part.spec, threads) if isinstance(part, _Untouched) else part
 
     def _into_output(self, slices: Sequence[Array], c: Codes | None, bias: Array | None, threads: int) -> Codes:
         """D from the first slice; alpha times each later one added to it."""
         value: Array | None = None
+        lanes = self.join.lanes
         for slice_sum in _ordered(slices, self.schedule.merge_order):
             if value is None:
-                value = self._blended(slice_sum, c, len(slices))
+                value = self.finish.blended(slice_sum, c, len(slices))
             else:
-                value = self.lanes.add(value, self.lanes.multiply(self.epilogue.alpha, slice_sum))
+                value = lanes.add(value, lanes.multiply(self.schedule.epilogue.alpha, slice_sum))
         assert value is not None
-        return self._stored(value, self.lanes, bias, threads)
+        return self.finish.stored(value, lanes, bias, threads)
 
-    def _finishes(self, bias: Array | None) -> bool:
-        """Whether anything happens to the unit's own result."""
-        is_plain = self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
+    def _stands(self, bias: Array | None) -> bool:
+        """Whether nothing happens to the unit's own result."""
         is_single = isinstance(self.plan.combine, TermValue) and len(self.plan.terms) == 1
-        return not (is_plain and is_single and self.output == self.spec.d)
+        is_same = self.output == self.spec.d and self.plan.split != "slices"
+        return is_single and is_same and self.finish.is_plain(bias)
 
-    def _terms(
-        self, runs: tuple[Run, ...], a: Sequence[Codes], b: Sequence[Codes], start: Codes | None, threads: int
-    ) -> list[_Untouched | Array]:
-        """Each term over a slice: one chain from `start`, or the runs' sums promoted."""
-        found: list[_Untouched | Array] = []
-        for term in self.plan.terms:
-            if self.schedule.promotion_k is None:
-                found.append(_Untouched(self._chain(term, runs[0], a, b, start, threads)))
-                continue
-            total: Array | None = None
-            for index, run in enumerate(runs):
-                codes = self._chain(term, run, a, b, start if index == 0 else None, threads)
-                part = self.lanes.load(codes)
-                total = self.lanes.add(self.lanes.zeros(part.shape) if total is None else total, part)
-            assert total is not None
-            found.append(total)
-        return found
-
-    def _joined(
-        self, runs: tuple[Run, ...], a: Sequence[Codes], b: Sequence[Codes], threads: int
-    ) -> list[_Untouched | Array]:
-        """The terms joined after every run, and the joined values promoted."""
-        total: Array | None = None
-        for run in runs:
-            values = [self.lanes.load(self._chain(term, run, a, b, None, threads)) for term in self.plan.terms]
-            part = self._expression(self.plan.combine, values)
-            total = self.lanes.add(self.lanes.zeros(part.shape) if total is None else total, part)
-        assert total is not None
-        return [total]
-
-    def _chain(
-        self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes], start: Codes | None, threads: int
-    ) -> Codes:
-        """The term's products over the run's spans, chained; each span begins a new instruction."""
-        name = self._name(*term.products[0])
-        spec, value = dot_spec(self.device, name), start
-        model = find(self.device, name)
-        assert model is not None
-        for span in run:
-            if value is not None and value is not start and spec.c != spec.d:
-                spec = dataclasses.replace(spec, c=spec.d)
-            left = _arranged([a[i] for i, _ in term.products], span, model.k, self.schedule.k_permutation, 1)
-            right = _arranged([b[j] for _, j in term.products], span, model.k, self.schedule.k_permutation, 0)
-            for x, y in zip(left, right, strict=True):
-                value = gemm(spec, x, y, value, threads=threads)
-                if spec.c != spec.d:
-                    spec = dataclasses.replace(spec, c=spec.d)
-        assert value is not None
-        return value
-
-    def _values(self, part: _Untouched | Array) -> Array:
-        return self.lanes.load(part.codes) if isinstance(part, _Untouched) else part
-
-    def _expression(self, expression: Expression, values: Sequence[Array]) -> Array:
-        match expression:
-            case TermValue(term):
-                return values[term]
-            case Sum(left, right):
-                return self.lanes.add(self._expression(left, values), self._expression(right, values))
-            case Scaled(value, exponent):
-                return self.lanes.multiply(2.0**exponent, self._expression(value, values))
-
-    def _merge(self, parts: list[_Untouched | Array]) -> Array:
+    def _merge(self, parts: list[_Untouched | Value]) -> Value:
         """The slices' sums in their stored format, added in the schedule's order."""
-        schedule, values = self.schedule, [self._values(part) for part in parts]
-        own = self.lanes.dtype
+        schedule, values = self.schedule, [self.value(part) for part in parts]
+        if not self.is_float:
+            return self._total(values)
+        own = self.join.dtype
         if schedule.partial_format is not None:
-            values = [self._narrowed(value, schedule.partial_format) for value in values]
+            values = [narrowed(self.join.lanes, value, schedule.partial_format) for value in values]
         values = _ordered(values, schedule.merge_order)
         if schedule.merge_order != "pairwise":
-            total = values[0]
-            for value in values[1:]:
-                total = self._sum(total, value)
-            return total.astype(own, copy=False)
+            return self._total(values).astype(own, copy=False)
         while len(values) > 1:
             pairs = [self._sum(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
             values = pairs + values[len(pairs) * 2 :]
         return values[0].astype(own, copy=False)
 
-    def _narrowed(self, values: Array, fmt: str) -> Array:
-        if format_of(fmt).bits >= values.dtype.itemsize * 8:
-            return values
-        return self.lanes.rounded(values, format_of(fmt))
+    def _total(self, values: Sequence[Value]) -> Value:
+        total = values[0]
+        for value in values[1:]:
+            total = self._sum(total, value)
+        return total
 
-    def _sum(self, left: Array, right: Array) -> Array:
+    def _sum(self, left: Value, right: Value) -> Value:
         """One addition of the merge. Below fp32 it is an fp32 addition rounded once more, which gives the same bits
         as one rounding: fp32 has more than twice the digits and two."""
-        wanted = self.schedule.merge_format
+        wanted, lanes = self.schedule.merge_format, self.join.lanes
         if wanted == "fp64":
             left, right = left.astype(np.float64), right.astype(np.float64)
         elif wanted is not None:
-            left, right = self._narrowed(left, wanted), self._narrowed(right, wanted)
-        total = self.lanes.add(left, right)
-        return total if wanted is None else self._narrowed(total, wanted)
+            left, right = narrowed(lanes, left, wanted), narrowed(lanes, right, wanted)
+        total = self.join.add(left, right)
+        return total if wanted is None else narrowed(lanes, total, wanted)
 
-    def _finish(self, acc: Array, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
-        """The epilogue: alpha * acc + beta * C + bias, rounded to the output format."""
-        lanes, fmt = self.lanes, format_of(self.output)
-        if self.integer:
-            if fmt.name == "int32":
-                return self._finish_integer(acc, c, bias)
-            acc = acc.astype(np.float32)
-            lanes = Lanes(self.device, dataclasses.replace(self.spec, d="fp32"))
-        return self._stored(self._blended(acc, c, slices, lanes), lanes, bias, threads)
 
-    def _blended(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
-        """alpha * acc + beta * C in the working type."""
-        lanes, epilogue = lanes or self.lanes, self.epilogue
-        alpha, beta = epilogue.alpha, self.beta
-        value = acc
-        if beta and not self.from_c:
-            assert c is not None
-            source = lanes.values(c, format_of(self.output))
-            contraction = epilogue.contraction or ("alpha" if slices == 1 else "beta")
-            if epilogue.product_format is not None:
-                contraction = "none"
-            if contraction == "alpha":
-                value = lanes.fused(alpha, acc, lanes.multiply(beta, source))
-            elif contraction == "beta":
-                value = lanes.fused(beta, source, lanes.multiply(alpha, acc))
-            else:
-                scaled = lanes.multiply(alpha, acc)
-                if epilogue.product_format is not None:
-                    scaled = self._narrowed(scaled, epilogue.product_format)
-                value = lanes.add(scaled, lanes.multiply(beta, source))
-        elif alpha != 1:
-            value = lanes.multiply(alpha, acc)
-        return value
+class _Part:
+    """A block of rows: its operands, and the cuts of K."""
 
-    def _stored(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
-        """value + bias, rounded to the output format."""
-        if bias is not None:
-            value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
-        return lanes.store(value, format_of(self.output), self.epilogue.output_rounding, threads)
+    def __init__(self, job: _Job, a: Pieces, b: Pieces, cuts: Layout, threads: int) -> None:
+        self.job, self.a, self.b, self.threads = job, a, b, threads
+        self.k = max(stop for runs in cuts.slices for run in runs for _, stop in run)
+        self.cuts = cuts
 
-    def _finish_integer(self, acc: Array, c: Codes | None, bias: Array | None) -> Codes:
-        alpha, beta = self.epilogue.alpha, self.beta
-        for name, factor in (("alpha", alpha), ("beta", beta)):
-            if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= 1 << 31:
-                raise InputError(f"{name} = {factor:g}; allowed for int32 sums: whole numbers below 2^31")
-        value = acc.astype(np.int64) * int(alpha)
-        if beta and not self.from_c:
-            assert c is not None
-            value = value + c.view(np.int32).astype(np.int64) * int(beta)
-        if bias is not None:
-            if not np.array_equal(bias, np.rint(bias)):
-                raise InputError("bias: whole numbers are needed for int32 sums")
-            value = value + bias.astype(np.int64)
-        return (value & 0xFFFFFFFF).astype(np.uint32)
+    def terms(self, runs: tuple[Run, ...], start: Codes | None) -> list[_Untouched | Value]:
+        """Each term over a slice, the first run from `start`."""
+        return [self._term(term, runs, start) for term in self.job.plan.terms]
+
+    def joined_runs(self, runs: tuple[Run, ...]) -> list[_Untouched | Value]:
+        """The terms joined after every run, and the joined values promoted."""
+        join = self.job.join
+        total = None
+        for run in runs:
+            value = self.joined([self._term(term, (run,), None) for term in self.job.plan.terms], (run,), True)
+            if total is None:
+                total = join.zeros((self.a.shape[0], self.b.shape[1]))
+            total = join.add(total, value, own=True, threads=self.threads)
+        return [total]
+
+    def joined(
+        self, parts: Sequence[_Untouched | Value], runs: tuple[Run, ...] | None = None, is_group: bool = False
+    ) -> Value:
+        """One value of the terms' sums. runs: over which K (None: all). Those of groups are joined already."""
+        values = [self.job.value(part, self.threads) for part in parts]
+        plan = self.job.plan
+        if plan.join == "group" and not is_group:
+            return values[0]
+        extra: dict[Expression, Array] = {node: self._extra(node, runs) for node in self.job.extra}
+        return self.job.join.joined(plan.combine, values, extra)
+
+    def _extra(self, node: Expression, runs: tuple[Run, ...] | None) -> Array:
+        """int64 values of an OperandSum or Depth over the K of the runs."""
+        spans = [span for run in (sum(self.cuts.slices, ()) if runs is None else runs) for span in run]
+        if isinstance(node, Depth):
+            return np.full((1, 1), node.factor * sum(stop - start for start, stop in spans), np.int64)
+        assert isinstance(node, OperandSum)
+        pieces, axis = (self.a, 1) if node.side == "a" else (self.b, 0)
+        if pieces.source is None:
+            raise InputError("the plan needs the sum of an operand: give the pieces as hwsim.machine.split makes them")
+        source = pieces.source.array
+        found = sum(
+            (source[:, i:j] if axis else source[i:j]).sum(axis=axis, dtype=np.int64, keepdims=True) for i, j in spans
+        )
+        return np.asarray(found) * np.int64(node.factor)
+
+    def _term(self, term: Term, runs: tuple[Run, ...], start: Codes | None) -> _Untouched | Value:
+        """One term: one chain from `start`, or the sums of its runs, promoted."""
+        job = self.job
+        group = job.chains.step(term) if term.k_group == "instruction" else term.k_group
+        is_own = isinstance(group, int)
+        if isinstance(group, int):
+            runs = _cut(runs, group)
+        spec = job.chains.spec(term)
+        is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
+        if not is_promoted:
+            return _Untouched(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
+        total = job.join.zeros((self.a.shape[0], self.b.shape[1]))
+        for index, run in enumerate(runs):
+            chained = job.chains.chain(
+                term, run, self.a.codes, self.b.codes, start if index == 0 else None, self.threads
+            )
+            value = job.join.load(chained, spec, self.threads)
+            total = job.join.add(total, value, own=True, threads=self.threads)
+        return total
 
 
 @dataclasses.dataclass(slots=True)
@@ -367,6 +353,18 @@ class _Untouched:
     """A unit's own result: its codes stand unless something is done with the value."""
 
     codes: Codes
+    spec: DotSpec
+
+
+def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
+    """The K of the runs in runs of `group`, counted from where each span that follows no other begins."""
+    spans: list[tuple[int, int]] = []
+    for start, stop in (span for run in runs for span in run):
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((start, stop))
+    return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
 
 
 def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:
@@ -374,46 +372,3 @@ def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Arra
     if isinstance(order, tuple):
         return [slices[i] for i in order]
     return list(slices)[::-1] if order == "descending" else list(slices)
-
-
-def _arranged(
-    pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
-) -> list[Codes]:
-    """The codes of a span of K as the instructions take them: one array, or two that are chained.
-
-    Several pieces (products of one term) alternate instruction by instruction. The last instruction is filled up with
-    zeros: for units that tell -0 from +0 they are not nothing.
-    """
-    start, stop = span
-    length = stop - start
-    whole = math.lcm(step, len(permutation)) if permutation is not None else step
-    if len(pieces) == 1 and permutation is None:
-        split = length - length % step
-        cut = pieces[0]
-        parts = [cut[:, start : start + split] if axis else cut[start : start + split]] if split else []
-        if split < length:
-            parts.append(_padded(cut, start + split, stop, step, axis))
-        return parts
-    padded = [_padded(piece, start, stop, -(-length // whole) * whole, axis) for piece in pieces]
-    if permutation is not None:
-        count = padded[0].shape[axis] // len(permutation)
-        index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
-        padded = [np.take(piece, index, axis) for piece in padded]
-    if len(padded) == 1:
-        return padded
-    if axis:
-        blocks = [piece.reshape(piece.shape[0], -1, step) for piece in padded]
-        return [np.stack(blocks, 2).reshape(padded[0].shape[0], -1)]
-    blocks = [piece.reshape(-1, step, piece.shape[1]) for piece in padded]
-    return [np.stack(blocks, 1).reshape(-1, padded[0].shape[1])]
-
-
-def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
-    """A copy of piece[start:stop] along the axis, with zeros up to `length` (+0 is code 0 in every operand format)."""
-    other = piece.shape[1 - axis]
-    full = np.zeros((other, length) if axis else (length, other), piece.dtype)
-    if axis:
-        full[:, : stop - start] = piece[:, start:stop]
-    else:
-        full[: stop - start] = piece[start:stop]
-    return full

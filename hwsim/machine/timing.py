@@ -32,17 +32,28 @@ from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.devices.model import Device
-from hwsim.errors import ProgramError
+from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.machine.cost import COST_COLUMNS, cost_table, link_names, padded_macs, shared_rate, ticks
+from hwsim.machine.cost import (
+    COST_COLUMNS,
+    Free,
+    cost_table,
+    latency_ticks,
+    link_names,
+    padded_macs,
+    shared_rate,
+    ticks,
+    windows,
+)
 from hwsim.machine.cost import exact as exact_number
 from hwsim.machine.rows import ROW_DTYPE, Rows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
 from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
 
-BUSY, EMPTY, DONE = range(3)  # columns of the engine's account; semaphores follow
+CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
 _Number = TypeVar("_Number", int, float)
+_Key = TypeVar("_Key")
 _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
 
 
@@ -50,8 +61,10 @@ _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
 class EngineTime:
     """Where an engine's time went, in cycles (exact: ticks are binary fractions of a cycle).
 
-    stall_cycles by cause: "semaphore:<name>" the head of the queue waited for it; "empty" nothing had been
-    issued; "done" after its last instruction. busy_cycles + all stalls = the time looked at.
+    stall_cycles by cause: "semaphore:<name>" the head of the queue waited for it; "in-flight" too many bytes of its
+    link were; "queue-full" nothing had been issued because the stream waited for room in another engine's queue;
+    "empty" nothing had been issued for other reasons; "done" after its last instruction.
+    busy_cycles + all stalls = the time looked at.
     """
 
     busy_cycles: float
@@ -61,6 +74,8 @@ class EngineTime:
 @dataclass(frozen=True, slots=True)
 class KernelTime:
     """One kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that ends last.
+
+    streams: cycles, over all cores, that a stream waited for room in an engine's queue, by (stream, engine).
 
     traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores.
     macs: products of elements; padded_macs: what the units form, the zeros of padded blocks among them.
@@ -72,6 +87,7 @@ class KernelTime:
     cores: int
     engines: Mapping[str, EngineTime]
     critical: Mapping[str, EngineTime]
+    streams: Mapping[tuple[str, str], float]
     traffic_bytes: Mapping[str, int]
     macs: int
     padded_macs: int
@@ -85,6 +101,7 @@ class Timing:
     cycles: int
     kernels: tuple[KernelTime, ...]
     engines: Mapping[str, EngineTime]
+    streams: Mapping[tuple[str, str], float]
     traffic_bytes: Mapping[str, int]
     macs: int
     padded_macs: int
@@ -105,9 +122,20 @@ def missing(device: Device, program: Program | None = None) -> str | None:
     return None
 
 
-def run(program: Program, device: Device, *, trace: int = 0) -> Timing:
+def run(
+    program: Program,
+    device: Device,
+    *,
+    trace: int = 0,
+    warm: int = 0,
+    write_back: bool = False,
+    free: Free | None = None,
+) -> Timing:
     """Time `program` on `device`, keeping at most `trace` rows (0: no trace).
 
+    warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
+    write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
+    free: says of an instruction, and the link it takes, whether it costs nothing but its bytes in L2 and HBM.
     Raises ProgramError for a deadlock, a semaphore that does not end at its initial value, or an instruction
     that the device has no link, operation or time for (see `missing`); MemoryError; ValueError beyond the
     engine's widths (kernels_ext/include/hw_engine.h).
@@ -118,13 +146,21 @@ def run(program: Program, device: Device, *, trace: int = 0) -> Timing:
         shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
         device.hbm is not None,
         np.array([(a.rows, a.cols, format_of(a.format).bits) for a in program.arrays], np.int64),
+        latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
     )
+    for _ in range(warm):
+        for kernel in program.kernels:
+            _kernel(kernel, program, device, machine, _Collector(program, device, 0), free)
     collector = _Collector(program, device, trace)
-    kernels = tuple(_kernel(kernel, program, device, machine, collector) for kernel in program.kernels)
+    kernels = [_kernel(kernel, program, device, machine, collector, free) for kernel in program.kernels]
+    dirty = machine.flush() if write_back else 0
+    if dirty:
+        kernels.append(_write_back(dirty, device))
     return Timing(
         sum(k.cycles for k in kernels),
-        kernels,
+        tuple(kernels),
         _sum_engines([k.engines for k in kernels]),
+        _sum_counts([k.streams for k in kernels]),
         _sum_counts([k.traffic_bytes for k in kernels]),
         sum(k.macs for k in kernels),
         sum(k.padded_macs for k in kernels),
@@ -133,19 +169,49 @@ def run(program: Program, device: Device, *, trace: int = 0) -> Timing:
     )
 
 
+def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:
+    """Time at the device's clock; launch_overhead: with the device's time of launching each kernel.
+
+    Raises UnsupportedError when the device file does not give that time.
+    """
+    time = timing.cycles / (device.clock_mhz * 1e6)
+    if not launch_overhead:
+        return time
+    if device.launch_overhead_us is None:
+        raise UnsupportedError(f"device {device.name} has no launch_overhead_us")
+    return time + sum(kernel.cores > 0 for kernel in timing.kernels) * device.launch_overhead_us * 1e-6
+
+
+def _write_back(dirty: int, device: Device) -> KernelTime:
+    """What HBM takes for `dirty` bytes, as a kernel on no core."""
+    rate = shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0
+    busy = -(-(dirty << engine.RATE_BITS) // rate) if rate else 0
+    nothing = {name: EngineTime(0.0, {}) for name in device.engines}
+    traffic = {"HBM write": dirty} if device.hbm else {}
+    return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
+
+
 def _kernel(
-    kernel: Kernel, program: Program, device: Device, machine: engine.Machine, collector: _Collector
+    kernel: Kernel,
+    program: Program,
+    device: Device,
+    machine: engine.Machine,
+    collector: _Collector,
+    free: Free | None,
 ) -> KernelTime:
-    engines = {name: i for i, name in enumerate(device.engines)}
-    flat = flatten(kernel, engines, {array.name: i for i, array in enumerate(program.arrays)})
+    named = {instr.engine for instr in kernel.instrs()}
+    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)  # those at work
+    flat = flatten(
+        kernel, {name: i for i, name in enumerate(engines)}, {array.name: i for i, array in enumerate(program.arrays)}
+    )
     scope = Scope(kernel, program.arrays, device)
-    cost = cost_table(scope, flat)
-    outcome = machine.run(_tables(kernel, flat, cost, device), collector.room)
+    cost = cost_table(scope, flat, free)
+    outcome = machine.run(_tables(kernel, flat, cost, device, engines), collector.room)
     if outcome["status"] == engine.DEADLOCK:
         raise ProgramError(_deadlock(scope, flat, outcome))
     if outcome["status"] == engine.LEAK:
         raise ProgramError(_leak(kernel, outcome))
-    collector.add(kernel, flat, cost, outcome)
+    collector.add(kernel, flat, cost, outcome, engines)
 
     counts = np.array([group.count for group in kernel.groups], np.int64)
     executed = outcome["executed"] * counts[_group_of_instr(flat, len(counts))]
@@ -159,8 +225,9 @@ def _kernel(
         kernel.name,
         outcome["end"] // TICKS_PER_CYCLE,
         int(counts.sum()),
-        _engine_times(kernel, device, (account * counts[:, None, None]).sum(axis=0)),
-        _engine_times(kernel, device, account[int(outcome["group_end"].argmax())]),
+        _engine_times(kernel, device, engines, (account * counts[:, None, None]).sum(axis=0)),
+        _engine_times(kernel, device, engines, account[int(outcome["group_end"].argmax())]),
+        _stream_times(kernel, engines, outcome["stalled"]),
         dict(traffic),
         int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()),
         int((executed * padded_macs(scope, flat)).sum()),
@@ -168,10 +235,14 @@ def _kernel(
     )
 
 
-def _tables(kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device) -> dict[str, NDArray[np.int64]]:
+def _tables(
+    kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device, engines: tuple[str, ...]
+) -> dict[str, NDArray[np.int64]]:
     streams = [stream for group in flat.streams for stream in group]
     nodes = [len(stream.nodes) for stream in streams]
     first = np.cumsum([0, *nodes])[:-1]
+    derived = [len(stream.derived) for stream in streams]
+    first_derived = np.cumsum([0, *derived])[:-1]
     firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
     return {
         "instr": flat.instr,
@@ -182,13 +253,22 @@ def _tables(kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: D
         "sync": flat.sync,
         "semaphore_initial": flat.semaphore_initial,
         "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
-        "stream": np.array([(f, n, len(s.variables)) for f, n, s in zip(first, nodes, streams, strict=True)], np.int64),
+        "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
+        "stream": np.array(
+            [
+                (f, n, len(s.variables), fd, d)
+                for f, n, s, fd, d in zip(first, nodes, streams, first_derived, derived, strict=True)
+            ],
+            np.int64,
+        ),
         "group": np.array(
             [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
         ),
         "engine": np.array(
-            [(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in device.engines.values()], np.int64
+            [(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in map(device.engines.__getitem__, engines)],
+            np.int64,
         ),
+        "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),
     }
 
 
@@ -199,18 +279,33 @@ def _group_of_instr(flat: FlatKernel, groups: int) -> NDArray[np.int64]:
 
 
 def _causes(kernel: Kernel) -> list[str]:
-    return ["empty", "done", *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores)]
+    return [*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores)]
 
 
-def _engine_times(kernel: Kernel, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
+def _engine_times(
+    kernel: Kernel, device: Device, engines: tuple[str, ...], account: NDArray[np.int64]
+) -> dict[str, EngineTime]:
+    """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
     causes = _causes(kernel)
+    rows = dict(zip(engines, account.tolist(), strict=True))
+    idle = [0, 0, sum(next(iter(rows.values()))), *[0] * (len(causes) - 2)]
     return {
         name: EngineTime(
-            float(row[BUSY]) / TICKS_PER_CYCLE,
-            {cause: float(t) / TICKS_PER_CYCLE for cause, t in zip(causes, row[EMPTY:], strict=True) if t},
+            float(row[0]) / TICKS_PER_CYCLE,
+            {cause: float(t) / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t},
         )
-        for name, row in zip(device.engines, account, strict=True)
+        for name, row in ((name, rows.get(name, idle)) for name in device.engines)
     }
+
+
+def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:
+    times: Counter[tuple[str, str]] = Counter()
+    owners = [(group.count, stream.name) for group in kernel.groups for stream in group.streams]
+    for (count, stream), row in zip(owners, stalled.tolist(), strict=True):
+        for engine_name, ticks_waited in zip(engines, row, strict=True):
+            if ticks_waited:
+                times[stream, engine_name] += count * ticks_waited
+    return {key: waited / TICKS_PER_CYCLE for key, waited in times.items()}
 
 
 def _sum_engines(parts: list[Mapping[str, EngineTime]]) -> dict[str, EngineTime]:
@@ -224,8 +319,8 @@ def _sum_engines(parts: list[Mapping[str, EngineTime]]) -> dict[str, EngineTime]
     }
 
 
-def _sum_counts(parts: Sequence[Mapping[str, _Number]]) -> dict[str, _Number]:
-    total: dict[str, _Number] = {}
+def _sum_counts(parts: Sequence[Mapping[_Key, _Number]]) -> dict[_Key, _Number]:
+    total: dict[_Key, _Number] = {}
     for part in parts:
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
@@ -270,11 +365,18 @@ class _Collector:
         self.kernels = tuple(kernel.name for kernel in program.kernels)
         self.arrays = tuple(array.name for array in program.arrays)
         self.labels: dict[str, int] = {}
-        self.causes: dict[str, int] = {"": 0, "empty": 1}
+        self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
         self.parts: list[NDArray[np.void]] = []
 
-    def add(self, kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], outcome: engine.Outcome) -> None:
-        """Take the rows of the kernel that has just ended."""
+    def add(
+        self,
+        kernel: Kernel,
+        flat: FlatKernel,
+        cost: NDArray[np.int64],
+        outcome: engine.Outcome,
+        engines: tuple[str, ...],
+    ) -> None:
+        """Take the rows of the kernel that has just ended; `engines`: those that its tables know."""
         base, self.base = self.base, self.base + outcome["end"]
         self.index += 1
         executed, raw = int(outcome["executed"].sum()), outcome["rows"]
@@ -293,14 +395,16 @@ class _Collector:
         gm_tile = cost[instr, COST_COLUMNS.index("gm_tile")]
         rows["array"] = -1
         rows["array"][gm_tile >= 0] = flat.tile[gm_tile[gm_tile >= 0], TILE_COLUMNS.index("object")]
-        for name in ("engine", "instr", "row", "col", "slot"):
+        order = list(self.device.engines)
+        rows["engine"] = np.array([order.index(name) for name in engines])[column["engine"]]
+        for name in ("instr", "row", "col", "slot"):
             rows[name] = column[name]
         for name in ("issue", "start", "free", "end"):
             rows[name] = column[name] + base
         for name in ("bytes", "macs"):
             rows[name] = cost[instr, COST_COLUMNS.index(name)]
         semaphores = [self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores]
-        table = np.array([*semaphores, self.causes["empty"], self.causes[""]])  # indices -2 and -1 are the last two
+        table = np.array([*semaphores, *(self.causes[c] for c in ("in-flight", "queue-full", "empty", ""))])  # -4 to -1
         rows["cause"] = table[column["cause"]]
         self.parts.append(rows)
 

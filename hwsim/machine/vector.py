@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels.convert import decode, encode
+from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.formats import Format
 from hwsim.program.ir import Instr
 
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
     from hwsim.devices.model import VectorModel
 
 Codes = NDArray[Any]
-LARGEST = np.finfo(np.float32).max
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+LOAD: Step = ("load", 0)
+SATURATING: dict[str, tuple[Step, ...]] = {
+    "add": (LOAD, ("load", 1), ("add",)),
+    "sub": (LOAD, ("load", 1), ("subtract",)),
+    "mul": (LOAD, ("load", 1), ("times",)),
+}
 
 
 class VectorUnit:
@@ -40,26 +46,33 @@ class VectorUnit:
         if instr.opcode == "fill":
             codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt)
             return
-        values = [self._values(*source) for source in sources]
+        values = [_values(*source) for source in sources]
         if instr.opcode == "cast":
-            codes[...] = self._store(values[0], fmt, instr.rounding)
+            codes[...] = self._store(self._settle(values[0]), fmt, instr.rounding, instr.overflow)
             return
-        if instr.opcode == "scale":
+        if instr.opcode == "add" and instr.scale_exponent:
+            values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
+        if self.saturates:
+            steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
+            result = combine(values, steps, saturate=True)
+        elif instr.opcode == "scale":
             result = np.multiply(values[0], np.float32(instr.scalar))
         else:
             result = BINARY[instr.opcode](*values)
-        codes[...] = self._store(self._settle(result), fmt, "RNE")
-
-    def _values(self, codes: Codes, fmt: Format) -> NDArray[np.float32]:
-        values = codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)
-        return self._settle(values)
+        codes[...] = self._store(result, fmt, "RNE")
 
     def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        if self.saturates and not np.isfinite(values).all():
-            return np.where(np.isnan(values), np.float32(0), np.clip(values, -LARGEST, LARGEST))
+        """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
+        matrix = values if values.ndim == 2 else values.reshape(1, -1)
+        if self.saturates and specials(matrix)[0].any():
+            return combine((values,), (LOAD,), saturate=True)
         return values
 
-    def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str) -> Codes:
+    def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
-        return encode(values, fmt, rounding, self.overflow, nan=self.nan)
+        return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+
+
+def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:
+    return codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)

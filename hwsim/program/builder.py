@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwsim.program.ir import (
     CORE,
@@ -15,6 +15,7 @@ from hwsim.program.ir import (
     Affine,
     Buffer,
     CoreGroup,
+    Derived,
     Instr,
     Kernel,
     LocalTile,
@@ -61,6 +62,7 @@ class StreamBuilder:
         self.name = name
         self._stack: list[list[Node]] = [[]]
         self._loops = 0
+        self._derived: list[Derived] = []
 
     @contextmanager
     def loop(self, name: str, count: int) -> Iterator[tuple[str, Affine]]:
@@ -85,6 +87,16 @@ class StreamBuilder:
         if rest:
             yield Span(Affine(whole), Affine(whole * block), rest, None, True)
 
+    def derive(self, name: str, of: Affine, divisor: int) -> tuple[Affine, Affine]:
+        """The quotient (rounded down) and the remainder of `of` by `divisor`, as variables of the stream.
+
+        `of` may name CORE, loops that are open here, counters, and what an earlier `derive` gave.
+        """
+        made = [Derived(f"{name}.{part}#{len(self._derived)}", of, divisor, part) for part in ("quotient", "remainder")]
+        self._derived += made
+        quotient, remainder = (variable(one.name) for one in made)
+        return quotient, remainder
+
     def emit(
         self,
         engine: str,
@@ -108,6 +120,18 @@ class StreamBuilder:
             )
         )
 
+    def signal_last(self, engine: str, signals: Iterable[Sync]) -> bool:
+        """Add signals to the last instruction of `engine` in the innermost open block; False if a loop comes first."""
+        block = self._stack[-1]
+        for at in range(len(block) - 1, -1, -1):
+            node = block[at]
+            if isinstance(node, Loop):
+                return False
+            if isinstance(node, Instr) and node.engine == engine:
+                block[at] = replace(node, signals=(*node.signals, *signals))
+                return True
+        return False
+
     def advance(self, counter: str, by: int = 1) -> None:
         """Add `by` to a counter of the stream."""
         self._stack[-1].append(Advance(counter, by))
@@ -122,7 +146,7 @@ class StreamBuilder:
 
     def finish(self) -> Stream:
         """The stream as built so far."""
-        return Stream(self.name, tuple(self._stack[0]))
+        return Stream(self.name, tuple(self._stack[0]), tuple(self._derived))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ execution (hwsim.program.order) of one core per group, in which long loops are s
 What the shortened execution can miss: what happens only after more passes than it takes or beyond BUDGET
 instructions (the timing machine finds every deadlock, with the full counts); conflicts between cores;
 conflicts that only another interleaving shows when several engines signal one semaphore. Addresses in
-global memory that depend on a counter are not checked against the bounds. What it refuses is always real: a
+global memory that depend on a counter are not checked against the bounds, nor those made of more than
+hwsim.program.bounds.POINTS values of loops by quotients and remainders. What it refuses is always real: a
 suspicion from shortened loops counts only if loops cut less, and then the true counts, confirm it.
 """
 
@@ -21,6 +22,7 @@ from math import lcm
 from hwsim.devices import find
 from hwsim.devices.model import Device
 from hwsim.errors import ProgramError, nearest
+from hwsim.program.bounds import OUTSIDE, Bounds
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -68,9 +70,10 @@ class _Checker:
         number = 0
         for group in self.kernel.groups:
             for stream in group.streams:
+                derived = {one.name: one for one in stream.derived}
                 for instr, ranges in _instructions(self.kernel, group, stream):
                     self.numbers.setdefault(id(instr), number)
-                    _Rules(self.scope, self.semaphores, number, instr, ranges).check()
+                    _Rules(self.scope, self.semaphores, number, instr, Bounds(ranges, derived)).check()
                     number += 1
         done: list[tuple[Stream, ...]] = []
         for group in self.kernel.groups:
@@ -178,12 +181,10 @@ def _period(slots: list[int], limit: int) -> int:
 
 
 class _Rules:
-    """The rules of one instruction. ranges: least and greatest value of every loop around it, and of CORE."""
+    """The rules of one instruction. bounds: of the variables that its addresses may depend on."""
 
-    def __init__(
-        self, scope: Scope, semaphores: set[str], number: int, instr: Instr, ranges: dict[str, tuple[int, int]]
-    ) -> None:
-        self.scope, self.semaphores, self.number, self.instr, self.ranges = scope, semaphores, number, instr, ranges
+    def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
+        self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
 
     def check(self) -> None:
         """Raise at the first rule broken."""
@@ -209,6 +210,8 @@ class _Rules:
             )
         for tile in (*instr.writes, *instr.reads):
             self._tile(tile)
+        if instr.scale_exponent and instr.opcode not in ("mma", "add"):
+            raise self._fail(f"scale_exponent is {instr.scale_exponent}; only an mma and an add have one")
         if instr.opcode == "mma":
             self._mma()
         elif instr.opcode == "copy":
@@ -246,7 +249,7 @@ class _Rules:
                 f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "
                 f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}"
             )
-        self._extremes(tile.slot)
+        self._inside(tile.slot)
 
     def _global(self, tile: GlobalTile) -> None:
         array = self.scope.arrays.get(tile.array)
@@ -256,26 +259,18 @@ class _Rules:
             ("rows", tile.row, tile.rows, array.rows),
             ("columns", tile.col, tile.cols, array.cols),
         ):
-            extremes = self._extremes(affine)
-            if extremes is None:
-                continue
-            low, high = extremes
-            if low < 0 or high + size > extent:
+            self._inside(affine)
+            extremes = self.bounds.extremes(affine)
+            if extremes is not None and not _within(extremes, size, extent):
+                extremes = self.bounds.exact(affine)  # an interval may be wider than what is taken
+            if extremes is not None and not _within(extremes, size, extent):
+                low, high = extremes
                 raise self._fail(f"takes {what} {low} to {high + size - 1} of array '{tile.array}', which has {extent}")
 
-    def _extremes(self, affine: Affine) -> tuple[int, int] | None:
-        """Least and greatest value over the loops; None if it depends on a counter, which has no bounds here."""
-        low = high = affine.constant
-        known = True
-        for name, coefficient in affine.terms:
-            if name not in self.ranges:
-                known = False
-                continue
-            if self.ranges[name] == _OUTSIDE:
-                raise self._fail(f"uses the variable of loop '{name}', which is not around it")
-            first, last = (coefficient * value for value in self.ranges[name])
-            low, high = low + min(first, last), high + max(first, last)
-        return (low, high) if known else None
+    def _inside(self, affine: Affine) -> None:
+        loop = self.bounds.outside(affine)
+        if loop is not None:
+            raise self._fail(f"uses the variable of loop '{loop}', which is not around it")
 
     def _mma(self) -> None:
         instr, device = self.instr, self.scope.device
@@ -298,12 +293,15 @@ class _Rules:
         for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
             if self.scope.format(tile) != form:
                 raise self._fail(f"{name} is {self.scope.format(tile)}; {instr.unit} takes {form}")
-        if model.memories is not None:
-            for name, tile, memory in zip("ABC", (a, b, c), model.memories, strict=True):
-                if self.scope.memory(tile) != memory:
-                    raise self._fail(f"{name} lies in {self.scope.memory(tile)}; {instr.unit} takes it from {memory}")
+        for operand, tile in enumerate((a, b, c)):
+            places, memory = model.places(operand), self.scope.memory(tile)
+            if places and memory not in places:
+                raise self._fail(f"{'ABC'[operand]} lies in {memory}; {instr.unit} takes it from {' or '.join(places)}")
+        if not 0 <= instr.scale_exponent <= (model.scale_input_d or 0):
+            allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
+            raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
         for loop in instr.zero_at or ():
-            if self.ranges.get(loop, _OUTSIDE) == _OUTSIDE:
+            if self.bounds.ranges.get(loop, OUTSIDE) == OUTSIDE:
                 raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
 
     def _copy(self) -> None:
@@ -323,6 +321,11 @@ class _Rules:
             )
 
     def _elementwise(self) -> None:
+        if self.instr.opcode == "cast" and self.scope.link(self.instr) is not None:
+            target, source = self.instr.writes[0], self.instr.reads[0]
+            if (target.rows, target.cols) != (source.rows, source.cols):
+                raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
+            return
         instr, vector = self.instr, self.scope.device.vector
         if vector is None or instr.opcode not in vector.cycles_per_repeat or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
@@ -340,7 +343,8 @@ class _Rules:
                 raise self._fail(f"a tile is {self.scope.format(tile)}; {instr.opcode} takes fp32")
 
 
-_OUTSIDE = (1, 0)  # the empty range of a loop that is not around the instruction
+def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:
+    return extremes[0] >= 0 and extremes[1] + size <= extent
 
 
 def _unique(kernel: Kernel, what: str, names: list[str]) -> None:
@@ -367,7 +371,7 @@ def _instructions(
                     raise ProgramError(
                         f"kernel '{kernel.name}', stream '{stream.name}': two loops are called '{node.name}'"
                     )
-                ranges[node.name] = _OUTSIDE
+                ranges[node.name] = OUTSIDE
                 declare(node.body)
 
     def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, dict[str, tuple[int, int]]]]:
@@ -375,7 +379,7 @@ def _instructions(
             if isinstance(node, Loop) and node.count:
                 ranges[node.name] = (0, node.count - 1)
                 yield from visit(node.body)
-                ranges[node.name] = _OUTSIDE
+                ranges[node.name] = OUTSIDE
             elif isinstance(node, Instr):
                 yield node, ranges
 
@@ -385,7 +389,23 @@ def _instructions(
             raise ProgramError(
                 f"kernel '{kernel.name}', stream '{stream.name}': '{name}' is advanced, and is a loop or CORE"
             )
+    _derived(kernel, stream, {*ranges, *advanced})
     return visit(stream.body)
+
+
+def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
+    """Refuse derived variables that have no value: `taken` are the names of loops, counters and CORE."""
+    later = [one.name for one in stream.derived]
+    for one in stream.derived:
+        where = f"kernel '{kernel.name}', stream '{stream.name}': derived variable '{one.name}'"
+        if one.divisor < 1:
+            raise ProgramError(f"{where} has divisor {one.divisor}; it must be at least 1")
+        if one.name in taken:
+            raise ProgramError(f"{where}: a loop, a counter, CORE or another derived variable has that name")
+        for name, _ in one.of.terms:
+            if name in later and name not in taken:
+                raise ProgramError(f"{where} depends on '{name}', which is derived after it; put that first")
+        taken.add(one.name)
 
 
 def _balance(group: CoreGroup, counts: Callable[[int], int]) -> dict[str, tuple[int, int]]:

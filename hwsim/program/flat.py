@@ -1,7 +1,8 @@
 """A kernel of a program as integer tables: what the compiled interpreters walk instead of Python objects.
 
 Everything is int64. Names become indices: engines, memories and arrays in the order given by the caller,
-buffers and semaphores in the order of the kernel, loops and counters (and CORE, variable 0) per stream.
+buffers and semaphores in the order of the kernel; loops, counters and derived variables (and CORE, variable 0)
+per stream.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ NODE_COLUMNS = (
 )  # loop: variable, count, node after its end; end: variable, 0, first of body
 TILE_GLOBAL, TILE_LOCAL = range(2)
 TILE_COLUMNS = ("kind", "object", "rows", "cols", "affine_row", "affine_col", "affine_slot", "row", "col")
+DERIVED_COLUMNS = ("variable", "affine", "divisor", "part")  # part: 0 quotient, 1 remainder
 INSTR_COLUMNS = (
     "engine",
     "opcode",
@@ -37,16 +39,21 @@ INSTR_COLUMNS = (
     "first_signal",
     "signals",
     "zero_at",
+    "scale_exponent",
 )
 OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync")
 
 
 @dataclass(frozen=True, slots=True)
 class FlatStream:
-    """nodes: NODE_COLUMNS; variables: names, CORE first. Instruction indices are into the kernel's table."""
+    """nodes: NODE_COLUMNS; variables: names, CORE first; derived: DERIVED_COLUMNS, in the order of computing.
+
+    Indices of instructions and of affine expressions are into the kernel's tables.
+    """
 
     nodes: Table
     variables: tuple[str, ...]
+    derived: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,13 @@ class _Flattener:
         self.variables = {CORE: 0}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
-        return FlatStream(_table(nodes, len(NODE_COLUMNS)), tuple(self.variables))
+        derived = [
+            (self._variable(one.name), self._affine(one.of), one.divisor, int(one.part == "remainder"))
+            for one in stream.derived
+        ]
+        return FlatStream(
+            _table(nodes, len(NODE_COLUMNS)), tuple(self.variables), _table(derived, len(DERIVED_COLUMNS))
+        )
 
     def _variable(self, name: str) -> int:
         return self.variables.setdefault(name, len(self.variables))
@@ -157,6 +170,7 @@ class _Flattener:
                 first_signal,
                 len(instr.signals),
                 zero_at,
+                instr.scale_exponent,
             )
         )
         self.instrs.append(instr)

@@ -142,12 +142,15 @@ class Instr:
     mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
             matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
             (zero_at=() accumulates never; None always).
-    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`
+    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
+            (None: as the device's conversions do)
     add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even
     scale   writes[0] = reads[0] * scalar, fp32, nearest even
     fill    writes[0] = scalar
     sync    nothing but its waits and signals
-    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d).
+    multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
+    each receive it whole: only the traffic of L2 is shared, in bytes and in time.
+    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d); of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
 
@@ -161,7 +164,9 @@ class Instr:
     zero_at: tuple[str, ...] | None = ()
     scalar: float = 0.0
     rounding: str = "RNE"
+    overflow: Literal["ieee", "saturate"] | None = None
     scale_exponent: int = 0
+    multicast: int = 1
     repeat: int = 1
     label: str = ""
 
@@ -229,10 +234,14 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Kernels in order over global arrays. `inputs` are filled by the caller, `output` is read by it."""
+    """Kernels in order over global arrays. `inputs` are filled by the caller, `output` is read by it.
+
+    computes: whether running it gives the plan's bits; False: it stands for the work and its time alone.
+    """
 
     arrays: tuple[GlobalArray, ...]
     kernels: tuple[Kernel, ...]
     inputs: tuple[str, ...]
     output: str
     facts: dict[str, object] = field(default_factory=dict)  # what the lowering chose: tile, k_group, ...
+    computes: bool = True

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hwsim.errors import ProgramError
-from hwsim.program.ir import CORE, Advance, Affine, CoreGroup, GlobalTile, Instr, Loop, Node, Tile
+from hwsim.program.ir import CORE, Advance, CoreGroup, Derived, GlobalTile, Instr, Loop, Node, Tile
 from hwsim.program.resolve import Scope
+from hwsim.program.values import derive, evaluate
 
 Values = dict[str, int]
 Clock = dict[str, int]
@@ -49,7 +50,7 @@ class _Walk:
         self.slots = {buffer.name: buffer.slots for buffer in scope.kernel.buffers}
         self.watched = _watched_arrays(group)
         for stream in group.streams:
-            self.streams.append(self._instructions(stream.body, {CORE: group.first}))
+            self.streams.append(self._instructions(stream.body, stream.derived, {CORE: group.first}))
         self.queues: dict[str, deque[_Queued]] = {name: deque() for name in scope.device.engines}
         self.clocks: dict[str, Clock] = {name: {} for name in self.queues}
         self.tokens: dict[str, deque[Clock]] = {
@@ -113,15 +114,16 @@ class _Walk:
             for signal in queued.instr.signals:
                 self.tokens[signal.semaphore].extend([token] * signal.count)
 
-    def _instructions(self, body: tuple[Node, ...], values: Values) -> Iterator[_Queued]:
+    def _instructions(self, body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[_Queued]:
         for node in body:
             if isinstance(node, Loop):
                 for turn in range(self.counts(node.count)):
                     values[node.name] = turn
-                    yield from self._instructions(node.body, values)
+                    yield from self._instructions(node.body, derived, values)
             elif isinstance(node, Advance):
                 values[node.counter] = values.get(node.counter, 0) + node.by
             else:
+                derive(derived, values)
                 yield _Queued(self.numbers[id(node)], node, tuple(self._accesses(node, values)))
 
     def _accesses(self, instr: Instr, values: Values) -> Iterator[tuple[str, int, Rect, bool]]:
@@ -163,14 +165,6 @@ class _Walk:
             f"{f' {before.instr.label!r}' if before.instr.label else ''} on {before.instr.engine}, "
             f"{_verb(other_written)}; no semaphore orders the two"
         )
-
-
-def evaluate(affine: Affine, values: Mapping[str, int]) -> int:
-    """The value of an affine expression; counters that have not advanced are 0."""
-    value = affine.constant
-    for name, coefficient in affine.terms:
-        value += coefficient * values.get(name, 0)
-    return value
 
 
 def _watched_arrays(group: CoreGroup) -> set[str]:

@@ -124,8 +124,8 @@ class Plan:
     k_group: length of K that one term accumulates in the unit from zero; None: all of K, or the lowering's choice. The
         values of successive groups are added outside, in `arithmetic`, in order of K.
     specials: "unit": NaNs and infinities go where the unit's arithmetic takes them; "fma_chain": an element of C whose
-        row of A or column of B holds one becomes what an fp32 FMA chain in order of K gives if that is NaN (0x7fffffff)
-        or an infinity.
+        row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for that output;
+        NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
     split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel makes them.
     calls: each term is a GEMM of its own (successive library calls), not one accumulator beside others in one kernel.
     """

@@ -22,6 +22,9 @@ class Scope:
         self.kernel, self.device = kernel, device
         self.arrays = {array.name: array for array in arrays}
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
+        self.links: dict[tuple[str, str, str], list[tuple[str, LinkModel]]] = {}
+        for name, link in device.links.items():
+            self.links.setdefault((link.engine, link.source, link.target), []).append((name, link))
 
     def memory(self, tile: Tile) -> str:
         """Name of the memory a tile lies in; GM for a tile of a global array. KeyError: no such buffer."""
@@ -51,10 +54,11 @@ class Scope:
         return _up(tile.rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
-        """The device's link that a copy takes: same engine, source and target memory. None: there is none."""
+        """The device's link that a copy takes, or a cast on the way: same engine, source and target memory, or None."""
         source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
-        for name, link in self.device.links.items():
-            if (link.engine, link.source, link.target) == (copy.engine, source, target):
+        rounds = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
+        for name, link in self.links.get((copy.engine, source, target), ()):
+            if copy.opcode != "cast" or rounds in link.casts:
                 return name, link
         return None
 

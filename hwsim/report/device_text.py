@@ -18,7 +18,8 @@ def device_text(device: Device) -> str:
         ("title", device.title),
         ("family", device.family),
         ("cores", count(device.cores)),
-        ("clock", f"{device.clock_mhz:,g} MHz"),
+        ("clock", _clocks(device)),
+        *([("launch", f"{device.launch_overhead_us:g} us a kernel")] if device.launch_overhead_us is not None else []),
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
@@ -30,6 +31,11 @@ def device_text(device: Device) -> str:
     return "\n".join(
         [*facts(pairs), *_instructions(device), *_units(device), *_memories(device), *_links(device), *_engines(device)]
     )
+
+
+def _clocks(device: Device) -> str:
+    slower = ", ".join(f"{name} {mhz:,g}" for name, mhz in device.sustained_clock_mhz.items())
+    return f"{device.clock_mhz:,g} MHz" + (f"; under the power limit (MHz): {slower}" if slower else "")
 
 
 def evidence_text(device: Device) -> str:
@@ -77,7 +83,7 @@ def _instructions(device: Device) -> Iterator[str]:
     yield from ("", "matrix instructions")
     rows = []
     for name, x in device.matrix_instructions.items():
-        rate = f"{x.m * x.n * x.k / x.timing.issue_interval_cycles:,g}" if x.timing else "no data"
+        rate = f"{float(x.m * x.n * x.k / x.interval_cycles()):,g}" if x.timing else "no data"
         rows.append((name, f"{x.m} x {x.n} x {x.k}", f"{x.a} x {x.b} + {x.c} -> {x.d}", x.engine, x.unit, rate))
     yield from table(rows, ("name", "m x n x k", "formats", "engine", "dot unit", "MAC per cycle"), right=(5,))
 
@@ -92,9 +98,15 @@ def _units(device: Device) -> Iterator[str]:
 
 
 def _memories(device: Device) -> Iterator[str]:
-    rows = [(name, data(x.capacity_bytes), "per core", "") for name, x in device.memories.items()]
+    rows = [(name, data(x.capacity_bytes), "per core", "", "") for name, x in device.memories.items()]
     rows += [
-        (name, data(x.capacity_bytes), "shared", f"{x.bytes_per_second / 1e9:,g} GB/s")
+        (
+            name,
+            data(x.capacity_bytes),
+            "shared",
+            f"{x.bytes_per_second / 1e9:,g} GB/s",
+            f"adds {x.latency_ns:g} ns" if x.latency_ns else "",
+        )
         for name, x in (("L2", device.l2), ("HBM", device.hbm))
         if x
     ]
@@ -111,12 +123,17 @@ def _links(device: Device) -> Iterator[str]:
             f"{x.bytes_per_cycle:,g}",
             count(x.overhead_cycles),
             count(x.startup_cycles),
+            data(x.in_flight_bytes) if x.in_flight_bytes else "",
+            f"x {x.conflict_factor:g}" if x.conflict_factor else "",
         )
         for name, x in device.links.items()
     ]
     if rows:
-        head = ("name", "from, to", "engine", "bytes per cycle", "overhead cycles", "start-up cycles")
-        yield from ("", "links", *table(rows, head, right=(3, 4, 5)))
+        head = ["name", "from, to", "engine", "bytes per cycle", "overhead cycles", "start-up cycles"]
+        head += ["most in flight", "conflicts"]
+        used = [i for i in range(len(head)) if i < 6 or any(row[i] for row in rows)]
+        shown = [[row[i] for i in used] for row in rows]
+        yield from ("", "links", *table(shown, [head[i] for i in used], right=(3, 4, 5)))
 
 
 def _engines(device: Device) -> Iterator[str]:

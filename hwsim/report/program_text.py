@@ -60,6 +60,9 @@ def _group(group: CoreGroup) -> Iterator[str]:
     yield STEP + (f"core {group.first}" if group.count == 1 else f"cores {group.first} to {last} ({group.count})")
     for stream in group.streams:
         yield f"{2 * STEP}stream {stream.name}"
+        for one in stream.derived:
+            sign = "//" if one.part == "quotient" else "%"
+            yield f"{3 * STEP}{one.name} = ({affine_text(one.of)}) {sign} {count(one.divisor)}"
         yield from _nodes(stream.body, 3)
 
 
@@ -93,6 +96,8 @@ def _action(instr: Instr) -> str:
         return "sync"
     if instr.opcode == "mma":
         what = " x ".join(reads) + f" by {instr.unit}{_start(instr)}"
+        if instr.scale_exponent:
+            what += f", accumulator * 2^-{instr.scale_exponent}"
     elif instr.opcode == "fill":
         what = f"{instr.scalar:g}"
     elif instr.opcode == "scale":

@@ -87,13 +87,13 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
 def _time(result: Result) -> list[str]:
     if result.cycles is None:
         return facts([("cycles", f"none: {result.timing_note}")])
-    assert result.seconds is not None and result.tflops is not None and result.peak_fraction is not None
+    assert result.seconds is not None and result.tflops is not None
     return facts(
         [
-            ("cycles", f"{count(result.cycles)} cycles = {duration(result.seconds)}, without launches and host"),
+            ("cycles", f"{count(result.cycles)} cycles = {duration(result.seconds)}, {_without(result)}"),
             (
                 "rate",
-                f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {percent(result.peak_fraction)} of the scheme's peak",
+                f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {_share(result.peak_fraction)} of the scheme's peak",
             ),
             (
                 "work",
@@ -102,6 +102,14 @@ def _time(result: Result) -> list[str]:
             ),
         ]
     )
+
+
+def _share(fraction: float | None) -> str:
+    return "an unknown share" if fraction is None else percent(fraction)
+
+
+def _without(result: Result) -> str:
+    return "launches included, without the host" if "launch_overhead" in result.options else "without launches and host"
 
 
 def _phases(result: Result) -> list[str]:

@@ -1,32 +1,47 @@
-"""Speed of the functional kernels beside NumPy's float32 product in the same process, one host thread each.
+"""Speed of the compiled parts beside libraries doing the like in the same process.
 
-Rates of one process only compare with each other; machines are shared and differ.
+Rates of one process only compare with each other; machines are shared and differ. The two sides of a ratio are run
+in turns and the best of each is taken, so that what else runs on the machine distorts least.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwsim._kernels import gemm, variant
 from hwsim._kernels.convert import encode
-from hwsim.devices import dot_spec
-from hwsim.formats import format_of
+from hwsim.devices import dot_spec, load
+from hwsim.formats import Format, array_dtype, format_of
+from hwsim.machine import timing
+from hwsim.studies.bench_rows import ConversionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
+    from hwsim.numerics.units import DotSpec
+    from hwsim.program.ir import Program
+
+Array = NDArray[Any]
+Work = Callable[[], object]
+TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+BIAS = 127  # of fp32's exponents, and bf16's and tf32's
+TRACE_ROWS = 1 << 24  # more than a program of the sizes in use has per group of cores
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """GMAC/s of one unit at size^3, and as a share of NumPy's float32 product at that size."""
+class UnitRate:
+    """GMAC/s of one unit at size^3 and NumPy's at that size and number of threads (float64 beside fp64)."""
 
     device: str
     format: str
+    exponents: str
     instruction: str
     model: str
     kernel: str
@@ -34,6 +49,7 @@ class Rate:
     size: int
     gmac_per_second: float
     numpy_gmac_per_second: float
+    wanted: float | None
 
     @property
     def ratio(self) -> float:
@@ -45,33 +61,233 @@ class Rate:
         return asdict(self) | {"ratio": self.ratio}
 
 
-def rates(devices: list[Device], *, size: int = 1024, threads: int = 1, seconds: float = 1.0) -> Iterator[Rate]:
-    """Time the native unit of every format of `devices` on N(0, 1) operands; best of several within `seconds` each."""
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, size, size), np.float32)
-    plain = size**3 / _best(lambda: a @ b, seconds) / 1e9
-    for device in devices:
-        for format, instruction in device.native.items():
+@dataclass(frozen=True, slots=True)
+class ConversionRate:
+    """Elements per second of float32 -> format, and of ml_dtypes (NumPy for fp16) and torch to nearest."""
+
+    format: str
+    rounding: str
+    kernel: str
+    elements: int
+    per_second: float
+    ml_dtypes_per_second: float
+    torch_per_second: float | None
+    wanted: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Of torch's rate; None without torch."""
+        return None if self.torch_per_second is None else self.per_second / self.torch_per_second
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and the ratio."""
+        return asdict(self) | {"ratio": self.ratio}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRate:
+    """Speed of the timing engine on one program. simulated: instructions that it goes through, one core of each group
+    of like cores; of_program: instructions of all cores."""
+
+    device: str
+    scheme: str
+    m: int
+    n: int
+    k: int
+    simulated: int
+    of_program: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and the rate."""
+        return asdict(self) | {"per_second": self.simulated / self.seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeRate:
+    """One GEMM by a scheme: seconds, those within the dot kernels, and NumPy's float32 product of the same size."""
+
+    scheme: str
+    device: str
+    threads: int
+    size: int
+    seconds: float
+    dot_seconds: float
+    numpy_seconds: float
+    wanted_outside: float
+    wanted_times: float | None
+
+    @property
+    def outside(self) -> float:
+        """Share of the time outside the dot kernels."""
+        return 1 - self.dot_seconds / self.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, the share outside and the time in NumPy products."""
+        return asdict(self) | {"outside": self.outside, "times": self.seconds / self.numpy_seconds}
+
+
+def unit_rates(rows: list[UnitRow], *, size: int = 1024, threads: int = 1, seconds: float = 1.0) -> Iterator[UnitRate]:
+    """Time the native unit of each row on size^3, `seconds` for each row and NumPy together."""
+    for row in rows:
+        instruction, spec = "", row.spec
+        if spec is None:
+            device = load(row.device)
+            instruction = device.native[row.format]
             spec = dot_spec(device, instruction)
-            scale = 32 if format_of(spec.a).is_integer else 1  # fills the range of small integers
-            left, right = (encode(x * np.float32(scale), format_of(f)) for x, f in ((a, spec.a), (b, spec.b)))
+        a, b = (_codes(size, format_of(name), row.exponents, seed) for seed, name in enumerate((spec.a, spec.b)))
+        wide = np.float64 if spec.d == "fp64" else np.float32
+        x, y = np.random.default_rng(2).standard_normal((2, size, size)).astype(wide)
+        best = race({"unit": _product(spec, a, b, threads), "numpy": _matmul(x, y)}, seconds)
+        yield UnitRate(
+            row.device,
+            row.format,
+            row.exponents,
+            instruction,
+            spec.unit.model,
+            variant,
+            threads,
+            size,
+            size**3 / best["unit"] / 1e9,
+            size**3 / best["numpy"] / 1e9,
+            row.wanted,
+        )
 
-            def product(spec: Any = spec, left: Any = left, right: Any = right) -> object:
-                return gemm(spec, left, right, threads=threads)
 
-            rate = size**3 / _best(product, seconds) / 1e9
-            yield Rate(device.name, format, instruction, spec.unit.model, variant, threads, size, rate, plain)
+def conversion_rates(
+    rows: list[ConversionRow], *, elements: int = 1 << 18, seconds: float = 0.5
+) -> Iterator[ConversionRate]:
+    """Time float32 -> each row's format on N(0, 1) numbers, one thread, beside ml_dtypes and, if installed, torch."""
+    x = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
+    for row in rows:
+        fmt = format_of(row.format)
+        work = {"own": _encode(x, fmt, row.rounding), "ml_dtypes": _astype(x, array_dtype(fmt))}
+        torch_work = _torch(x, row.format)
+        if torch_work is not None:
+            work["torch"] = torch_work
+        best = race(work, seconds)
+        yield ConversionRate(
+            row.format,
+            row.rounding,
+            variant,
+            elements,
+            elements / best["own"],
+            elements / best["ml_dtypes"],
+            elements / best["torch"] if "torch" in best else None,
+            row.wanted,
+        )
 
 
-def _best(work: Callable[[], object], seconds: float) -> float:
-    """Shortest time of one call, in seconds."""
-    end = time.perf_counter() + seconds
-    best = float("inf")
-    work()
-    while True:
+def engine_rate(
+    device: Device, scheme: str, program: Program, sizes: tuple[int, int, int], *, seconds: float = 1.0
+) -> EngineRate:
+    """Time the timing machine on a program of these sizes (m, n, k)."""
+    rows = timing.run(program, device, trace=TRACE_ROWS).trace
+    assert rows is not None
+    timed = timing.run(program, device)
+    best = race({"engine": lambda: timing.run(program, device)}, seconds)["engine"]
+    return EngineRate(device.name, scheme, *sizes, len(rows.rows), timed.instructions, best)
+
+
+def scheme_rate(
+    row: SchemeRow,
+    multiply: Callable[[Array, Array], object],
+    *,
+    size: int = 2048,
+    threads: int = 1,
+    seconds: float = 1.0,
+) -> SchemeRate:
+    """Time `multiply`, a GEMM by the row's scheme, and how much of it the dot kernels take (of the best run)."""
+    a, b = np.random.default_rng(0).standard_normal((2, size, size), np.float32)
+    best, of_dot = float("inf"), 0.0
+    multiply(a[:16, :16], b[:16, :16])  # what is imported when first used must be there before the clock looks for it
+
+    def once() -> None:
+        nonlocal best, of_dot
+        with dot_clock() as spent:
+            start = time.perf_counter()
+            multiply(a, b)
+            taken = time.perf_counter() - start
+        if taken < best:
+            best, of_dot = taken, spent[0]
+
+    plain = race({"scheme": once, "numpy": _matmul(a, b)}, seconds)["numpy"]
+    return SchemeRate(row.scheme, row.device, threads, size, best, of_dot, plain, row.wanted_outside, row.wanted_times)
+
+
+def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
+    """Shortest time of each, in seconds; they are run in turns until the time is over, at least twice."""
+    best = dict.fromkeys(work, float("inf"))
+    end, turns = time.perf_counter() + seconds, 0
+    while turns < 2 or time.perf_counter() < end:
+        for name, call in work.items():
+            start = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - start)
+        turns += 1
+    return best
+
+
+@contextmanager
+def dot_clock() -> Iterator[list[float]]:
+    """Seconds spent in the dot kernels as the machines call them, in a list of one number."""
+    spent = [0.0]
+
+    def timed(*arguments: Any, **options: Any) -> Any:
         start = time.perf_counter()
-        work()
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            return best
+        try:
+            return gemm(*arguments, **options)
+        finally:
+            spent[0] += time.perf_counter() - start
+
+    users = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("hwsim.machine") and getattr(module, "gemm", None) is gemm
+    ]
+    for module in users:
+        module.gemm = timed  # type: ignore[attr-defined]
+    try:
+        yield spent
+    finally:
+        for module in users:
+            module.gemm = gemm  # type: ignore[attr-defined]
+
+
+def _codes(size: int, fmt: Format, exponents: Exponents, seed: int) -> Array:
+    """Operands of a format: N(0, 1), scaled to the range of small integers, or any fraction and, from the least normal
+    number to 2^58, any exponent: products fall far below binary32, and no sum overflows it."""
+    rng = np.random.default_rng(seed)
+    if exponents == "full":
+        words = rng.integers(0, 1 << 32, (size, size), np.uint32)
+        field = rng.integers(1, BIAS + 59, (size, size), np.uint32) << np.uint32(23)
+        return encode((words & np.uint32(0x807FFFFF) | field).view(np.float32), fmt, "RZ", "saturate")
+    x: Array = rng.standard_normal((size, size)) * (32 if fmt.is_integer else 1)
+    return encode(x if fmt.bits > 32 else x.astype(np.float32), fmt)
+
+
+def _product(spec: DotSpec, a: Array, b: Array, threads: int) -> Work:
+    return lambda: gemm(spec, a, b, threads=threads)
+
+
+def _matmul(x: Array, y: Array) -> Work:
+    return lambda: x @ y
+
+
+def _encode(x: Array, fmt: Format, rounding: str) -> Work:
+    return lambda: encode(x, fmt, rounding)
+
+
+def _astype(x: Array, dtype: np.dtype[Any]) -> Work:
+    return lambda: x.astype(dtype)
+
+
+def _torch(x: Array, format: str) -> Work | None:
+    """torch's conversion to the format, one thread; None where torch is not installed."""
+    try:
+        import torch  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    given, dtype = torch.from_numpy(x), getattr(torch, TORCH_NAMES[format])
+    return lambda: given.to(dtype)

@@ -6,8 +6,9 @@ It joins the layers below and holds no fact of its own: scheme -> plan, schedule
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,29 +19,52 @@ from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import array_of, format_of
 from hwsim.machine import scheduled
 from hwsim.machine.lanes import Lanes
-from hwsim.machine.operands import Operand, chosen, operand, pieces_of
-from hwsim.program.plan import Plan, Problem
+from hwsim.machine.operands import Operand, chosen, operand
+from hwsim.machine.split import Pieces, pieces_of
+from hwsim.program.plan import Mixed, Plan, Problem
 from hwsim.program.schedule import Epilogue, Layout, Schedule, schedule_of
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from hwsim.devices.model import Device
+    from hwsim.program.ir import Program
+    from hwsim.program.plan import Side
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]
+_evidence: dict[tuple[str, str, frozenset[str]], tuple[str, str]] = {}  # by the device file's contents
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A scheme's complete options and its plan. refused: {choice: why not} of an option that was left to the device."""
+
+    options: dict[str, Any]
+    plan: Plan | Mixed
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 def plan_for(
-    chip: Device, scheme: Scheme, problem: Problem, format: str | None, scheme_options: Mapping[str, Any]
-) -> tuple[dict[str, Any], Plan]:
+    chip: Device,
+    scheme: Scheme,
+    problem: Problem,
+    format: str | None,
+    scheme_options: Mapping[str, Any],
+    operands: tuple[Operand, Operand] | None = None,
+) -> Planned:
     """The scheme's complete options and its plan for `problem`.
 
     Without `format`, a scheme that has that option takes the input's, if the device has a unit for it, else the
-    device's default. Raises InputError for options that do not fit, UnsupportedError for a format without a unit.
+    device's default. operands: A and B, for schemes whose options the data decide. Of the choices that a scheme
+    leaves to the device the first that it carries is taken. Raises InputError for options that do not fit,
+    UnsupportedError for a format without a unit, and where the device carries none of the choices.
     """
     options, input_format = dict(scheme_options), problem.input_format
     if format is not None:
         options["format"] = format
-    if "format" in {option.name for option in scheme.options} and options.get("format") is None:
+    has_format = any(option.name == "format" and option.default is None for option in scheme.options)
+    if has_format and options.get("format") is None:
         options["format"] = input_format if input_format in chip.native else chip.default_format
     complete = scheme.complete(options)
     if scheme.name == "native" and complete["format"] not in chip.native:
@@ -48,14 +72,36 @@ def plan_for(
             f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
             f"{nearest(complete['format'], list(chip.native))}"
         )
-    own = complete.get("format")
-    taken = input_format if input_format in (own, *scheme.input_formats) else "fp32"
-    if taken not in (own, *scheme.input_formats):
-        taken = scheme.input_formats[0]
-    plan = scheme.plan(complete, dataclasses.replace(problem, input_format=taken))
-    if not isinstance(plan, Plan):
-        raise UnsupportedError(f"scheme {scheme.name}: its blocks follow different plans; that has no single one")
-    return complete, plan
+    own = complete.get("format") if has_format else None
+    taken = next((x for x in (input_format, "fp32") if x in (own, *scheme.input_formats)), scheme.input_formats[0])
+    if scheme.survey is not None and operands is not None:
+        a, b = operands
+        complete = scheme.survey(a.values(), b.values(), complete)
+    known = dataclasses.replace(problem, input_format=taken)
+    name = scheme.alternatives
+    if name is None or complete[name] is not None:
+        return Planned(complete, scheme.plan(complete, known))
+    refused: dict[str, str] = {}
+    for choice in next(option.choices for option in scheme.options if option.name == name):
+        chosen_options = complete | {name: choice}
+        plan = scheme.plan(chosen_options, known)
+        reason = carries(chip, plan)
+        if reason is None:
+            return Planned(chosen_options, plan, refused)
+        refused[choice] = reason
+    reasons = list(dict.fromkeys(refused.values()))
+    said = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
+    raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {said}")
+
+
+def carries(device: Device, plan: Plan | Mixed) -> str | None:
+    """Why the device's units cannot carry the plan, or None where they can."""
+    try:
+        for one in plan.plans if isinstance(plan, Mixed) else (plan,):
+            scheduled.resolved(Schedule(), one, device)
+    except UnsupportedError as error:
+        return str(error)
+    return None
 
 
 def with_epilogue(
@@ -76,7 +122,7 @@ def with_epilogue(
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan and a resolved schedule on a device. `options`: the scheme's, complete."""
+    """A plan and a resolved schedule on a device. `options`: the scheme's, complete; `refused`: see Planned."""
 
     chip: Device
     plan: Plan
@@ -84,43 +130,51 @@ class Prepared:
     schedule: Schedule
     unit: str
     output: str
-
-    @property
-    def unit_result(self) -> str:
-        """Format of the unit's results."""
-        return dot_spec(self.chip, self.unit).d
+    refused: dict[str, str] = field(default_factory=dict)
 
     def evidence(self) -> dict[str, str]:
         """Weakest level of evidence of the unit, and of the schedule as what the vendor's library does."""
-        formats = {piece.format for piece in (*self.plan.a_pieces, *self.plan.b_pieces)}
-        return {
-            "numerics": str(numerics_evidence(self.chip, self.unit)),
-            "schedule": str(schedule_evidence(self.chip, formats)),
-        }
+        formats = frozenset(piece.format for piece in (*self.plan.a_pieces, *self.plan.b_pieces))
+        key = (self.chip.sha256, self.unit, formats)
+        if key not in _evidence:
+            numerics, schedule = numerics_evidence(self.chip, self.unit), schedule_evidence(self.chip, formats)
+            _evidence[key] = (str(numerics), str(schedule))
+        numerics_level, schedule_level = _evidence[key]
+        return {"numerics": numerics_level, "schedule": schedule_level}
 
     def facts(self, k: int) -> dict[str, Any]:
         """What was chosen for the caller: the unit, and the length of K accumulated in it from zero (K = k at most)."""
-        return {"k_group": self.schedule.promotion_k or max(self.schedule.slice_lengths(k)), "unit": self.unit}
-
-    def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[list[Array], list[Array]]:
-        """Codes of the plan's pieces of both operands."""
+        groups = {term.k_group for term in self.plan.terms}
+        own = groups.pop() if len(groups) == 1 else None
         model = find(self.chip, self.unit)
         assert model is not None
-        sides = ((a, self.plan.a_pieces), (b, self.plan.b_pieces))
+        if own == "instruction":
+            own = model.k
+        return {
+            "k_group": own or self.schedule.promotion_k or max(self.schedule.slice_lengths(k)),
+            "unit": self.unit,
+        }
+
+    def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
+        """The plan's pieces of both operands."""
+        model = find(self.chip, self.unit)
+        assert model is not None
+        sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
-                given if given.format == self.plan.input_format else given.fp32(),
-                pieces,
+                given.converted(self.plan.input_format),
+                self.plan,
+                side,
                 self.chip,
                 rounding=self.schedule.operand_rounding,
                 word_rounding=model.operand_rounding,
                 threads=threads,
             )
-            for given, pieces in sides
+            for given, side in sides
         )
         return left, right
 
-    def c_codes(self, c: Any, shape: tuple[int, int]) -> Array:
+    def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
         """Codes of C in the output format. Raises InputError for another shape, or no real matrix."""
         fmt = format_of(self.output)
         x = np.asarray(c)
@@ -131,10 +185,11 @@ class Prepared:
         given = operand("C", x)
         if given.format == self.output:
             return given.codes
-        if fmt.name == "int32":
-            if x.dtype.kind not in "iu" or x.min(initial=0) < -(1 << 31) or x.max(initial=0) >= 1 << 31:
-                raise InputError(f"C has dtype {x.dtype}; allowed: integers that int32 holds, as the output is int32")
-            return np.ascontiguousarray(x.astype(np.int32)).view(np.uint32)
+        if fmt.is_integer:
+            low, high = -(1 << (fmt.bits - 1)), 1 << (fmt.bits - 1)
+            if x.dtype.kind not in "iu" or int(x.min(initial=0)) < low or int(x.max(initial=0)) >= high:
+                raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
+            return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
         lanes = Lanes(self.chip, dot_spec(self.chip, self.unit))
         values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values()
         return (
@@ -145,8 +200,8 @@ class Prepared:
 
     def evaluate(
         self,
-        a: list[Array],
-        b: list[Array],
+        a: Pieces | Sequence[Array],
+        b: Pieces | Sequence[Array],
         *,
         c: Array | None = None,
         bias: Array | None = None,
@@ -168,9 +223,71 @@ class Prepared:
             progress=progress,
         )
 
+    def product(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes of the result for operands not split yet."""
+        left, right = self.pieces(a, b, threads)
+        return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)
+
+    def program(self, flow: ModuleType, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
+        """The program that a family's dataflow makes of the plan. Raises UnsupportedError where it makes none."""
+        lowered: Program = flow.lower(self.plan, self.chip, *sizes, options)
+        return lowered
+
     def typed(self, codes: Array) -> Array:
         """The result's codes as a typed array."""
         return array_of(codes, format_of(self.output))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMixed(Prepared):
+    """A GEMM whose blocks follow different plans. `plan`: the most general of them; the epilogue follows at the end."""
+
+    mixed: Mixed | None = None
+
+    def product(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes of the result, block by block. Raises UnsupportedError where that is not there."""
+        fmt = self.plan.input_format
+        operands = a.converted(fmt), b.converted(fmt)
+        codes = _adaptive("evaluate_mixed")(self.chip, self.mixed, *operands, threads=threads, progress=progress)
+        return scheduled.finished(self.plan, self.schedule, self.chip, codes, c=c, bias=bias, threads=threads)
+
+    def evaluate(self, a: Any, b: Any, **given: Any) -> Array:
+        """Not for mixed plans: their pieces differ from block to block. Raises UnsupportedError."""
+        raise UnsupportedError(f"scheme {self.plan.scheme}: its blocks follow different plans; take `product`")
+
+    def program(self, flow: ModuleType, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
+        """The program for the blocks' plans. Raises UnsupportedError where there is none."""
+        lowered: Program = _adaptive("program_mixed")(flow, self.mixed, self.chip, *sizes, options)
+        return lowered
+
+
+def _adaptive(name: str) -> Any:
+    """A function of hwsim.studies.adaptive. Raises UnsupportedError where it is not there."""
+    try:
+        found = getattr(import_module("hwsim.studies.adaptive"), name, None)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise UnsupportedError("plans that choose block by block: hwsim.studies.adaptive has no " + name)
+    return found
 
 
 def prepare(
@@ -184,28 +301,42 @@ def prepare(
     beta: float | None = None,
     output: str | None = None,
     scheme_options: Mapping[str, Any] | None = None,
+    operands: tuple[Operand, Operand] | None = None,
 ) -> Prepared:
     """The plan of `scheme` and the schedule, resolved for `chip`. Raises as `plan_for` and `scheduled.resolved`."""
-    complete, plan = plan_for(chip, scheme, problem, format, scheme_options or {})
+    planned = plan_for(chip, scheme, problem, format, scheme_options or {}, operands)
     wanted = with_epilogue(schedule_of(schedule), alpha=alpha, beta=beta, output=output)
-    return prepared(chip, complete, plan, wanted)
+    return prepared(chip, planned, wanted)
 
 
-def prepared(chip: Device, options: dict[str, Any], plan: Plan, schedule: Schedule) -> Prepared:
-    """A plan and a schedule, resolved for `chip`."""
-    full = scheduled.resolved(schedule, plan, chip)
-    i, j = plan.terms[0].products[0]
-    unit = scheduled.instruction_for(chip, plan.a_pieces[i].format, plan.b_pieces[j].format, full.instruction)
-    output = full.epilogue.output_format or dot_spec(chip, unit).d
+def prepared(chip: Device, planned: Planned, schedule: Schedule) -> Prepared:
+    """A plan and a schedule, resolved for `chip`.
+
+    Raises UnsupportedError for blocks of different plans with a schedule that says more than the epilogue.
+    """
+    plan = planned.plan
+    if isinstance(plan, Mixed):
+        if dataclasses.replace(schedule, epilogue=Epilogue()) != Schedule():
+            raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; a schedule fits none")
+        for one in plan.plans:
+            scheduled.resolved(Schedule(), one, chip)
+        single = plan.plans[-1]
+    else:
+        single = plan
+    full = scheduled.resolved(schedule, single, chip)
+    unit = scheduled.first_unit(single, full, chip)
+    single = scheduled.settled(single, dot_spec(chip, unit))
+    output = full.epilogue.output_format or single.output_format
     full = dataclasses.replace(full, epilogue=dataclasses.replace(full.epilogue, output_format=output))
-    return Prepared(chip, plan, options, full, unit, output)
+    known = (chip, single, planned.options, full, unit, output, planned.refused)
+    return PreparedMixed(*known, plan) if isinstance(plan, Mixed) else Prepared(*known)
 
 
 def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
     """Some rows, or some columns, of an operand. Raises InputError for indices that do not fit."""
     codes = given.codes
     if rows is not None:
-        codes = codes[chosen("rows", rows, codes.shape[0])]
+        codes = codes[..., chosen("rows", rows, codes.shape[-2]), :]
     if cols is not None:
-        codes = codes[:, chosen("cols", cols, codes.shape[1])]
+        codes = codes[..., chosen("cols", cols, codes.shape[-1])]
     return Operand(codes, given.format)

@@ -19,10 +19,11 @@ from hwsim.devices import find, load
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.machine.operands import Operand, alike, chosen, operand
+from hwsim.machine.split import Pieces
 from hwsim.program.plan import Problem
 from hwsim.program.schedule import Schedule
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import Prepared, prepare, subset
+from hwsim.studies.bits import Prepared, PreparedMixed, prepare, subset
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -162,9 +163,10 @@ def diff(
     """Compute A B in both settings and compare the codes.
 
     a, b: matrices as hwsim.run takes them (codes need `input_format`, or a `format` in the setting). element: (row,
-    column) whose first difference in K is looked for; by default the worst one. rows, cols: compare only those (places
-    are still those of the whole product). first: how many places are listed. Each setting is evaluated from its plan
-    and schedule: on devices with a program of their own, give `k_group` or a schedule to say what it does.
+    column) whose first difference in K is looked for; by default the worst one (not for plans mixed block by block).
+    rows, cols: compare only those (places are still those of the whole product). first: how many places are listed.
+    Each setting is evaluated from its plan and schedule: on devices with a program of their own, give `k_group` or a
+    schedule to say what it does.
     Raises InputError where the two have different output formats, or for operands or places that do not fit.
     """
     sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
@@ -181,12 +183,12 @@ def diff(
                 progress((index + share) / 2)
 
         p, q = subset(p, rows=rows), subset(q, cols=cols)
-        codes.append(side.evaluate(*side.pieces(p, q, threads), threads=threads, progress=report))
+        codes.append(side.product(p, q, threads=threads, progress=report))
     found = _Compared(codes[0], codes[1], one.output, row_index, col_index)
     worst = found.worst()
     where = element if element is not None else (worst.row, worst.column) if worst is not None else None
     step = None
-    if where is not None:
+    if where is not None and not any(isinstance(side, PreparedMixed) for side in (one, other)):
         i, j = where
         for name, index, size in (("row", i, m), ("column", j, n)):
             if not 0 <= index < size:
@@ -253,9 +255,9 @@ def first_step(
 class _Running:
     """Running sums of one element in one setting."""
 
-    def __init__(self, side: Prepared, a: list[Array], b: list[Array]) -> None:
-        self.side, self.a, self.b = side, [np.ascontiguousarray(x) for x in a], [np.ascontiguousarray(x) for x in b]
-        self.layout = side.schedule.layout(a[0].shape[1])
+    def __init__(self, side: Prepared, a: Pieces, b: Pieces) -> None:
+        self.side, self.a, self.b = side, a.contiguous(), b.contiguous()
+        self.layout = side.schedule.layout(a.shape[1])
 
     def at(self, k: int) -> int:
         """The code over the first k."""
@@ -328,6 +330,7 @@ def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tupl
         schedule=setting.schedule,
         output=setting.output,
         scheme_options=setting.options,
+        operands=(left, right),
     )
     return side, left, right
 

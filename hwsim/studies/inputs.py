@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,17 @@ def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
     """A[m, k] and B[k, n] of N(0, 1), fp32."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+
+
+def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A[m, k] and B[k, n] for a scheme whose operands are of `format`: N(0, 1), fp64 or fp32; int16: all of them."""
+    rng = np.random.default_rng(seed)
+    if format == "int16":
+        low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
+        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+    if format == "fp64":
+        return rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    return normal(m, n, k, seed)
 
 
 def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetric: bool) -> tuple[Float32, Float32]:

@@ -15,9 +15,12 @@
 #define hw_real_float HW_BUILD(hw_real_float)
 #define hw_real_double HW_BUILD(hw_real_double)
 #define hw_fused_float HW_BUILD(hw_fused_float)
+#define hw_fused_lanes HW_BUILD(hw_fused_lanes)
 #define hw_integer HW_BUILD(hw_integer)
 #define hw_pairwise HW_BUILD(hw_pairwise)
 #define hw_two_level HW_BUILD(hw_two_level)
+#define hw_fused_bytes HW_BUILD(hw_fused_bytes)
+#define hw_block_scaled HW_BUILD(hw_block_scaled)
 
 /* Codes to binary32, exactly: any format of up to 24 significant bits within binary32's exponents. */
 typedef struct hw_lines {
@@ -32,7 +35,8 @@ void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t
 
 /* A fast path: 1 when it cannot take the unit, 0 when done, -1 without memory. */
 typedef int hw_path(const hw_block *block);
-hw_path hw_real_float, hw_real_double, hw_fused_float, hw_integer, hw_pairwise, hw_two_level;
+hw_path hw_real_float, hw_real_double, hw_fused_float, hw_fused_lanes, hw_integer, hw_pairwise, hw_two_level;
+hw_path hw_fused_bytes, hw_block_scaled;
 hw_gemm HW_BUILD(hw_gemm);
 
 static inline int hw_is(const hw_format *f, const char *name) { return !strcmp(f->name, name); }

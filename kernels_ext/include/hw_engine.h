@@ -26,19 +26,25 @@ typedef struct { int64_t kind, index, count, jump; } hw_node;
 typedef struct { int64_t kind, object, rows, cols, affine_row, affine_col, affine_slot, row, col; } hw_tile;
 typedef struct { int64_t constant, first, terms; } hw_affine;
 typedef struct { int64_t variable, coefficient; } hw_term;
+typedef struct { int64_t variable, affine, divisor, remainder; } hw_derived;
 typedef struct { int64_t semaphore, count; } hw_sync;
 typedef struct {
-    int64_t engine, opcode, repeat, first_tile, writes, reads, first_wait, waits, first_signal, signals, zero_at;
+    int64_t engine, opcode, repeat, first_tile, writes, reads, first_wait, waits, first_signal, signals, zero_at, scale_exponent;
 } hw_instr;
 
 /* Cost of an instruction, repeats included. occupancy: ticks (of a flow: before it starts to drain). tail: ticks
  * from the end of the occupancy to completion. flow_bytes: bytes that drain, 0 for none; flow_rate: the link's
- * rate. gm_tile: the tile in global memory, or -1; gm_write: it is written. bytes: payload moved. */
-typedef struct { int64_t occupancy, tail, flow_bytes, flow_rate, gm_tile, gm_write, bytes, macs; } hw_cost;
+ * rate. gm_tile: the tile in global memory, or -1; gm_write: it is written. bytes: payload moved.
+ * window: what limits its bytes in flight, or -1; window_bytes: what it adds there. multicast: cores that take one
+ * transfer from L2 together. */
+typedef struct {
+    int64_t occupancy, tail, flow_bytes, flow_rate, gm_tile, gm_write, bytes, macs, window, window_bytes, multicast;
+} hw_cost;
 
 typedef struct { int64_t queue_depth, issue_ticks; } hw_engine_model;
+typedef struct { int64_t bytes; } hw_window; /* started and not completed, at most; one alone always may */
 typedef struct { int64_t first, count, first_stream, streams; } hw_group;
-typedef struct { int64_t first_node, nodes, variables; } hw_stream;
+typedef struct { int64_t first_node, nodes, variables, first_derived, derived; } hw_stream;
 typedef struct { int64_t rows, cols, bits; } hw_array;
 
 /* One row of the trace. kernel-relative ticks; cause: semaphore, or one of HW_CAUSE_*. */
@@ -46,18 +52,20 @@ typedef struct {
     int64_t group, engine, instr, issue, start, free, end, row, col, slot, cause;
 } hw_row;
 
-enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2 };
+enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2, HW_CAUSE_QUEUE_FULL = -3, HW_CAUSE_IN_FLIGHT = -4 };
 
 /* --- what the cores share -------------------------------------------------------------------------------- */
 
 typedef struct hw_l2 hw_l2;
 
-hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays);
+hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays, int64_t count);
 void hw_l2_free(hw_l2 *l2);
 /* Touch rows x cols elements of `array` from (row, col). Adds the bytes fetched and written back.
  * Returns 0, or -1 when memory is exhausted. */
 int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t rows, int64_t cols, int write,
                  int64_t *fetched, int64_t *written_back);
+/* Bytes that are dirty; they count as clean from then on. */
+int64_t hw_l2_flush(hw_l2 *l2);
 
 enum { HW_L2, HW_HBM, HW_SHARED };
 
@@ -75,17 +83,19 @@ void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_S
 
 enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK };
 enum { HW_L2_READ, HW_L2_WRITE, HW_HBM_READ, HW_HBM_WRITE, HW_COUNTERS };
-enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_FIRST_SEMAPHORE }; /* columns of `account` */
+enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_QUEUE_FULL, HW_IN_FLIGHT, HW_FIRST_SEMAPHORE }; /* columns of `account` */
 
 typedef struct {
     const hw_instr *instr; const hw_cost *cost; const hw_tile *tile; const hw_affine *affine; const hw_term *term;
-    const hw_sync *sync; const hw_node *node; const hw_stream *stream; const hw_group *group;
-    const hw_engine_model *engine; const int64_t *semaphore_initial;
-    int64_t instrs, streams, groups, engines, semaphores;
+    const hw_derived *derived; const hw_sync *sync; const hw_node *node; const hw_stream *stream;
+    const hw_group *group; const hw_engine_model *engine; const hw_window *window; const int64_t *semaphore_initial;
+    int64_t instrs, streams, groups, engines, semaphores, windows;
+    int64_t miss_ticks;         /* from completion of a read that hits to that of one that misses */
     hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
     /* results, zeroed by the caller */
     int64_t *executed;          /* per instruction */
     int64_t *account;           /* groups x engines x (HW_FIRST_SEMAPHORE + semaphores), ticks */
+    int64_t *stalled;           /* streams x engines: ticks that the stream waited for room in the queue */
     int64_t *group_end;         /* per group, ticks */
     int64_t *semaphore;         /* groups x semaphores, values at the end */
     int64_t *blocked;           /* groups x engines x 2: instruction at the head that waits (or -1), semaphore */

@@ -7,13 +7,18 @@
 
 #include <stdint.h>
 #include <string.h>
-/* Modes of the lanes' control register. Flushing: a subnormal operand or result is a zero of its sign. */
-enum hw_lanes { HW_NEAREST, HW_TOWARD_ZERO, HW_NEAREST_FLUSHING };
-static const unsigned hw_lanes_control[] = {0x1F80, 0x7F80, 0x9FC0};
+/* Modes of the lanes' control register. Flushing: a subnormal operand or result is a zero of its sign.
+ * HW_TOWARD_ZERO is for code that rounds by itself where a build cannot (it stays at nearest in the baseline build);
+ * the HW_CUT modes are toward zero in every build that has HW_HAS_CUT.
+ */
+enum hw_lanes { HW_NEAREST, HW_TOWARD_ZERO, HW_NEAREST_FLUSHING, HW_CUT, HW_CUT_FLUSHING };
+static const unsigned hw_lanes_control[] = {0x1F80, 0x7F80, 0x9FC0, 0x7F80, 0xFFC0};
 #if defined(__SSE2__)
 #define HW_HAS_FLUSH 1
+#define HW_HAS_CUT 1
 #else
 #define HW_HAS_FLUSH 0
+#define HW_HAS_CUT 0
 #endif
 
 #if defined(__AVX512F__)
@@ -26,6 +31,36 @@ static const unsigned hw_lanes_control[] = {0x1F80, 0x7F80, 0x9FC0};
 
 typedef uint64_t vul __attribute__((vector_size(HW_BYTES)));
 typedef uint32_t vui __attribute__((vector_size(HW_BYTES)));
+
+typedef int16_t vs __attribute__((vector_size(HW_BYTES)));
+
+static inline vs vs_load(const void *p) { vs x; memcpy(&x, p, sizeof x); return x; }
+static inline vs vs_all(int16_t x) { return (vs)vi_all((int32_t)((uint32_t)(uint16_t)x * 0x10001u)); }
+static inline vl vl_bits(int64_t x)
+{
+    double bits;
+    memcpy(&bits, &x, 8);
+    return (vl)vd_all(bits);
+}
+/* Integers to binary32, rounded as the control register says. */
+static inline vf vf_from_int(vi x) { return __builtin_convertvector(x, vf); }
+/* For exact products: with or without fusing the one rounding is the addition's. */
+static inline vf vf_add_product(vf a, vf b, vf c)
+{
+#if HW_HAS_FMA
+    return vf_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+static inline vd vd_add_product(vd a, vd b, vd c)
+{
+#if HW_HAS_FMA
+    return vd_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 
 static inline vf vf_load(const float *p) { vf x; memcpy(&x, p, sizeof x); return x; }
 static inline void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }

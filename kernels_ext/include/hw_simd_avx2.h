@@ -54,11 +54,31 @@ static inline vf vf_from_int_cut(vi x)
 static inline vi vi_multiply_pairs(vi x, vi y) { return (vi)_mm256_madd_epi16((__m256i)x, (__m256i)y); }
 static inline vd vd_floor(vd x) { return (vd)_mm256_floor_pd((__m256d)x); }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm256_max_pd((__m256d)x, (__m256d)y); }
+static inline vd vd_cut(vd x) { return (vd)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+static inline vi vi_min(vi x, vi y) { return (vi)_mm256_min_epi32((__m256i)x, (__m256i)y); }
+/* The largest integer not above x, whatever the control register says. */
+static inline vi vi_floor(vf x) { return (vi)_mm256_cvttps_epi32(_mm256_floor_ps((__m256)x)); }
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {
     return (vd)_mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+static inline vf vf_max(vf x, vf y) { return (vf)_mm256_max_ps((__m256)x, (__m256)y); }
+static inline vf vf_min(vf x, vf y) { return (vf)_mm256_min_ps((__m256)x, (__m256)y); }
+/* The larger magnitude, without its sign. */
+static inline vf vf_larger_magnitude(vf x, vf y)
+{
+    vi keep = vi_all(0x7FFFFFFF);
+    return vf_max((vf)((vi)x & keep), (vf)((vi)y & keep));
+}
+static inline vd vd_larger_magnitude(vd x, vd y)
+{
+    __m256d sign = _mm256_set1_pd(-0.0);
+    return (vd)_mm256_max_pd(_mm256_andnot_pd(sign, (__m256d)x), _mm256_andnot_pd(sign, (__m256d)y));
+}
+/* 16-bit integers. */
+#define vs_max(x, y) ((vs)_mm256_max_epi16((__m256i)(x), (__m256i)(y)))
+#define vs_add_saturating(x, y) ((vs)_mm256_adds_epi16((__m256i)(x), (__m256i)(y)))
 /* The control register of the lanes; no traps. */
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {

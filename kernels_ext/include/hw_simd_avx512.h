@@ -55,11 +55,29 @@ static inline vd vd_floor(vd x)
     return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm512_max_pd((__m512d)x, (__m512d)y); }
+static inline vd vd_cut(vd x)
+{
+    return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+static inline vi vi_min(vi x, vi y) { return (vi)_mm512_min_epi32((__m512i)x, (__m512i)y); }
+/* The largest integer not above x, whatever the control register says. */
+static inline vi vi_floor(vf x)
+{
+    return (vi)_mm512_cvt_roundps_epi32((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {
     return (vd)_mm512_cvtepi32_pd(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
+static inline vf vf_max(vf x, vf y) { return (vf)_mm512_max_ps((__m512)x, (__m512)y); }
+static inline vf vf_min(vf x, vf y) { return (vf)_mm512_min_ps((__m512)x, (__m512)y); }
+/* The larger magnitude, without its sign. */
+static inline vf vf_larger_magnitude(vf x, vf y) { return (vf)_mm512_range_ps((__m512)x, (__m512)y, 11); }
+static inline vd vd_larger_magnitude(vd x, vd y) { return (vd)_mm512_range_pd((__m512d)x, (__m512d)y, 11); }
+/* 16-bit integers. */
+#define vs_max(x, y) ((vs)_mm512_max_epi16((__m512i)(x), (__m512i)(y)))
+#define vs_add_saturating(x, y) ((vs)_mm512_adds_epi16((__m512i)(x), (__m512i)(y)))
 /* The control register of the lanes; no traps. */
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {

@@ -95,8 +95,56 @@ static inline vd vd_max(vd x, vd y)
     vl more = (vl)(x > y);
     return (vd)(((vl)x & more) | ((vl)y & ~more));
 }
+/* For magnitudes below 2^51, to nearest first. */
+static inline vd vd_cut(vd x)
+{
+    vl bits = (vl)x, sign = bits & INT64_MIN;
+    vd size = (vd)(bits & INT64_MAX), near = (size + 0x1p52) - 0x1p52;
+    return (vd)((vl)(near - (vd)((vl)(near > size) & (vl)vd_all(1))) | sign);
+}
+static inline vi vi_min(vi x, vi y)
+{
+    vi less = x < y;
+    return (x & less) | (y & ~less);
+}
+/* The largest integer not above x. */
+static inline vi vi_floor(vf x)
+{
+    vi cut = vi_truncate(x);
+    return cut + (__builtin_convertvector(cut, vf) > x);
+}
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p) { return (vd){p[0], p[1]}; }
+static inline vf vf_max(vf x, vf y)
+{
+    vi more = x > y;
+    return (vf)(((vi)x & more) | ((vi)y & ~more));
+}
+static inline vf vf_min(vf x, vf y)
+{
+    vi less = x < y;
+    return (vf)(((vi)x & less) | ((vi)y & ~less));
+}
+/* The larger magnitude, without its sign. */
+static inline vf vf_larger_magnitude(vf x, vf y)
+{
+    vi keep = vi_all(0x7FFFFFFF);
+    return vf_max((vf)((vi)x & keep), (vf)((vi)y & keep));
+}
+static inline vd vd_larger_magnitude(vd x, vd y)
+{
+    vl keep = (vl)vd_all(-0.0);
+    return vd_max((vd)((vl)x & ~keep), (vd)((vl)y & ~keep));
+}
+/* 16-bit integers. */
+#if defined(__SSE2__)
+#define vs_max(x, y) ((vs)_mm_max_epi16((__m128i)(x), (__m128i)(y)))
+#define vs_add_saturating(x, y) ((vs)_mm_adds_epi16((__m128i)(x), (__m128i)(y)))
+#else
+#define vs_max(x, y) ({ vs p_ = (x), q_ = (y), more_ = p_ > q_; (p_ & more_) | (q_ & ~more_); })
+/* Only used where HW_HAS_CUT; the sums wrap. */
+#define vs_add_saturating(x, y) ((vs)(x) + (vs)(y))
+#endif
 #if defined(__SSE2__)
 static inline unsigned hw_lanes_enter(enum hw_lanes mode)
 {

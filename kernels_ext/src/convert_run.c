@@ -2,13 +2,12 @@
  *
  * The elements are taken in C order, in ranges that no two threads share; a kernel sees contiguous runs.
  */
-#include <fenv.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "hw_convert.h"
+#include "hw_host.h"
 
-enum { MAX_THREADS = 256, MIN_ELEMENTS = 1 << 14, PANEL_ROWS = 16, PANEL_COLS = 128, BLOCK = 1024 };
+enum { MIN_ELEMENTS = 1 << 14, PANEL_ROWS = 16, PANEL_COLS = 128, BLOCK = 1024 };
 
 extern const hw_convert_kernels hw_convert_kernels_baseline;
 #if HWSIM_X86
@@ -17,21 +16,15 @@ extern const hw_convert_kernels hw_convert_kernels_avx2, hw_convert_kernels_avx5
 
 const hw_convert_kernels *hw_convert_find(const char *variant)
 {
-    if (!strcmp(variant, "baseline"))
-        return &hw_convert_kernels_baseline;
+    if (!hw_host_runs(variant))
+        return NULL;
 #if HWSIM_X86
-    __builtin_cpu_init();
-    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                     __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
-                     __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
-    if (!strcmp(variant, "avx2") && avx2)
+    if (!strcmp(variant, "avx2"))
         return &hw_convert_kernels_avx2;
-    if (!strcmp(variant, "avx512") && avx2 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+    if (!strcmp(variant, "avx512"))
         return &hw_convert_kernels_avx512;
 #endif
-    return NULL;
+    return &hw_convert_kernels_baseline;
 }
 
 typedef struct job {
@@ -45,11 +38,6 @@ typedef struct job {
     /* Convert `n` contiguous elements, whose first has index `first` in the result. */
     void (*visit)(const struct job *, const char *run, size_t first, size_t n);
 } job;
-
-typedef struct {
-    const job *job;
-    size_t begin, end; /* elements, in C order, or rows where the source is strided */
-} range;
 
 static void visit_encode(const job *j, const char *run, size_t first, size_t n)
 {
@@ -119,72 +107,42 @@ static int one_run(const hw_source *s)
     return s->col_stride == s->bits / 8 && (s->rows == 1 || s->row_stride == s->col_stride * (ptrdiff_t)s->cols);
 }
 
-static void walk(const range *r)
+/* begin, end: elements, in C order, or rows where the source is strided. */
+static void walk(const void *argument, size_t begin, size_t end)
 {
-    const hw_source *s = r->job->source;
+    const job *j = argument;
+    const hw_source *s = j->source;
     const size_t size = (size_t)s->bits / 8;
     if (one_run(s)) {
-        r->job->visit(r->job, s->data + r->begin * size, r->begin, r->end - r->begin);
+        j->visit(j, s->data + begin * size, begin, end - begin);
         return;
     }
     if (s->col_stride == (ptrdiff_t)size) {
-        for (size_t row = r->begin; row < r->end; row++)
-            r->job->visit(r->job, s->data + (ptrdiff_t)row * s->row_stride, row * s->cols, s->cols);
+        for (size_t row = begin; row < end; row++)
+            j->visit(j, s->data + (ptrdiff_t)row * s->row_stride, row * s->cols, s->cols);
         return;
     }
     /* A panel of several rows reads whole cache lines where the rows are the contiguous dimension. */
     char panel[PANEL_ROWS * PANEL_COLS * 8];
-    for (size_t row = r->begin; row < r->end; row += PANEL_ROWS) {
-        const size_t rows = r->end - row < PANEL_ROWS ? r->end - row : PANEL_ROWS;
+    for (size_t row = begin; row < end; row += PANEL_ROWS) {
+        const size_t rows = end - row < PANEL_ROWS ? end - row : PANEL_ROWS;
         for (size_t col = 0; col < s->cols; col += PANEL_COLS) {
             const size_t cols = s->cols - col < PANEL_COLS ? s->cols - col : PANEL_COLS;
             gather(s, panel, row, rows, col, cols);
             for (size_t i = 0; i < rows; i++)
-                r->job->visit(r->job, panel + i * PANEL_COLS * size, (row + i) * s->cols + col, cols);
+                j->visit(j, panel + i * PANEL_COLS * size, (row + i) * s->cols + col, cols);
         }
     }
 }
 
-/* A caller's process may round otherwise or flush subnormals; the kernels count on neither. */
-static void *work(void *argument)
-{
-    fenv_t callers;
-    fegetenv(&callers);
-    fesetenv(FE_DFL_ENV);
-    walk(argument);
-    fesetenv(&callers);
-    return NULL;
-}
-
 static void run(const job *j, int threads)
 {
-    range ranges[MAX_THREADS];
-    pthread_t handles[MAX_THREADS];
     const hw_source *s = j->source;
-    const size_t elements = s->rows * s->cols;
-    const size_t units = one_run(s) ? elements : s->rows;
-    size_t count = threads < MAX_THREADS ? (size_t)threads : MAX_THREADS;
-    int started = 0;
-
-    if (!elements)
+    if (!s->rows || !s->cols)
         return;
-    if (count > 1 + elements / MIN_ELEMENTS)
-        count = 1 + elements / MIN_ELEMENTS;
-    if (count > units)
-        count = units;
-    for (size_t t = 0; t < count; t++)
-        ranges[t] = (range){j, units / count * t + (t < units % count ? t : units % count), 0};
-    for (size_t t = 0; t < count; t++)
-        ranges[t].end = t + 1 < count ? ranges[t + 1].begin : units;
-    for (size_t t = 1; t < count; t++) {
-        if (pthread_create(&handles[started], NULL, work, &ranges[t]))
-            work(&ranges[t]); /* no thread to be had: this one does it */
-        else
-            started++;
-    }
-    work(&ranges[0]);
-    for (int t = 0; t < started; t++)
-        pthread_join(handles[t], NULL);
+    const int single = one_run(s);
+    hw_host_divide(walk, j, single ? s->rows * s->cols : s->rows, single ? MIN_ELEMENTS : 1 + MIN_ELEMENTS / s->cols,
+                   threads);
 }
 
 void hw_convert_encode(const hw_convert_kernels *kernels, const hw_encoder *encoder, const hw_source *source,

@@ -9,16 +9,25 @@
 
 #include "hw_engine.h"
 
-typedef struct { int64_t instr, time, row, col, slot; } entry; /* time: of issue, or of completion */
+/* What the cores of a group touch together: rectangles, relative to where the first core's tile begins. */
+typedef struct { int64_t row, col, rows, cols; } spot;
+typedef struct { int64_t holders, count; spot at[]; } placement;
+
+typedef struct {
+    int64_t instr, time, row, col, slot; /* time: of issue, or of completion */
+    placement *where;                    /* NULL: all cores at one place */
+} entry;
 typedef struct { entry *at; int64_t room, head, count; } ring; /* room: a power of two */
 
-typedef enum { EMPTY, WAITING, OVERHEAD, DRAINING, OCCUPIED } state;
+typedef enum { EMPTY, WAITING, THROTTLED, OVERHEAD, DRAINING, OCCUPIED } state; /* THROTTLED: too much in flight */
 
 typedef struct {
     ring queue, pending;
     entry now;
     state state;
     int64_t since, semaphore;  /* of the state */
+    int64_t issuer;            /* the stream that ends an EMPTY state */
+    int64_t late;              /* ticks that the transfer under way completes later than a hit */
     int64_t start, cause, last_completion;
     uint64_t blocked;          /* streams that wait for room in the queue */
     hw_share share;            /* while DRAINING */
@@ -26,17 +35,29 @@ typedef struct {
     int32_t actor;             /* of its occupancy */
 } engine;
 
+/* Derived variables are computed anew, and `version` counts on, when a variable that they are made of has changed. */
 typedef struct {
     int64_t pc, *variable;
     const hw_stream *model;
+    int64_t *index;            /* per variable: its number among the derived ones, or -1 */
+    unsigned char *feeds;      /* per variable: a derived one is made of it */
+    int64_t version, stale;
+    int64_t *of_core;          /* derived variables of every core of the group, */
+    int64_t of_core_version;   /* as they were then */
+    int64_t stalled, since, on; /* in all, waiting for room in queues; since when and for which engine, or -1 */
     entry next;                /* the instruction being issued; instr -1: the stream has ended */
 } stream;
+
+/* The placement that an instruction had last. It is FIXED when no derived variable takes part in it. */
+typedef struct { placement *now; int64_t version; enum { UNKNOWN, SHARED, FIXED, BY_VERSION } kind; } place;
 
 typedef struct {
     const hw_group *group;
     engine *engines;
     stream *streams;
     int64_t *semaphore, *account, *blocked, *end;
+    int64_t *in_flight;        /* per window */
+    int64_t *stalled_at;       /* engines x streams: what a stream had been stalled when the engine became EMPTY */
     uint64_t *waiting;         /* per semaphore: engines whose head waits for it */
     int32_t first_actor;
 } core;
@@ -49,8 +70,13 @@ typedef struct {
     core *cores;
     engine *engines;
     stream *streams;
-    int64_t *variables;
+    int64_t *variables, *index;
+    unsigned char *feeds;
+    place *places;             /* per instruction */
+    int32_t *table;            /* scratch of find_places */
+    int64_t table_room;
     uint64_t *waiting;
+    int64_t *in_flight, *stalled_at;
     actor *actors;
     int64_t *key;              /* per actor: time of its next event */
     int32_t *winner, leaves;
@@ -60,6 +86,11 @@ typedef struct {
     int64_t active;
     int failed;
 } machine;
+
+static void release(placement *where)
+{
+    if (where && !--where->holders) free(where);
+}
 
 /* --- a ring that grows ------------------------------------------------------------------------------------ */
 
@@ -110,13 +141,40 @@ static int32_t stream_actor(const machine *m, const core *c, int64_t s)
 
 /* --- accounting ------------------------------------------------------------------------------------------- */
 
-static void enter(machine *m, core *c, int64_t e, state next, int64_t time)
+/* How long a stream had waited for room in queues, in all, at `time`. */
+static int64_t stalled(const stream *s, int64_t time) { return s->stalled + (s->on >= 0 ? time - s->since : 0); }
+
+static void become_empty(machine *m, core *c, int64_t e, int64_t time)
+{
+    int64_t *at = &c->stalled_at[e * c->group->streams];
+    for (int64_t i = 0; i < c->group->streams; i++) at[i] = stalled(&c->streams[i], time);
+    c->engines[e].state = EMPTY, c->engines[e].since = time;
+}
+
+static void end_stall(machine *m, stream *s, int64_t time)
+{
+    m->k->stalled[(s - m->streams) * m->k->engines + s->on] += time - s->since;
+    s->stalled += time - s->since, s->on = -1;
+}
+
+/* The state of an engine ends: to which account does its time go? */
+static void settle(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
-    int64_t column = g->state == EMPTY ? HW_EMPTY : g->state == WAITING ? HW_FIRST_SEMAPHORE + g->semaphore : HW_BUSY;
-    c->account[e * (HW_FIRST_SEMAPHORE + m->k->semaphores) + column] += time - g->since;
-    if (time > g->since && column != HW_BUSY) g->cause = g->state == EMPTY ? HW_CAUSE_EMPTY : g->semaphore;
-    g->state = next, g->since = time;
+    int64_t *account = &c->account[e * (HW_FIRST_SEMAPHORE + m->k->semaphores)], spent = time - g->since;
+    if (!spent) return;
+    if (g->state == WAITING) {
+        account[HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
+    } else if (g->state == THROTTLED) {
+        account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT;
+    } else if (g->state == EMPTY) {
+        int64_t full = stalled(&c->streams[g->issuer], time) - c->stalled_at[e * c->group->streams + g->issuer];
+        account[HW_QUEUE_FULL] += full, account[HW_EMPTY] += spent - full;
+        g->cause = full ? HW_CAUSE_QUEUE_FULL : HW_CAUSE_EMPTY;
+    } else {
+        account[HW_BUSY] += spent;
+    }
+    g->since = time;
 }
 
 static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
@@ -147,17 +205,8 @@ static void share(machine *m, int64_t time)
     }
 }
 
-static int64_t core_coefficient(const machine *m, int64_t index)
-{
-    const hw_affine *a = &m->k->affine[index];
-    int64_t sum = 0;
-    for (int64_t i = 0; i < a->terms; i++)
-        if (m->k->term[a->first + i].variable == 0) sum += m->k->term[a->first + i].coefficient;
-    return sum;
-}
-
 /* Bytes that HBM moves for a transfer of a whole group; counts the traffic of L2 and HBM. */
-static int64_t hbm_bytes(machine *m, const core *c, const engine *g, const hw_cost *cost)
+static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *cost)
 {
     hw_kernel *k = m->k;
     const hw_tile *tile = &k->tile[cost->gm_tile];
@@ -166,15 +215,16 @@ static int64_t hbm_bytes(machine *m, const core *c, const engine *g, const hw_co
         fetched = write ? 0 : cost->bytes * cores;
         written_back = write ? cost->bytes * cores : 0;
     } else {
-        int64_t step_row = core_coefficient(m, tile->affine_row), step_col = core_coefficient(m, tile->affine_col);
-        int64_t distinct = step_row || step_col ? cores : 1;
-        for (int64_t i = 0; i < distinct; i++)
-            if (hw_l2_access(k->l2, tile->object, g->now.row + i * step_row, g->now.col + i * step_col,
-                             tile->rows, tile->cols, (int)write, &fetched, &written_back))
+        const placement *where = g->now.where;
+        const spot same = {0, 0, tile->rows, tile->cols}, *at = where ? where->at : &same;
+        for (int64_t i = 0, count = where ? where->count : 1; i < count; i++)
+            if (hw_l2_access(k->l2, tile->object, g->now.row + at[i].row, g->now.col + at[i].col,
+                             at[i].rows, at[i].cols, (int)write, &fetched, &written_back))
                 m->failed = 1;
-        k->counter[write ? HW_L2_WRITE : HW_L2_READ] += cost->bytes * cores;
+        k->counter[write ? HW_L2_WRITE : HW_L2_READ] += cost->bytes * cores / cost->multicast;
     }
     if (!k->has_hbm) return 0;
+    if (fetched) g->late = k->miss_ticks;
     k->counter[HW_HBM_READ] += fetched;
     k->counter[HW_HBM_WRITE] += written_back;
     return fetched + written_back;
@@ -185,8 +235,9 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
     engine *g = &c->engines[e];
     const hw_cost *cost = &m->k->cost[g->now.instr];
     int64_t hbm = hbm_bytes(m, c, g, cost);
+    release(g->now.where), g->now.where = NULL;
     g->share.cap = cost->flow_rate, g->share.rate = 0;
-    g->share.weight[HW_L2] = m->k->l2 ? c->group->count << HW_WEIGHT_BITS : 0;
+    g->share.weight[HW_L2] = m->k->l2 ? (c->group->count << HW_WEIGHT_BITS) / cost->multicast : 0;
     g->share.weight[HW_HBM] = ((hbm << HW_WEIGHT_BITS) + cost->flow_bytes - 1) / cost->flow_bytes;
     g->remaining = cost->flow_bytes << HW_RATE_BITS, g->updated = time;
     g->state = DRAINING; /* still busy: no change of account */
@@ -218,31 +269,47 @@ static int64_t take(const machine *m, core *c, const hw_instr *in)
     return -1;
 }
 
-/* The engine is free: start the head of its queue if it can start. */
+/* Whether the bytes in flight leave room for an instruction. */
+static int has_room(const machine *m, const core *c, const hw_cost *cost)
+{
+    if (cost->window < 0 || !c->in_flight[cost->window]) return 1;
+    return c->in_flight[cost->window] + cost->window_bytes <= m->k->window[cost->window].bytes;
+}
+
+static void give_back(const machine *m, core *c, const hw_instr *in)
+{
+    const hw_sync *wait = &m->k->sync[in->first_wait];
+    for (int64_t i = 0; i < in->waits; i++) c->semaphore[wait[i].semaphore] += wait[i].count;
+}
+
+/* The engine is free (EMPTY, WAITING or THROTTLED) and its queue is not empty: start the head if it can start. */
 static void try_start(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
-    if (!g->queue.count) {
-        if (g->state != EMPTY) enter(m, c, e, EMPTY, time);
-        return;
-    }
     int64_t index = g->queue.at[g->queue.head].instr;
+    const hw_cost *cost = &m->k->cost[index];
     int64_t lacks = take(m, c, &m->k->instr[index]);
+    settle(m, c, e, time);
     if (lacks >= 0) {
-        if (g->state != WAITING || g->semaphore != lacks) enter(m, c, e, WAITING, time);
-        g->semaphore = lacks;
+        g->state = WAITING, g->since = time, g->semaphore = lacks;
         c->waiting[lacks] |= UINT64_C(1) << e;
         return;
     }
-    const hw_cost *cost = &m->k->cost[index];
+    if (!has_room(m, c, cost)) {
+        give_back(m, c, &m->k->instr[index]);
+        g->state = THROTTLED, g->since = time;
+        return;
+    }
     int flows = cost->flow_bytes > 0;
-    enter(m, c, e, flows ? OVERHEAD : OCCUPIED, time);
+    g->state = flows ? OVERHEAD : OCCUPIED, g->since = time;
     g->now = pop(&g->queue);
-    g->start = time;
+    g->start = time, g->late = 0;
+    if (cost->window >= 0) c->in_flight[cost->window] += cost->window_bytes;
     m->k->executed[index]++;
     if (g->blocked) {
         int s = __builtin_ctzll(g->blocked);
         g->blocked &= g->blocked - 1;
+        end_stall(m, &c->streams[s], time);
         set_key(m, stream_actor(m, c, s), time);
     }
     if (flows && !cost->occupancy) begin_flow(m, c, e, time);
@@ -252,13 +319,16 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
 static void complete(machine *m, core *c, int64_t index, int64_t time)
 {
     const hw_instr *in = &m->k->instr[index];
+    const hw_cost *cost = &m->k->cost[index];
     const hw_sync *signal = &m->k->sync[in->first_signal];
     if (time > *c->end) *c->end = time;
     for (int64_t i = 0; i < in->signals; i++) c->semaphore[signal[i].semaphore] += signal[i].count;
+    if (cost->window >= 0) c->in_flight[cost->window] -= cost->window_bytes;
     for (int64_t i = 0; i < in->signals; i++) {
         uint64_t *waiting = &c->waiting[signal[i].semaphore], heads = *waiting;
         for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
     }
+    if (cost->window >= 0 && c->engines[in->engine].state == THROTTLED) try_start(m, c, in->engine, time);
 }
 
 static void completion_event(machine *m, core *c, int64_t e, int64_t time)
@@ -277,22 +347,26 @@ static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
         return;
     }
     int draining = g->state == DRAINING;
-    set_key(m, g->actor, HW_NEVER);
-    enter(m, c, e, EMPTY, time);
+    settle(m, c, e, time);
+    g->state = EMPTY, g->since = time;
     if (draining) end_flow(m, g, time);
-    int64_t index = g->now.instr, end = time + m->k->cost[index].tail;
+    int64_t index = g->now.instr, end = time + m->k->cost[index].tail + g->late;
     if (end < g->last_completion) end = g->last_completion; /* in order */
     g->last_completion = end;
     if (m->k->row_limit) record(m, c, e, time, end);
     g->cause = HW_CAUSE_NONE;
     if (end == time && !g->pending.count) {
         complete(m, c, index, time);
+    } else if (!m->k->instr[index].signals && m->k->cost[index].window < 0) { /* nobody waits for it */
+        if (end > *c->end) *c->end = end;
     } else {
-        entry done = {index, end, 0, 0, 0};
+        entry done = {.instr = index, .time = end};
         push(m, &g->pending, &done);
         if (g->pending.count == 1) set_key(m, completion_actor(m, g), end);
     }
-    try_start(m, c, e, time);
+    if (g->queue.count) try_start(m, c, e, time);
+    else become_empty(m, c, e, time);
+    if (g->state < OVERHEAD) set_key(m, g->actor, HW_NEVER);
 }
 
 /* --- streams ---------------------------------------------------------------------------------------------- */
@@ -308,14 +382,170 @@ static int64_t evaluate(const machine *m, const stream *s, int64_t index)
     return value;
 }
 
+/* Floor division, as for Python's // and %. */
+static int64_t divided(int64_t value, const hw_derived *d)
+{
+    int64_t quotient = value / d->divisor, rest = value % d->divisor;
+    if (rest < 0) rest += d->divisor, quotient--;
+    return d->remainder ? rest : quotient;
+}
+
+static void derive(const machine *m, stream *s)
+{
+    const hw_derived *d = &m->k->derived[s->model->first_derived];
+    for (int64_t i = 0; i < s->model->derived; i++)
+        s->variable[d[i].variable] = divided(evaluate(m, s, d[i].affine), &d[i]);
+    s->stale = 0, s->version++;
+}
+
+/* An expression for core number `i` of the group; own: that core's derived variables. */
+static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t i, const int64_t *own)
+{
+    const hw_affine *a = &m->k->affine[index];
+    int64_t value = a->constant;
+    for (int64_t j = 0; j < a->terms; j++) {
+        const hw_term *t = &m->k->term[a->first + j];
+        int64_t derived = s->index[t->variable];
+        value += t->coefficient * (derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : i));
+    }
+    return value;
+}
+
+/* Derived variables of all cores of the group; NULL: no memory. */
+static const int64_t *derived_of_cores(machine *m, const core *c, stream *s)
+{
+    int64_t count = s->model->derived;
+    const hw_derived *d = &m->k->derived[s->model->first_derived];
+    if (!s->of_core) s->of_core = malloc(sizeof *s->of_core * (size_t)(c->group->count * (count ? count : 1)));
+    if (!s->of_core || s->of_core_version == s->version) return s->of_core;
+    for (int64_t i = 0; i < c->group->count; i++) {
+        int64_t *own = &s->of_core[i * count];
+        for (int64_t j = 0; j < count; j++) own[j] = divided(evaluate_for(m, s, d[j].affine, i, own), &d[j]);
+    }
+    s->of_core_version = s->version;
+    return s->of_core;
+}
+
+/* Whether an expression depends on CORE: 0 no, FIXED as itself, BY_VERSION through derived variables. */
+static int varies(const machine *m, const stream *s, int64_t index)
+{
+    const hw_affine *a = &m->k->affine[index];
+    int found = 0;
+    for (int64_t i = 0; i < a->terms; i++) {
+        int64_t variable = m->k->term[a->first + i].variable, derived = s->index[variable];
+        if (!variable && found < FIXED) found = FIXED;
+        if (derived >= 0 && varies(m, s, m->k->derived[s->model->first_derived + derived].affine)) found = BY_VERSION;
+    }
+    return found;
+}
+
+/* An empty hash table for that many places; returns its size - 1, or -1 without memory. */
+static int64_t claim_table(machine *m, int64_t places)
+{
+    int64_t room = 16;
+    while (room < 2 * places) room *= 2;
+    if (room > m->table_room) {
+        int32_t *table = realloc(m->table, sizeof *table * (size_t)room);
+        if (!table) return -1;
+        m->table = table, m->table_room = room;
+    }
+    for (int64_t i = 0; i < room; i++) m->table[i] = -1;
+    return room - 1;
+}
+
+static int64_t hash(spot at)
+{
+    uint64_t h = (uint64_t)at.row * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)at.col * UINT64_C(0xc2b2ae3d27d4eb4f);
+    return (int64_t)(h >> 33);
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const spot *a = left, *b = right;
+    if (a->row != b->row) return a->row < b->row ? -1 : 1;
+    return a->col < b->col ? -1 : a->col > b->col;
+}
+
+/* Join tiles side by side into strips, and equal strips on top of each other; `at` is in the order of by_place. */
+static int64_t joined(spot *at, int64_t count)
+{
+    int64_t strips = 0, found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        spot *last = strips ? &at[strips - 1] : NULL;
+        if (last && last->row == at[i].row && at[i].col <= last->col + last->cols)
+            last->cols = at[i].col + at[i].cols - last->col;
+        else
+            at[strips++] = at[i];
+    }
+    for (int64_t i = 0; i < strips; i++) {
+        spot *last = found ? &at[found - 1] : NULL;
+        if (last && last->col == at[i].col && last->cols == at[i].cols && at[i].row <= last->row + last->rows)
+            last->rows = at[i].row + at[i].rows - last->row;
+        else
+            at[found++] = at[i];
+    }
+    return found;
+}
+
+/* Where the cores' tiles lie; NULL: no memory. */
+static placement *find_places(machine *m, const core *c, stream *s, const hw_tile *tile)
+{
+    int64_t cores = c->group->count, row = evaluate(m, s, tile->affine_row), col = evaluate(m, s, tile->affine_col);
+    const int64_t *own = derived_of_cores(m, c, s);
+    placement *where = malloc(sizeof *where + sizeof *where->at * (size_t)cores);
+    int64_t mask = claim_table(m, cores);
+    if (!own || !where || mask < 0) {
+        free(where);
+        return NULL;
+    }
+    where->holders = 1, where->count = 0;
+    for (int64_t i = 0; i < cores; i++, own += s->model->derived) {
+        spot at = {evaluate_for(m, s, tile->affine_row, i, own) - row,
+                   evaluate_for(m, s, tile->affine_col, i, own) - col, tile->rows, tile->cols};
+        int64_t slot = hash(at) & mask;
+        for (; m->table[slot] >= 0; slot = (slot + 1) & mask) {
+            const spot *there = &where->at[m->table[slot]];
+            if (there->row == at.row && there->col == at.col) break;
+        }
+        if (m->table[slot] < 0) m->table[slot] = (int32_t)where->count, where->at[where->count++] = at;
+    }
+    qsort(where->at, (size_t)where->count, sizeof *where->at, by_place);
+    where->count = joined(where->at, where->count);
+    return where;
+}
+
+/* The placement of an instruction's tile in global memory, as the stream stands now. */
+static placement *placed(machine *m, const core *c, stream *s, int64_t instr, const hw_tile *tile)
+{
+    place *p = &m->places[instr];
+    if (p->kind == UNKNOWN) {
+        int row = varies(m, s, tile->affine_row), col = varies(m, s, tile->affine_col);
+        p->kind = !row && !col ? SHARED : row == BY_VERSION || col == BY_VERSION ? BY_VERSION : FIXED;
+    }
+    if (p->kind == SHARED) return NULL;
+    if (!p->now || (p->kind == BY_VERSION && p->version != s->version)) {
+        release(p->now);
+        p->now = find_places(m, c, s, tile), p->version = s->version;
+        if (!p->now) {
+            m->failed = 1;
+            return NULL;
+        }
+    }
+    p->now->holders++;
+    return p->now;
+}
+
 /* Where an instruction's tile lies: the one in global memory, else (for the trace) the first it writes. */
-static void locate(const machine *m, const stream *s, entry *e)
+static void locate(machine *m, const core *c, stream *s, entry *e)
 {
     int64_t gm = m->k->cost[e->instr].gm_tile;
     e->row = e->col = e->slot = -1;
+    e->where = NULL;
     if (gm >= 0) {
-        e->row = evaluate(m, s, m->k->tile[gm].affine_row);
-        e->col = evaluate(m, s, m->k->tile[gm].affine_col);
+        const hw_tile *tile = &m->k->tile[gm];
+        e->row = evaluate(m, s, tile->affine_row);
+        e->col = evaluate(m, s, tile->affine_col);
+        if (m->k->l2 && c->group->count > 1) e->where = placed(m, c, s, e->instr, tile);
     } else if (m->k->row_limit && m->k->instr[e->instr].writes) {
         const hw_tile *tile = &m->k->tile[m->k->instr[e->instr].first_tile];
         e->row = tile->row, e->col = tile->col, e->slot = evaluate(m, s, tile->affine_slot);
@@ -323,28 +553,30 @@ static void locate(const machine *m, const stream *s, entry *e)
 }
 
 /* Walk the nodes to the next instruction. */
-static void fetch(const machine *m, stream *s)
+static void fetch(machine *m, const core *c, stream *s)
 {
     const hw_node *nodes = &m->k->node[s->model->first_node];
     while (s->pc < s->model->nodes) {
         const hw_node *n = &nodes[s->pc];
         switch (n->kind) {
         case HW_NODE_LOOP:
-            s->variable[n->index] = 0;
+            s->variable[n->index] = 0, s->stale |= s->feeds[n->index];
             s->pc++;
             break;
         case HW_NODE_END:
+            s->stale |= s->feeds[n->index];
             if (++s->variable[n->index] < n->count) s->pc = n->jump;
             else s->pc++;
             break;
         case HW_NODE_ADVANCE:
-            s->variable[n->index] += n->count;
+            s->variable[n->index] += n->count, s->stale |= s->feeds[n->index];
             s->pc++;
             break;
         default:
             s->pc++;
             s->next.instr = n->index;
-            locate(m, s, &s->next);
+            if (s->stale) derive(m, s);
+            locate(m, c, s, &s->next);
             return;
         }
     }
@@ -360,14 +592,15 @@ static void issue_event(machine *m, core *c, int64_t index, int64_t time)
     int32_t a = stream_actor(m, c, index);
     if (g->queue.count >= m->k->engine[e].queue_depth) {
         g->blocked |= UINT64_C(1) << index;
+        s->on = e, s->since = time;
         set_key(m, a, HW_NEVER);
         return;
     }
     s->next.time = time;
     push(m, &g->queue, &s->next);
-    fetch(m, s);
+    fetch(m, c, s);
     set_key(m, a, s->next.instr < 0 ? HW_NEVER : time + m->k->engine[m->k->instr[s->next.instr].engine].issue_ticks);
-    if (g->state == EMPTY) try_start(m, c, e, time);
+    if (g->state == EMPTY) g->issuer = index, try_start(m, c, e, time);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------------------- */
@@ -377,6 +610,19 @@ static void *table(machine *m, int64_t count, size_t size)
     void *p = calloc(count > 0 ? (size_t)count : 1, size);
     if (!p) m->failed = 1;
     return p;
+}
+
+/* Which variables are derived, and which those are made of. */
+static void watch(const machine *m, stream *s)
+{
+    const hw_derived *d = &m->k->derived[s->model->first_derived];
+    for (int64_t i = 0; i < s->model->variables; i++) s->index[i] = -1;
+    for (int64_t i = 0; i < s->model->derived; i++) {
+        const hw_affine *a = &m->k->affine[d[i].affine];
+        s->index[d[i].variable] = i;
+        for (int64_t j = 0; j < a->terms; j++) s->feeds[m->k->term[a->first + j].variable] = 1;
+    }
+    s->stale = s->model->derived > 0;
 }
 
 static void build(machine *m)
@@ -390,7 +636,12 @@ static void build(machine *m)
     m->engines = table(m, engines, sizeof *m->engines);
     m->streams = table(m, k->streams, sizeof *m->streams);
     m->variables = table(m, variables, sizeof *m->variables);
+    m->index = table(m, variables, sizeof *m->index);
+    m->feeds = table(m, variables, sizeof *m->feeds);
+    m->places = table(m, k->instrs, sizeof *m->places);
     m->waiting = table(m, k->groups * k->semaphores, sizeof *m->waiting);
+    m->in_flight = table(m, k->groups * k->windows, sizeof *m->in_flight);
+    m->stalled_at = table(m, k->engines * k->streams, sizeof *m->stalled_at);
     m->actors = table(m, m->leaves, sizeof *m->actors);
     m->key = table(m, m->leaves, sizeof *m->key);
     m->winner = table(m, 2 * (int64_t)m->leaves, sizeof *m->winner);
@@ -401,7 +652,8 @@ static void build(machine *m)
     for (int32_t i = 0; i < m->leaves; i++) m->key[i] = HW_NEVER, m->winner[m->leaves + i] = i;
     for (int32_t n = m->leaves - 1; n; n--) m->winner[n] = m->winner[2 * n];
 
-    int64_t *variable = m->variables;
+    int64_t *variable = m->variables, *index = m->index;
+    unsigned char *feeds = m->feeds;
     int32_t next = 0;
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
@@ -410,6 +662,7 @@ static void build(machine *m)
             .group = group, .engines = &m->engines[i * k->engines], .streams = &m->streams[group->first_stream],
             .semaphore = &k->semaphore[i * k->semaphores], .waiting = &m->waiting[i * k->semaphores],
             .account = &k->account[i * k->engines * (HW_FIRST_SEMAPHORE + k->semaphores)],
+            .in_flight = &m->in_flight[i * k->windows], .stalled_at = &m->stalled_at[k->engines * group->first_stream],
             .blocked = &k->blocked[i * k->engines * 2], .end = &k->group_end[i], .first_actor = next,
         };
         for (int64_t s = 0; s < k->semaphores; s++) c->semaphore[s] = k->semaphore_initial[s];
@@ -425,8 +678,11 @@ static void build(machine *m)
             stream *st = &c->streams[s];
             st->model = &k->stream[group->first_stream + s];
             st->variable = variable, variable += st->model->variables;
-            st->variable[0] = group->first;
-            fetch(m, st);
+            st->index = index, index += st->model->variables;
+            st->feeds = feeds, feeds += st->model->variables;
+            st->variable[0] = group->first, st->on = -1;
+            watch(m, st);
+            fetch(m, c, st);
             if (st->next.instr >= 0)
                 set_key(m, stream_actor(m, c, s), k->engine[k->instr[st->next.instr].engine].issue_ticks);
         }
@@ -468,10 +724,19 @@ static int finish(machine *m)
 static void clear(machine *m)
 {
     for (int64_t i = 0; m->engines && i < m->k->groups * m->k->engines; i++) {
-        free(m->engines[i].queue.at);
+        ring *queue = &m->engines[i].queue;
+        for (int64_t j = 0; j < queue->count; j++) release(queue->at[(queue->head + j) & (queue->room - 1)].where);
+        release(m->engines[i].now.where);
+        free(queue->at);
         free(m->engines[i].pending.at);
     }
+    for (int64_t i = 0; m->streams && i < m->k->streams; i++) {
+        if (m->streams[i].next.instr >= 0) release(m->streams[i].next.where);
+        free(m->streams[i].of_core);
+    }
+    for (int64_t i = 0; m->places && i < m->k->instrs; i++) release(m->places[i].now);
     free(m->cores), free(m->engines), free(m->streams), free(m->variables), free(m->waiting), free(m->actors);
+    free(m->in_flight), free(m->stalled_at), free(m->index), free(m->feeds), free(m->places), free(m->table);
     free(m->key), free(m->winner), free(m->flows), free(m->shares), free(m->rates);
 }
 

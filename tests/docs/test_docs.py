@@ -39,6 +39,7 @@ EXPECTED = {
     "golden.md",
     "numerics.md",
     "schemes.md",
+    "speed.md",
     "timing.md",
 }
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number

@@ -6,17 +6,19 @@
 Every result is computed by each build of the kernels that the processor runs, by the integer code behind them
 ("scalar"), and by hwsim.numerics.
 
-Random: the units and operands of test_dot_models, mostly dots of few products, up to two steps. The expected code is
-`reference.gemm`. Its readers of operands and adders of rounded terms are remembered per argument (`remember`), which
-saves half of the time: they are pure functions, and what they return is what the plain reference computes.
+Random: the units and operands of test_dot_models, mostly dots of few products, up to two steps, against
+`reference.gemm`. Nearly all of the time is the reference's; compiling its unchanged source halves it, in a copy of
+the checkout: `mypyc hwsim/formats.py hwsim/numerics/{block_scaled,composite,exact,fused,integer,pairwise,reference,
+terms,two_level}.py`.
 
 Exhaustive: a0 b0 + a1 b1 from a zero accumulator in one fused step. a0 b0 runs over one representative of every
-distinct signed (significand, exponent) product of the two formats and of every special one; a1 b1 over all 65536
-pairs of codes, as one GEMM with K = 2 per a0 b0. The expected codes come from the reference's own stages, each called
-once per distinct argument: `read_operand` and `multiply_terms` for every pair of codes, `top_exponent` and `cut` for
-every product at every exponent, `special_of`, `round_sum` and `pack` for every distinct sum. Between them stand only
-the larger of two exponents and the sum of two integers. That this is the reference is itself checked, by plain
-`reference.dot` on random members of the same cases (`sampled`). "scalar" takes the representatives of a1 b1 only.
+distinct signed (significand, exponent) product of the two formats and of every special one; a1 b1 over all codes of a
+with all codes of b that have no sign, as one GEMM with K = 2 per a0 b0: every distinct product, mostly several times.
+The expected codes come from the reference's own stages, each called once per distinct argument: `read_operand` and
+`multiply_terms` for every pair of codes, `top_exponent` and `cut` for every product at every exponent, `special_of`,
+`round_sum` and `pack` for every distinct sum. Between them stand only the larger of two exponents and the sum of two
+integers. That this is the reference is itself checked, by plain `reference.dot` on random members of the same cases
+(`sampled`). "scalar" takes the representatives of a1 b1 only.
 
 An --out file that exists is continued: random counts are added to it, with cases not yet used, and formats that are
 complete are passed over. Exit code 1 if anything differs.
@@ -30,8 +32,7 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from test_dot_models import NVIDIA, SCALED, SPECS, VARIANTS, operands, scale_cod
 
 from hwsim._kernels import gemm, variants
 from hwsim.formats import Exact, code_dtype, format_of
-from hwsim.numerics import composite, fma_chain, pairwise, reference, terms
+from hwsim.numerics import reference
 from hwsim.numerics.fused import cut, top_exponent
 from hwsim.numerics.terms import Term, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
 from hwsim.numerics.units import DotSpec, FusedUnit
@@ -60,44 +61,13 @@ FP8_UNITS = {
 }
 SAMPLES = 48  # plain reference.dot calls per first product
 FIRST_PRODUCTS = 16  # of one exhaustive task
+SIGNLESS = 128  # codes without a sign bit
+COUNTED = ("pairs", "results", "differ", "scalar_results", "scalar_differ", "sampled", "sampled_differ")
 
 Counts = dict[str, dict[str, int]]
 
 
 # Random cases
-
-
-@contextmanager
-def remember(limit: int = 200_000) -> Iterator[None]:
-    """Within, read_operand and add_rounded of the reference keep their results by argument."""
-
-    def remembered(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        found: dict[Any, Any] = {}
-
-        def call(fmt: Any, *arguments: Any) -> Any:
-            key = (fmt.name, *arguments)
-            if key not in found:
-                if len(found) >= limit:
-                    found.clear()
-                found[key] = function(fmt, *arguments)
-            return found[key]
-
-        return call
-
-    places = [
-        (module, name, getattr(module, name))
-        for name in ("read_operand", "add_rounded")
-        for module in (terms, pairwise, composite, fma_chain)
-        if hasattr(module, name)
-    ]
-    fast = {name: remembered(getattr(terms, name), name) for name in ("read_operand", "add_rounded")}
-    try:
-        for module, name, _ in places:
-            setattr(module, name, fast[name])
-        yield
-    finally:
-        for module, name, plain in places:
-            setattr(module, name, plain)
 
 
 def differing(spec: DotSpec, a: Any, b: Any, c: Any, **scales: Any) -> int:
@@ -138,25 +108,17 @@ def random_task(task: tuple[str, int]) -> tuple[str, int, int]:
     return spec.unit.model, TASK_RESULTS, wrong
 
 
-def remembered_random_task(task: tuple[str, int]) -> tuple[str, int, int]:
-    """random_task in a worker: what `remember` keeps lives as long as the process."""
-    if not _remembering:
-        context = remember()
-        context.__enter__()
-        _remembering.append(context)
-    return random_task(task)
-
-
-_remembering: list[Any] = []
-
-
 def random_tasks(models: Iterable[str], have: Counts, results: float, first_seed: int) -> list[tuple[str, int]]:
-    """Tasks until every model has `results`, its units in turn, the models progressing alike."""
+    """Tasks until every model has `results`, the models progressing alike, units of fewer terms more often."""
     planned = []
     for model in models:
         names = [name for name, spec in UNITS.items() if spec.unit.model == model]
         count = -(-max(int(results) - have.get(model, {"results": 0})["results"], 0) // TASK_RESULTS)
-        planned += [(index / count, names[index % len(names)]) for index in range(count)]
+        passed = dict.fromkeys(names, 0)
+        for index in range(count):
+            name = min(names, key=passed.__getitem__)
+            passed[name] += 4 + UNITS[name].unit.terms
+            planned.append((index / count, name))
     return [(name, first_seed + index) for index, (_, name) in enumerate(sorted(planned))]
 
 
@@ -216,7 +178,7 @@ class TwoTerms:
         """Codes of products[first] + each of the products."""
         mine, codes = self.products[first], []
         for second, other in enumerate(self.products):
-            special = special_of((mine, other)) if "finite" != mine.kind or "finite" != other.kind else None
+            special = special_of((mine, other)) if mine.kind != "finite" or other.kind != "finite" else None
             if special is not None:
                 codes.append(self._pack(special))
                 continue
@@ -235,10 +197,10 @@ def two_terms(unit: str, a: str, b: str) -> TwoTerms:
     return TwoTerms(FP8_UNITS[unit], a, b)
 
 
-def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, dict[str, int]]:
-    """(unit and formats, counts) of first products start..stop of `TwoTerms.products` with all second ones.
+def exhaustive_task(task: tuple[str, str, str, int, int]) -> dict[str, int]:
+    """Counts of first products start..stop of `TwoTerms.products` with all second ones.
 
-    pairs: of distinct finite products. results: per build, over all codes, specials included; differ: of them.
+    pairs: of distinct finite products. results: over all codes, specials included, by every build; differ: of them.
     scalar_results, scalar_differ: of the scalar code. sampled, sampled_differ: expected codes that plain
     reference.dot was asked for, and those that it gives otherwise.
     """
@@ -246,20 +208,18 @@ def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, dict[str
     table = two_terms(unit, a, b)
     spec, dtype_a, dtype_b = table.spec, code_dtype(format_of(a)), code_dtype(format_of(b))
     rng = np.random.default_rng([13, start])
-    every = np.arange(256)
+    every_a, every_b = np.arange(256), np.arange(SIGNLESS)
     seconds = np.array(table.codes)
-    count = dict.fromkeys(("pairs", "results", "differ", "scalar_results", "scalar_differ", "sampled"), 0)
-    count["sampled_differ"] = 0
+    count = dict.fromkeys(COUNTED, 0)
     for first in range(start, min(stop, len(table.products))):
         sums = np.array(table.sums(first), np.uint32)
-        expected = sums[table.classes]
+        expected = sums[table.classes[:, :SIGNLESS]]
         x, y = table.codes[first]
-        left = np.stack([np.full(256, x), every], 1).astype(dtype_a)
-        right = np.stack([np.full(256, y), every], 0).astype(dtype_b)
-        zero = np.zeros((256, 256), np.uint32)
-        wrong = np.zeros((256, 256), bool)
+        left = np.stack([np.full(256, x), every_a], 1).astype(dtype_a)
+        right = np.stack([np.full(SIGNLESS, y), every_b], 0).astype(dtype_b)
+        wrong = np.zeros(expected.shape, bool)
         for variant in variants:
-            wrong |= gemm(spec, left, right, zero, _variant=variant) != expected
+            wrong |= gemm(spec, left, right, np.zeros(expected.shape, np.uint32), _variant=variant) != expected
         # Each case its own batch, since only equal rows and columns belong together.
         left = np.stack([np.full(len(seconds), x), seconds[:, 0]], 1)[:, None, :].astype(dtype_a)
         right = np.stack([np.full(len(seconds), y), seconds[:, 1]], 1)[:, :, None].astype(dtype_b)
@@ -267,14 +227,14 @@ def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, dict[str
         members = np.argwhere(table.classes == first)
         for u, v in rng.integers(0, 256, (SAMPLES, 2)).tolist():
             p, q = members[rng.integers(len(members))].tolist()
-            count["sampled_differ"] += reference.dot(spec, [p, u], [q, v], 0) != expected[u, v]
+            count["sampled_differ"] += reference.dot(spec, [p, u], [q, v], 0) != int(sums[table.classes[u, v]])
         count["pairs"] += table.distinct if table.products[first].kind == "finite" else 0
         count["results"] += wrong.size
         count["differ"] += int(wrong.sum())
         count["scalar_results"] += len(seconds)
         count["scalar_differ"] += int((scalar != sums).sum())
         count["sampled"] += SAMPLES
-    return f"{unit}, {a} x {b}", count
+    return count
 
 
 # The run
@@ -283,7 +243,7 @@ def exhaustive_task(task: tuple[str, str, str, int, int]) -> tuple[str, dict[str
 def run_random(pool: Any, counts: Counts, models: Iterable[str], results: float, first_seed: int) -> Iterator[int]:
     """Count random cases; gives the number of seeds planned after every task."""
     tasks = random_tasks(models, counts, results, first_seed)
-    for model, total, wrong in pool.imap_unordered(remembered_random_task, tasks):
+    for model, total, wrong in pool.imap_unordered(random_task, tasks):
         entry = counts.setdefault(model, {"results": 0, "differ": 0})
         entry["results"] += total
         entry["differ"] += wrong
@@ -292,16 +252,17 @@ def run_random(pool: Any, counts: Counts, models: Iterable[str], results: float,
 
 def run_exhaustive(pool: Any, counts: Counts) -> Iterator[int]:
     """Count all two-term dots; a unit and pair of formats enters `counts` when it is complete."""
-    missing = [key for key in itertools.product(FP8_UNITS, FP8) if f"{key[0]}, {key[1][0]} x {key[1][1]}" not in counts]
-    for unit, (a, b) in missing:
+    for unit, (a, b) in itertools.product(FP8_UNITS, FP8):
+        name = f"{unit}, {a} x {b}"
+        if name in counts:
+            continue
         size = len(two_terms(unit, a, b).products)
         tasks = [(unit, a, b, at, at + FIRST_PRODUCTS) for at in range(0, size, FIRST_PRODUCTS)]
-        sums: dict[str, int] = {}
-        key = ""
-        for key, found in pool.imap_unordered(exhaustive_task, tasks):
-            sums = {name: sums.get(name, 0) + number for name, number in found.items()}
+        total = dict.fromkeys(COUNTED, 0)
+        for found in pool.imap_unordered(exhaustive_task, tasks):
+            total = {key: total[key] + found[key] for key in COUNTED}
             yield 0
-        counts[key] = sums
+        counts[name] = total
 
 
 def main() -> int:
@@ -318,7 +279,13 @@ def main() -> int:
     models = arguments.models.split(",")
     if unknown := set(models) - set(MODELS):
         parser.error(f"--models: {', '.join(sorted(unknown))}; allowed are {', '.join(MODELS)}")
-    summary: dict[str, Any] = {"seconds": 0, "processes": [], "builds": [], "next_seed": arguments.first_seed, "counts": {}}
+    summary: dict[str, Any] = {
+        "seconds": 0,
+        "processes": [],
+        "builds": [],
+        "next_seed": arguments.first_seed,
+        "counts": {},
+    }
     if arguments.out and arguments.out.exists():
         summary = json.loads(arguments.out.read_text())
     start, before, counts = time.time(), summary["seconds"], summary["counts"]

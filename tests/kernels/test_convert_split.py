@@ -113,3 +113,63 @@ def test_empty_and_no_dimension():
     pieces = [(FORMATS["bf16"], "RNE", 0)]
     assert convert.split(np.empty((0, 3), np.float32), pieces)[0].shape == (0, 3)
     assert convert.split(np.array(1.5, np.float32), pieces)[0].tolist() == 0x3FC0
+
+
+def test_fp64_source_keeps_its_rest_in_fp64():
+    rng = np.random.default_rng(4)
+    x = np.ldexp(rng.standard_normal((5, 67)), rng.integers(-40, 40, (5, 67)))
+    x[0, :4] = 0.0, -0.0, 2.0**-1074, 1 + 2.0**-52
+    pieces = [(FORMATS["fp32"], "RNE", 0), (FORMATS["fp32"], "RZ", 30), (FORMATS["bf16"], "RNE", 24)]
+    want, rest = [], x.copy()
+    for fmt, rounding, exponent in pieces:
+        rest = rest * 2.0**exponent
+        codes = [
+            formats.round_to(fmt, formats.decode(FORMATS["fp64"], int(w)), rounding)
+            for w in rest.view(np.uint64).ravel()
+        ]
+        want.append(codes)
+        rest = rest - convert.decode(np.array(codes, formats.code_dtype(fmt)).reshape(x.shape), fmt, np.float64)
+    for variant in VARIANTS:
+        for source in (x, np.asfortranarray(x)):
+            got = convert.split(source, pieces, variant=variant)
+            assert [codes.ravel().tolist() for codes in got] == want
+
+
+def test_three_fp32_pieces_hold_a_double_exactly():
+    x = np.random.default_rng(6).standard_normal(1067)
+    pieces = convert.split(x, [(FORMATS["fp32"], "RNE", 0)] * 3)
+    assert np.array_equal(sum(codes.view(np.float32).astype(np.float64) for codes in pieces), x)
+
+
+@pytest.mark.parametrize(("dtype", "top"), [(np.float32, 0x7F7FFFFF), (np.float64, 0x7FEFFFFFFFFFFFFF)])
+def test_clamp_takes_infinities_before_the_split(dtype, top):
+    word = np.uint32 if dtype is np.float32 else np.uint64
+    largest = np.array(top, word).view(dtype)
+    x = np.array([np.inf, -np.inf, 1.0, -0.0, largest], dtype)
+    pieces = [(FORMATS["bf16"], "RNE", 0, "saturate"), (FORMATS["bf16"], "RNE", 8, "saturate")]
+    given = convert.split(x, pieces, clamp=True)
+    clamped = convert.split(np.clip(x, -largest, largest), pieces)
+    assert all(map(np.array_equal, given, clamped))
+    assert given[0].tolist() == [0x7F7F, 0xFF7F, 0x3F80, 0x8000, 0x7F7F]
+    nan = convert.split(np.array([np.nan], dtype), pieces, clamp=True)
+    assert nan[0].tolist() == [0x7FC0]
+
+
+def test_overflow_of_one_piece_alone():
+    x = np.array([70000.0, -np.inf, np.inf], np.float32)
+    fp16 = FORMATS["fp16"]
+    ieee, mixed = [(fp16, "RNE", 0)] * 2, [(fp16, "RNE", 0, "saturate"), (fp16, "RNE", 0, None)]
+    assert convert.split(x, ieee)[0].tolist() == [0x7C00, 0xFC00, 0x7C00]
+    high, low = convert.split(x, mixed)
+    assert high.tolist() == [0x7BFF, 0xFBFF, 0x7BFF]
+    # The rest is IEEE: what is left of an infinity is one.
+    assert low.tolist() == [int(np.array(70000 - 65504, np.float16).view(np.uint16)), 0xFC00, 0x7C00]
+
+
+def test_pieces_into_given_arrays():
+    x = operand()
+    pieces = [(FORMATS["fp16"], "RNE", 0), (FORMATS["fp16"], "RNE", 12)]
+    out = [np.zeros(x.shape, np.uint16) for _ in pieces]
+    got = convert.split(x, pieces, out=out)
+    assert all(g is o for g, o in zip(got, out, strict=True))
+    assert all(map(np.array_equal, out, convert.split(x, pieces)))

@@ -1,7 +1,7 @@
 """The compiled engine against a plain second implementation of its rules, on random programs.
 
 Transfers to global memory are left out here (their times stand in test_timing_sharing); queues, issue, waits,
-signals, tails, loops, the account of stalls, deadlocks and leaks are in.
+signals, tails, bytes in flight, loops, the accounts of stalls, deadlocks and leaks are in.
 """
 
 import random
@@ -33,17 +33,27 @@ def cost(instr, sync_cycles):
     return (3 + -(-instr.writes[0].rows * 128 // 100)) * instr.repeat, 7
 
 
-def simulate(streams, initial, depth, issue, sync_cycles):
-    """Cycle by cycle: (end, {engine: account}, semaphores at the end), or "deadlock"."""
+def in_flight(instr):
+    return instr.writes[0].rows * 128 * instr.repeat if instr.opcode == "copy" else 0
+
+
+def simulate(streams, initial, depth, issue, sync_cycles, window):
+    """Cycle by cycle: (end, {engine: account}, semaphores at the end, stalls of streams), or "deadlock"."""
     todo = [list(unroll(body)) for body in streams]
     ready = [issue if instrs else None for instrs in todo]
     queues, running, pending = ({e: [] for e in ENGINES} for _ in range(3))
     lacks, last = dict.fromkeys(ENGINES), dict.fromkeys(ENGINES, 0)
     value, stuck = dict(initial), {e: [] for e in ENGINES}
     account = {e: {} for e in ENGINES}
-    end = 0
+    idle = {e: [] for e in ENGINES}  # cycles since the engine's last instruction, with nothing issued to it
+    stalls = [[] for _ in streams]  # (cycle, engine): the stream waited for room in that engine's queue
+    end = flying = 0
+
+    def add(e, cause, cycles):
+        account[e][cause] = account[e].get(cause, 0) + cycles
 
     def start(e, t):
+        nonlocal flying
         if running[e] or not queues[e]:
             return
         taken = {}
@@ -52,6 +62,11 @@ def simulate(streams, initial, depth, issue, sync_cycles):
                 lacks[e] = wait.semaphore
                 return
             taken[wait.semaphore] = taken.get(wait.semaphore, 0) + wait.count
+        weight = in_flight(queues[e][0])
+        if weight and flying and flying + weight > window:
+            lacks[e] = "in-flight"
+            return
+        flying += weight
         for name, count in taken.items():
             value[name] -= count
         lacks[e] = None
@@ -62,14 +77,17 @@ def simulate(streams, initial, depth, issue, sync_cycles):
             ready[stuck[e].pop(stuck[e].index(min(stuck[e])))] = t
 
     def complete(instr, t):
-        nonlocal end
+        nonlocal end, flying
         end = max(end, t)
+        flying -= in_flight(instr)
         for signal in instr.signals:
             value[signal.semaphore] += signal.count
         for signal in instr.signals:
             for e in ENGINES:
                 if lacks[e] == signal.semaphore:
                     start(e, t)
+        if lacks[instr.engine] == "in-flight" and in_flight(instr):
+            start(instr.engine, t)
 
     def event(t):
         """The first actor with something to do at t does it."""
@@ -80,7 +98,6 @@ def simulate(streams, initial, depth, issue, sync_cycles):
         for e in ENGINES:
             if running[e] and running[e][0][0] == t:
                 _, tail, instr = running[e].pop()
-                account[e]["done"] = 0  # an instruction that takes no time ends the wait before it all the same
                 last[e] = max(last[e], t + tail)
                 if last[e] == t and not pending[e]:
                     complete(instr, t)
@@ -95,6 +112,10 @@ def simulate(streams, initial, depth, issue, sync_cycles):
                     stuck[e].append(s)
                     ready[s] = None
                 else:
+                    full = {cycle for cycle, _ in stalls[s]}
+                    add(e, "queue-full", sum(cycle in full for cycle in idle[e]))
+                    add(e, "empty", sum(cycle not in full for cycle in idle[e]))
+                    idle[e] = []
                     queues[e].append(instrs.pop(0))
                     ready[s] = t + issue if instrs else None
                     start(e, t) if lacks[e] is None else None
@@ -108,15 +129,20 @@ def simulate(streams, initial, depth, issue, sync_cycles):
         if not any(running.values()) and not any(pending.values()) and all(r is None for r in ready):
             break
         for e in ENGINES:
-            why = "busy" if running[e] else f"semaphore:{lacks[e]}" if lacks[e] else "empty"
-            account[e][why] = account[e].get(why, 0) + 1
-            account[e]["done"] = account[e].get("done", 0) + 1 if why == "empty" else 0
+            if running[e]:
+                add(e, "busy", 1)
+            elif lacks[e]:
+                add(e, lacks[e] if lacks[e] == "in-flight" else f"semaphore:{lacks[e]}", 1)
+            else:
+                idle[e].append(t)
+            for s in stuck[e]:
+                stalls[s].append((t, e))
         t += 1
     if any(queues.values()):
         return "deadlock"
-    for parts in account.values():
-        parts["empty"] = parts.get("empty", 0) - parts.get("done", 0)
-    return end, {e: {k: v for k, v in parts.items() if v} for e, parts in account.items()}, value
+    for e, cycles in idle.items():
+        add(e, "done", len(cycles))
+    return end, {e: {k: v for k, v in parts.items() if v} for e, parts in account.items()}, value, stalls
 
 
 def random_program(seed):
@@ -163,16 +189,18 @@ def random_program(seed):
             nodes.append(Instr("OUT", "sync", waits=take))
         return tuple(nodes)
 
-    return [body(0) for _ in range(rng.randint(1, 3))], initial, rng.randint(1, 4), rng.randint(1, 3), rng.randrange(5)
+    streams = [body(0) for _ in range(rng.randint(1, 3))]
+    return streams, initial, rng.randint(1, 4), rng.randint(1, 3), rng.randrange(5), rng.choice((1, 500, 1200, 9999))
 
 
 @pytest.mark.parametrize("block", range(8))
 def test_engine_agrees_with_the_plain_simulation(block):
-    seen = {"deadlock": 0, "leak": 0, "done": 0}
+    seen = {"deadlock": 0, "leak": 0, "done": 0, "queue-full": 0, "in-flight": 0}
     for seed in range(block * 100, block * 100 + 100):
-        streams, initial, depth, issue, sync_cycles = random_program(seed)
-        expected = simulate(streams, initial, depth, issue, sync_cycles)
+        streams, initial, depth, issue, sync_cycles, window = random_program(seed)
+        expected = simulate(streams, initial, depth, issue, sync_cycles, window)
         dev = device(
+            links__L1_LA__in_flight_bytes=window,
             **{
                 f"engines__{e}": {"queue_depth": depth, "issue_cycles": float(issue), "sync_cycles": sync_cycles}
                 for e in ENGINES
@@ -203,4 +231,8 @@ def test_engine_agrees_with_the_plain_simulation(block):
             for name, part in timing.engines.items()
         }
         assert got == expected[1], seed
+        waited = {(f"s{i}", e): sum(on == e for _, on in at) for i, at in enumerate(expected[3]) for e in ENGINES}
+        assert timing.streams == {k: v for k, v in waited.items() if v}, seed
+        for name in ("queue-full", "in-flight"):
+            seen[name] += any(name in parts for parts in expected[1].values())
     assert min(seen.values()) >= 5, seen  # every outcome is met

@@ -383,8 +383,8 @@ def test_the_evaluator_gives_the_bits_of_the_program(scheme: str, options: dict)
 
 
 def test_result_says_what_it_rests_on() -> None:
-    r = hwsim.run(m=8, n=8, k=70, device="h200", schedule=Schedule(split_k=2))
-    assert (r.cycles is None and "no dataflow" in r.timing_note) or "schedule" in r.timing_note
+    r = hwsim.run(m=8, n=8, k=70, device="h200", format="fp16", schedule=Schedule(split_k=2))
+    assert r.cycles is None and "schedule" in r.timing_note
     assert r.evidence == {"numerics": "silicon", "schedule": "silicon"}
     assert r.schedule is not None and Schedule.from_dict(r.schedule).split_k == 2
     assert np.array_equal(r.codes, bits(r.c))
@@ -394,8 +394,9 @@ def test_result_says_what_it_rests_on() -> None:
     assert timed.cycles is not None and timed.c.shape == (1, 32)
     untimed = hwsim.run(m=32, n=32, k=32, device="ascend910a", alpha=2)
     assert untimed.cycles is None and "alpha" in untimed.timing_note
+    other = load("h200").model_copy(update={"family": "another"})
     with pytest.raises(UnsupportedError, match="no dataflow"):
-        hwsim.run(m=8, n=8, k=8, device="h200", exact=False)
+        hwsim.run(m=8, n=8, k=8, device=other, exact=False)
 
 
 def test_formats_follow_the_input_and_codes_are_codes() -> None:
@@ -414,8 +415,8 @@ def test_formats_follow_the_input_and_codes_are_codes() -> None:
         hwsim.matmul(np.zeros((2, 2), F32), np.zeros((2, 2), F32), device="h200", input_format="bf16")
     with pytest.raises(UnsupportedError, match="no native 'e4m3'"):
         hwsim.matmul(np.zeros((2, 2), F32), np.zeros((2, 2), F32), device="a100", format="e4m3")
-    with pytest.raises(UnsupportedError, match="no native 'fp32'"):
-        hwsim.matmul(np.zeros((2, 2), F32), np.zeros((2, 2), F32), device="h200", format="fp32")
+    with pytest.raises(UnsupportedError, match="no native 'hf32'"):
+        hwsim.matmul(np.zeros((2, 2), F32), np.zeros((2, 2), F32), device="h200", format="hf32")
 
 
 @pytest.mark.parametrize(
@@ -431,7 +432,7 @@ def test_formats_follow_the_input_and_codes_are_codes() -> None:
         ({"schedule": {"slice_k": 2, "merge_order": (0,)}}, "names 1 slices, but K = 4"),
         ({"schedule": {"promotion_k": 2}, "k_group": 4}, "promotion_k = 2"),
         ({"schedule": {"instruction": "wgmma.m64n8k17.f32.f16.f16"}}, "has no instruction"),
-        ({"tile": (16, 16, 16)}, "tile: for a device's program"),
+        ({"tile": (16, 16, 16), "schedule": Schedule()}, "tile: for a device's program"),
         ({"accumulate": "promoted"}, "8-bit float"),
         ({"output": "fp17"}, "not a format"),
         ({"threads": 0}, "threads = 0"),

@@ -26,10 +26,12 @@ __device__ __forceinline__ uint64_t timer_now() {
   return t;
 }
 
-// START and STOP stand where all threads of the block pass; what lies between is timed by thread 0.
+// START and STOP stand where all threads of the block pass; what lies between is timed by thread 0. It reads the
+// clocks before the barrier that lets the others go: after it, its warp may get no issue slot until they are done.
 #define START \
   __syncthreads(); \
-  uint64_t timer0 = timer_now(), clock0 = clock_now();
+  uint64_t timer0 = timer_now(), clock0 = clock_now(); \
+  __syncthreads();
 #define STOP \
   __syncthreads(); \
   record(a, clock0, clock_now(), timer0, timer_now());
@@ -61,9 +63,15 @@ __device__ __forceinline__ bool barrier_try(uint32_t bar, uint32_t parity) {
                : "=r"(done) : "r"(bar), "r"(parity) : "memory");
   return done;
 }
-// Gives up after a second or so: a benchmark with a mistake must end, not hang.
+__device__ __forceinline__ bool barrier_test(uint32_t bar, uint32_t parity) {
+  uint32_t done;
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+  return done;
+}
+// Gives up after many tries: a benchmark with a mistake must end, not hang.
 __device__ __forceinline__ bool barrier_wait(uint32_t bar, uint32_t parity) {
-  for (int i = 0; i < 4000000; i++)
+  for (int i = 0; i < 20000; i++)
     if (barrier_try(bar, parity)) return true;
   return false;
 }
@@ -71,10 +79,11 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
-__device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
-                                                    uint16_t mask) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "h"(mask) : "memory");
+// The same by one lane of a warp that runs together: the compiler then needs no loop over lanes.
+__device__ __forceinline__ void bulk_load_elected(uint32_t to, const void *from, uint32_t bytes, uint32_t bar) {
+  asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff;"
+               "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];}" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
 __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap *map, int x, int y, uint32_t bar) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"

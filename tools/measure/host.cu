@@ -101,6 +101,24 @@ int measure_run(int index, const Args *args, const Tensor *tensor, const Launch 
   TRY(cudaEventElapsedTime(ms, start, stop))
   return (int)cudaGetLastError();
 }
+// Runs `index` while `spy` (started first, on another stream) is on the device too.
+int measure_run_beside(int index, const Args *args, const Launch *launch, int spy, const Args *spy_args,
+                       const Launch *spy_launch) {
+  static cudaStream_t streams[2] = {nullptr, nullptr};
+  for (auto &stream : streams)
+    if (!stream) TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))
+  CUtensorMap map = {};
+  for (int i = 0; i < 2; i++) {
+    const Entry *entry = find(i ? index : spy);
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute attribute;
+    if (int e = configure(entry, i ? *launch : *spy_launch, config, &attribute, streams[i])) return e;
+    void *parameters[] = {(void *)(i ? args : spy_args), &map};
+    TRY(cudaLaunchKernelExC(&config, entry->kernel, parameters))
+  }
+  TRY(cudaDeviceSynchronize())
+  return (int)cudaGetLastError();
+}
 // `count` launches; how 0: one after another on a stream (us per launch between events), 1: as nodes of a graph,
 // median of `repeats` replays (us per launch); 2: one launch, then a wait, by the host's clock (us, median of count).
 // args->out moves on by `step` words from launch to launch.

@@ -51,7 +51,8 @@ struct Walk {
     chunks = (uint32_t)(a.bytes / size), first = 0;
     if (kind == 2) chunks /= gridDim.x, first = blockIdx.x * chunks;
     at = kind == 0 ? blockIdx.x % chunks : 0;
-    step = kind == 0 ? gridDim.x % chunks : 1 % chunks;
+    step = kind == 0 ? gridDim.x % chunks : 0;
+    if (step == 0) step = 1;
   }
   __device__ __forceinline__ uint32_t next() {
     uint32_t now = first + at;
@@ -115,117 +116,58 @@ KERNEL(copy, 1024) {
   STOP
 }
 
-// TMA, one thread: p[0] bytes a transfer, p[1] transfers in flight (stages), p[2]: kind of walk.
-KERNEL(tma_ring, 128) {
-  uint32_t base = shared_address(smem), bytes = (uint32_t)a.p[0], stages = (uint32_t)a.p[1];
-  uint32_t data = base + 1024;
-  Walk walk(a, bytes, a.p[2]);
-  auto load = [&](uint32_t s) {
-    barrier_expect(base + s * 8, bytes);
-    bulk_load(data + s * bytes, a.in + (uint64_t)walk.next() * bytes, bytes, base + s * 8);
-  };
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < stages; s++) barrier_init(base + s * 8, 1);
-    barrier_fence();
-  }
+// TMA. Every warp of the block has a ring of its own: p[0] bytes a transfer, p[1] transfers in flight (stages), p[2]:
+// kind of walk, whose "blocks" here are the rings. One iteration is one transfer of each ring.
+#define RING_SETUP \
+  uint32_t warp = threadIdx.x / 32, base = shared_address(smem) + warp * 64, s = 0, parity = 0; \
+  uint32_t bytes = (uint32_t)a.p[0], stages = (uint32_t)a.p[1]; \
+  uint32_t data = ((shared_address(smem) + 2047) & ~1023u) + warp * stages * bytes; \
+  if (threadIdx.x % 32 == 0) { \
+    for (uint32_t k = 0; k < stages; k++) barrier_init(base + k * 8, 1); \
+    barrier_fence(); \
+  } \
   START
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < stages && s < a.iterations; s++) load(s);
-    uint32_t s = 0, parity = 0;
-#pragma unroll 1
-    for (int64_t i = 0; i < a.iterations; i++) {
-      if (!barrier_wait(base + s * 8, parity)) return;
-      if (i + stages < a.iterations) load(s);
-      if (++s == stages) s = 0, parity ^= 1;
-    }
-  }
+#define RING_LOOP \
+  if (threadIdx.x % 32 == 0) { \
+    for (uint32_t k = 0; k < stages && k < a.iterations; k++) load(k); \
+    _Pragma("unroll 1") for (int64_t i = 0; i < a.iterations; i++) { \
+      if (!barrier_wait(base + s * 8, parity)) return; \
+      if (i + stages < a.iterations) load(s); \
+      if (++s == stages) s = 0, parity ^= 1; \
+    } \
+  } \
   STOP
+KERNEL(tma_ring, 256) {
+  RING_SETUP
+  uint32_t rings = blockDim.x / 32 * gridDim.x, ring = blockIdx.x * (blockDim.x / 32) + warp;
+  uint32_t chunks = (uint32_t)(a.bytes / bytes), step = a.p[2] == 1 ? blockDim.x / 32 : rings;
+  uint32_t at = (a.p[2] == 1 ? warp : ring) % chunks;
+  step %= chunks;
+  if (step == 0) step = 1;
+  auto load = [&](uint32_t k) {
+    barrier_expect(base + k * 8, bytes);
+    bulk_load(data + k * bytes, a.in + (uint64_t)at * bytes, bytes, base + k * 8);
+    at += step;
+    if (at >= chunks) at -= chunks;
+  };
+  RING_LOOP
 }
 // The same with boxes of 64 two-byte columns (128-byte swizzle) and p[3] rows of a matrix of p[4] columns, p[5] rows;
-// block b walks along the columns of its own row panel (p[2] = 0), or all of panel 0 (p[2] = 1).
-KERNEL(tma_tensor_ring, 128) {
-  uint32_t base = shared_address(smem), bytes = (uint32_t)a.p[0], stages = (uint32_t)a.p[1];
-  uint32_t data = (base + 2047) & ~1023u, across = (uint32_t)a.p[4] / 64, panels = (uint32_t)(a.p[5] / a.p[3]);
-  uint32_t x = 0, panel = (a.p[2] == 1 ? 0 : blockIdx.x) % panels, next = (a.p[2] == 1 ? 1 : gridDim.x) % panels;
-  auto load = [&](uint32_t s) {
-    barrier_expect(base + s * 8, bytes);
-    tensor_load(data + s * bytes, &map, x * 64, panel * (uint32_t)a.p[3], base + s * 8);
+// a ring walks along the columns of its own row panel (p[2] = 0), or every block's along the same (p[2] = 1).
+KERNEL(tma_tensor_ring, 256) {
+  RING_SETUP
+  uint32_t warps = blockDim.x / 32, across = (uint32_t)a.p[4] / 64, panels = (uint32_t)(a.p[5] / a.p[3]);
+  uint32_t x = 0, panel = ((a.p[2] == 1 ? 0 : blockIdx.x * warps) + warp) % panels;
+  uint32_t next = (a.p[2] == 1 ? warps : gridDim.x * warps) % panels;
+  auto load = [&](uint32_t k) {
+    barrier_expect(base + k * 8, bytes);
+    tensor_load(data + k * bytes, &map, x * 64, panel * (uint32_t)a.p[3], base + k * 8);
     if (++x == across) {
       x = 0, panel += next;
       if (panel >= panels) panel -= panels;
     }
   };
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < stages; s++) barrier_init(base + s * 8, 1);
-    barrier_fence();
-  }
-  START
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < stages && s < a.iterations; s++) load(s);
-    uint32_t s = 0, parity = 0;
-#pragma unroll 1
-    for (int64_t i = 0; i < a.iterations; i++) {
-      if (!barrier_wait(base + s * 8, parity)) return;
-      if (i + stages < a.iterations) load(s);
-      if (++s == stages) s = 0, parity ^= 1;
-    }
-  }
-  STOP
-}
-// Cluster: each block loads its share of every chunk into all of them. p[0]: bytes of the whole chunk.
-KERNEL(tma_multicast_ring, 128) {
-  uint32_t base = shared_address(smem), bytes = (uint32_t)a.p[0], stages = (uint32_t)a.p[1], rank, size;
-  uint32_t data = base + 1024, chunks = (uint32_t)(a.bytes / bytes);
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  uint32_t share = bytes / size, clusters = gridDim.x / size;
-  uint32_t chunk = a.p[2] == 1 ? 0 : blockIdx.x / size % chunks, next = (a.p[2] == 1 ? 1 : clusters) % chunks;
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < stages; s++) barrier_init(base + s * 8, 1), barrier_init(base + 512 + s * 8, size);
-    barrier_fence();
-  }
-  asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
-  START
-  if (threadIdx.x == 0) {
-    auto load = [&](uint32_t s) {
-      bulk_load_multicast(data + s * bytes + rank * share, a.in + (uint64_t)chunk * bytes + rank * share, share,
-                          base + s * 8, (uint16_t)((1 << size) - 1));
-      chunk += next;
-      if (chunk >= chunks) chunk -= chunks;
-    };
-    for (uint32_t s = 0; s < stages && s < a.iterations; s++) barrier_expect(base + s * 8, bytes);
-    // All blocks have armed their barriers before any data comes.
-    for (uint32_t r = 0; r < size; r++)
-      for (uint32_t s = 0; s < stages; s++) {
-        uint32_t remote;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(base + 512 + s * 8), "r"(r));
-        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
-      }
-    uint32_t s = 0, parity = 0;
-#pragma unroll 1
-    for (uint32_t k = 0; k < stages && k < a.iterations; k++) {
-      if (!barrier_wait(base + 512 + k * 8, 0)) return;
-      load(k);
-    }
-    uint32_t filled = 1;  // parity of the next round of "empty" of this stage
-#pragma unroll 1
-    for (int64_t i = 0; i < a.iterations; i++) {
-      if (!barrier_wait(base + s * 8, parity)) return;
-      if (i + stages < a.iterations) {
-        barrier_expect(base + s * 8, bytes);
-        for (uint32_t r = 0; r < size; r++) {
-          uint32_t remote;
-          asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(base + 512 + s * 8), "r"(r));
-          asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
-        }
-        if (!barrier_wait(base + 512 + s * 8, filled)) return;
-        load(s);
-      }
-      if (++s == stages) s = 0, parity ^= 1, filled ^= 1;
-    }
-  }
-  STOP
-  asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+  RING_LOOP
 }
 // One transfer of p[0] bytes at a time, scattered over the footprint at multiples of p[1], from place p[2] on.
 KERNEL(tma_latency, 32) {
@@ -272,6 +214,21 @@ KERNEL(tma_issue, 32) {
     a.out[(size_t)blockIdx.x * 8 + 4] = issued;
   }
   STOP
+}
+// The same by an elected lane; every warp issues as many, to its own barrier.
+KERNEL(tma_issue_elected, 256) {
+  uint32_t bar = shared_address(smem) + threadIdx.x / 32 * 8, n = (uint32_t)a.iterations, bytes = (uint32_t)a.p[0];
+  uint32_t to = shared_address(smem) + 1024;
+  if (threadIdx.x % 32 == 0) barrier_init(bar, 1), barrier_fence();
+  START
+  if (threadIdx.x % 32 == 0) barrier_expect(bar, n * bytes);
+  __syncwarp();
+#pragma unroll 8
+  for (uint32_t i = 0; i < n; i++) bulk_load_elected(to, a.in + i % 64 * bytes, bytes, bar);
+  uint64_t issued = clock_now() - clock0;
+  barrier_wait(bar, 0);
+  STOP
+  if (threadIdx.x == 0) a.out[(size_t)blockIdx.x * 8 + 4] = issued;
 }
 KERNEL(tma_store_ring, 128) {  // p[0] bytes a transfer, four in flight
   uint32_t base = shared_address(smem), bytes = (uint32_t)a.p[0];
@@ -333,6 +290,6 @@ KERNEL(fill, 1024) {
 #define ROW(NAME, WORK) {#NAME, (const void *)NAME, WORK}
 extern const Entry memory_kernels[] = {
     ROW(chase_l1, 1), ROW(chase_l2, 1), ROW(line_latency, 1), ROW(ldg_read, 1), ROW(stg_write, 1), ROW(copy, 1),
-    ROW(tma_ring, 1), ROW(tma_tensor_ring, 1), ROW(tma_multicast_ring, 1), ROW(tma_latency, 1),
-    ROW(tma_tensor_latency, 1), ROW(tma_issue, 1), ROW(tma_store_ring, 1), ROW(atomic_latency, 1), ROW(fill, 1)};
+    ROW(tma_ring, 1), ROW(tma_tensor_ring, 1), ROW(tma_latency, 1),
+    ROW(tma_tensor_latency, 1), ROW(tma_issue, 1), ROW(tma_issue_elected, 1), ROW(tma_store_ring, 1), ROW(atomic_latency, 1), ROW(fill, 1)};
 extern const int memory_kernels_count = sizeof(memory_kernels) / sizeof(Entry);

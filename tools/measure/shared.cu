@@ -31,7 +31,7 @@ LDS_LATENCY(lds64_latency, uint2, 2, "ld.shared.v2.u32 {%0, %1}, [%2];", OUT2)
 LDS_LATENCY(lds128_latency, uint4, 4, "ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];", OUT4)
 LDS_LATENCY(ldmatrix4_latency, uint4, 4, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];", OUT4)
 
-// Independent loads; p[0]: bytes between neighbouring threads' addresses.
+// Independent loads, volatile: others may be taken out of the loop. p[0]: bytes between neighbouring threads' addresses.
 #define LDS_RATE(NAME, WORDS, PTX, OUTS, SUM) \
   KERNEL(NAME, 1024) { \
     clear(65536); \
@@ -45,9 +45,9 @@ LDS_LATENCY(ldmatrix4_latency, uint4, 4, "ldmatrix.sync.aligned.m8n8.x4.shared.b
     } \
     STOP keep(a, sum); \
   }
-LDS_RATE(lds32_rate, 1, "ld.shared.u32 %0, [%1];", OUT1, v[0])
-LDS_RATE(lds64_rate, 2, "ld.shared.v2.u32 {%0, %1}, [%2];", OUT2, v[0] ^ v[1])
-LDS_RATE(lds128_rate, 4, "ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];", OUT4, v[0] ^ v[1] ^ v[2] ^ v[3])
+LDS_RATE(lds32_rate, 1, "ld.volatile.shared.u32 %0, [%1];", OUT1, v[0])
+LDS_RATE(lds64_rate, 2, "ld.volatile.shared.v2.u32 {%0, %1}, [%2];", OUT2, v[0] ^ v[1])
+LDS_RATE(lds128_rate, 4, "ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];", OUT4, v[0] ^ v[1] ^ v[2] ^ v[3])
 LDS_RATE(ldmatrix1_rate, 1, "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];", OUT1, v[0])
 LDS_RATE(ldmatrix2_rate, 2, "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];", OUT2, v[0] ^ v[1])
 LDS_RATE(ldmatrix4_rate, 4, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];", OUT4,
@@ -132,6 +132,14 @@ KERNEL(cluster_sync, 1024) {
     for (int u = 0; u < 16; u++) asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
   STOP
 }
+KERNEL(cluster_sync_relaxed, 1024) {  // without ordering memory
+  START
+#pragma unroll 1
+  for (int64_t i = 0; i < a.iterations; i++)
+#pragma unroll
+    for (int u = 0; u < 16; u++) asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait;" ::: "memory");
+  STOP
+}
 KERNEL(mbarrier_arrive, 1024) {  // each arrive completes a phase
   uint32_t bar = shared_address(smem);
   if (threadIdx.x == 0) barrier_init(bar, 1), barrier_fence();
@@ -167,6 +175,34 @@ KERNEL(mbarrier_arrive_wait, 1024) {  // one thread arrives, then waits for that
         barrier_arrive(bar);
         if (!barrier_wait(bar, u & 1)) return;
       }
+  STOP
+}
+KERNEL(mbarrier_arrive_test, 1024) {  // the same with test_wait, which does not suspend the thread
+  uint32_t bar = shared_address(smem);
+  if (threadIdx.x == 0) barrier_init(bar, 1), barrier_fence();
+  START
+  if (threadIdx.x == 0)
+#pragma unroll 1
+    for (int64_t i = 0; i < a.iterations; i++)
+#pragma unroll
+      for (int u = 0; u < 16; u++) {
+        barrier_arrive(bar);
+        for (int n = 0; n < 100000 && !barrier_test(bar, u & 1); n++) {}
+      }
+  STOP
+}
+KERNEL(mbarrier_ping_pong_test, 64) {
+  uint32_t bar = shared_address(smem), w = threadIdx.x / 32;
+  if (threadIdx.x == 0) barrier_init(bar, 1), barrier_init(bar + 8, 1), barrier_fence();
+  START
+#pragma unroll 1
+  for (int64_t i = 0; i < a.iterations; i++) {
+    if (w == 1)
+      for (int n = 0; n < 100000 && !barrier_test(bar, i & 1); n++) {}
+    if (threadIdx.x % 32 == 0) barrier_arrive(bar + w * 8);
+    if (w == 0)
+      for (int n = 0; n < 100000 && !barrier_test(bar + 8, i & 1); n++) {}
+  }
   STOP
 }
 KERNEL(mbarrier_ping_pong, 64) {  // two warps answer each other: one iteration is there and back
@@ -221,6 +257,7 @@ extern const Entry shared_kernels[] = {
     ROW(ldmatrix4_rate, 16), ROW(ldmatrix4_trans_rate, 16), ROW(sts32_rate, 16), ROW(sts64_rate, 16),
     ROW(sts128_rate, 16), ROW(stmatrix4_rate, 16), ROW(dsm_latency, 16), ROW(dsm_rate, 16), ROW(syncthreads, 16),
     ROW(cluster_sync, 16), ROW(mbarrier_arrive, 16), ROW(mbarrier_try, 16), ROW(mbarrier_arrive_wait, 16),
-    ROW(mbarrier_ping_pong, 1), ROW(fence_async, 16), ROW(empty, 1), ROW(nothing, 1), ROW(clock_rate, 1),
+    ROW(mbarrier_ping_pong, 1), ROW(mbarrier_ping_pong_test, 1), ROW(mbarrier_arrive_test, 16),
+    ROW(cluster_sync_relaxed, 16), ROW(fence_async, 16), ROW(empty, 1), ROW(nothing, 1), ROW(clock_rate, 1),
     ROW(timer_steps, 1)};
 extern const int shared_kernels_count = sizeof(shared_kernels) / sizeof(Entry);

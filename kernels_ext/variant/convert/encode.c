@@ -116,6 +116,26 @@ static void bf16_plain(const hw_encoder *e, const float *restrict x, uint16_t *r
         BF16_LOOP(0, 0)
 }
 
+/* binary64 to binary32 to nearest is one conversion of the processor's (the caller's rounding mode was set aside). */
+static int fp32_is_plain(const hw_encoder *e)
+{
+    return e->rounding == HW_RNE && e->exponent_bits == 8 && e->fraction_bits == 23 && !e->ignored_bits &&
+           e->infinity[0] < e->sign_bit && e->infinity[1] == (e->infinity[0] | e->sign_bit) &&
+           e->overflow[0] == e->infinity[0];
+}
+
+static void fp32_plain(const hw_encoder *e, const double *restrict x, uint32_t *restrict codes, size_t n)
+{
+    const int32_t ceiling = (int32_t)e->infinity[0];
+    const uint32_t nan = (uint32_t)e->nan;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t word = as_word_32((float)x[i]);
+        const int32_t magnitude = (int32_t)(word & INT32_MAX);
+        const uint32_t cut = (uint32_t)(magnitude < ceiling ? magnitude : ceiling);
+        codes[i] = magnitude > 0x7f800000 ? nan : (word & ~(uint32_t)INT32_MAX) | cut;
+    }
+}
+
 #define FINISH32(mode) finish_32(&l, magnitude, negative, rounded, mode, 1)
 #define FINISH32_FNUZ(mode) finish_32(&l, magnitude, negative, rounded, mode, 0)
 #define FINISH64(mode) finish_64(&l, magnitude, negative, rounded, mode, 0)
@@ -203,7 +223,7 @@ void HW_NAME(encode)(const hw_encoder *e, const void *x, void *codes, size_t n)
         else if (e->code_bits == 16)
             narrow64_u16(e, x, codes, n);
         else
-            narrow64_u32(e, x, codes, n);
+            fp32_is_plain(e) ? fp32_plain(e, x, codes, n) : narrow64_u32(e, x, codes, n);
     } else if (e->exponent_bits == 8 && e->code_bits == 16 && bf16_is_plain(e)) {
         bf16_plain(e, x, codes, n);
     } else if (e->exponent_bits == 8) {

@@ -1,44 +1,42 @@
-/* The two-level step (CDNA3): products in binary32 and int32 lanes, their sum and the accumulator in binary64.
+/* The two-level step (CDNA3): products, their sum and the accumulator in binary32 and int32 lanes.
  *
- * First level as in fused.c: a product times 2^(product_fraction_bits - top), cut by the truncating conversion; the
- * sum of `terms` of them, each below 2^(product_fraction_bits + 2), stays in int32. Interleaved halves have a top
- * each; an arithmetic shift brings them to the larger one, downward.
- * Second level in units of 2^(E - sum_fraction_bits): sum and accumulator scaled and cut by floor, then added; all
- * below 2^50, so exact. The last cut is a floor in units of its own; the conversion to binary32 rounds.
+ * First level as in fused.c: a product times 2^(F - top), F = product_fraction_bits, cut by the truncating conversion;
+ * the sum S stays in int32. Interleaved halves have a top each; an arithmetic shift brings them to the larger one,
+ * downward.
  *
- * A -0 accumulator goes to the scalar code where zeros follow IEEE (its sum with zeros needs their signs).
+ * Second level, with E the larger of top and the accumulator's exponent, d = E - top, and the parameters that the
+ * lanes take: F = 24 bits of products and accumulator, 32 of the sum, 31 of the total.
+ *   The accumulator, down to 2^(E - 24), is an integer of at most 26 bits; where d > 0 that cut drops nothing.
+ *   S, down to 2^(E - 32): for d <= 8 nothing is dropped, above the d - 8 last bits are. What is left of it is an
+ *   integer in units of 2^(E - 24) and, below, 8 bits: with the accumulator `high` and `low`, total = high + low/256.
+ *   The total, down to 31 bits below its own leading place: with 2^24 or more in magnitude the last bit of `low` goes,
+ *   with 2^25 or more the last two. From 2^26 on more would, but there they are zeros: high is at most
+ *   2^25 + |S| 2^-d and |S| < 2^30, so that a total of 2^(24 + j), j > 1, has d < 7 - j and 8 - d zeros.
+ *   Rounding: the total is a multiple of 4096 (at most 19 bits) plus 12 + 8 bits, both exact in binary32; one
+ *   addition, nearest even, joins them, and a power of two scales the result. That is exact:
+ *   the total is a multiple of 2^(LOW - 32).
+ *
+ * To the scalar code go accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, infinite and
+ * NaN ones; hw_dot_panel.h does the same with operands.
  */
 #include "hw_dot_panel.h"
 
 enum {
-    NOTHING = -1024,    /* the top of products that are all zero */
-    HALF = LANES / 2,
-    GROUP = 4
+    SUM_BITS = 24,                  /* of S, of the accumulator */
+    EXTRA = 8,                      /* that the sum keeps beyond */
+    TOP_BIAS = 127,                 /* exponents are biased from here on */
+    LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
+    NOTHING = -1024                 /* the top of products that are all zero */
 };
 
-static inline vi vi_least(vi x, vi y)
-{
-    vi less = x < y;
-    return (x & less) | (y & ~less);
-}
+static inline vi shift_right(vi x, int places) { return (vi)((vui)x >> places); }
 
-static inline vl vl_all(int64_t x) { return (vl)vd_all(0) + x; }
-
-static double power(int exponent)
-{
-    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
-    double x;
-    memcpy(&x, &bits, 8);
-    return x;
-}
-
-/* Sums of `count` products of each column and their tops. */
+/* Sums of `count` products of each column and their tops, biased. */
 static inline __attribute__((always_inline)) void sum_products(const state *s, int vectors, int based, int count,
                                                                const float *a, const uint32_t *a_exponent,
                                                                const float *b, const int8_t *b_exponent, int a_base,
                                                                vi *sum, vi *tops, vi *bad)
 {
-    int F = s->unit->product_fraction_bits;
     _Alignas(64) int8_t bytes[WIDTH];
     vb top = vb_add_saturating((vb)vi_all((int32_t)a_exponent[0]), vb_load(b_exponent));
     for (int t = 1; t < count; t++)
@@ -46,16 +44,16 @@ static inline __attribute__((always_inline)) void sum_products(const state *s, i
     vb_store(bytes, top);
     vf scale[VECTORS];
     for (int v = 0; v < vectors; v++) {
-        vi own = vi_from_bytes(bytes + v * LANES), none = own < NO_TERM, base = vi_all(0);
+        vi own = vi_from_bytes(bytes + v * LANES);
+        /* Where all products are zero any finite factor will do: own is below NO_TERM, and this one is negative. */
+        scale[v] = (vf)((TOP_BIAS + SUM_BITS - own) << 23);
+        tops[v] = own + TOP_BIAS;
         if (based) {
-            base = vi_load(s->b_base + v * LANES) + vi_all(a_base);
-            own += base;
+            vi none = own < NO_TERM;
+            tops[v] += vi_load(s->b_base + v * LANES) + vi_all(a_base);
+            *bad |= ((HIGH + TOP_BIAS - tops[v]) | (tops[v] - LEAST)) & ~none;
+            tops[v] = (tops[v] & ~none) | (none & NOTHING);
         }
-        *bad |= (HIGH - own) & ~none;
-        *bad |= (own < LOW) & ~none;
-        vi factor = vi_max(vi_least(127 + F - own + base, vi_all(254)), vi_all(1));
-        scale[v] = (vf)(factor << 23);
-        tops[v] = (own & ~none) | (none & NOTHING);
         sum[v] = vi_all(0);
     }
     for (int t = 0; t < count; t++, a++, b += WIDTH) {
@@ -65,25 +63,35 @@ static inline __attribute__((always_inline)) void sum_products(const state *s, i
     }
 }
 
-static inline __attribute__((always_inline)) int run_row(const state *s, int vectors, int based, int interleaved,
-                                                         ptrdiff_t padded, const float *a, const uint32_t *a_exponent,
-                                                         int a_base, float *c)
+/* The second level. */
+static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumulator, int drop, vi *bad)
 {
-    const hw_spec *spec = s->unit;
-    int terms = spec->terms, half = terms / 2, F = spec->product_fraction_bits;
-    int drop = spec->accumulator_drop_bits < 0 ? 1 << 20 : spec->accumulator_drop_bits;
+    vi code = (vi)accumulator, own = (code & 0x7FFFFFFF) >> 23, E = vi_max(vi_max(own, top), vi_all(LEAST));
+    *bad |= (254 - own) | ((own - LEAST) & (code | -code));
+    if (drop >= 0)
+        code &= ~(own < E - drop);
+    vi high = vi_floor((vf)code * (vf)((2 * TOP_BIAS + SUM_BITS - E) << 23));
+    vi distance = E - top, kept = vi_min(distance, vi_all(EXTRA));
+    sum >>= vi_min(distance - kept, vi_all(31));
+    high += sum >> kept;
+    vi size = high ^ (high >> 31);      /* below 2^24 and 2^25 exactly where the total's magnitude is */
+    vi cut = shift_right(0xFFFFFF - size, 31) | shift_right(0x1FFFFFF - size, 30);
+    vi last = ((high << EXTRA) & 0xFFF00) | ((sum << (EXTRA - kept)) & 0xFF & ~cut);
+    vf total = vf_from_int(high & ~0xFFF) + vf_from_int(last) * vf_all(0x1p-8f);
+    return total * (vf)((E - SUM_BITS) << 23);
+}
+
+static inline __attribute__((always_inline)) int run_row(const state *s, int vectors, int terms, int based,
+                                                         int interleaved, int drop, ptrdiff_t padded, const float *a,
+                                                         const uint32_t *a_exponent, int a_base, float *to)
+{
+    int half = terms / 2;
     const float *b = s->b;
     const int8_t *b_exponent = s->b_exponent;
-    vi bad = vi_all(0), signed_zero = vi_all(spec->ieee_zero ? -1 : 0);
-    /* Powers of two in binary64 are multiplied by adding their bits, less one bias of 1023. */
-    vd sum_scale = vd_all(power(spec->sum_fraction_bits - F));
-    vd c_unit = vd_all(power(spec->sum_fraction_bits - spec->accumulator_fraction_bits));
-    vl c_scale = vl_all((int64_t)(2046 + spec->accumulator_fraction_bits) << 52);
-    vl least = vl_all((int64_t)(2046 + spec->sum_fraction_bits - 126) << 52);
-    vl last = vl_all((int64_t)(2046 + spec->final_fraction_bits) << 52);
-    vl result_scale = vl_all((int64_t)(1023 + spec->sum_fraction_bits + spec->final_fraction_bits) << 52);
-    vl exponents = vl_all((int64_t)0x7FF << 52);
-    float plus_zero = spec->ieee_zero ? -0.0f : 0.0f;
+    vi bad = vi_all(0);
+    vf c[VECTORS];
+    for (int v = 0; v < vectors; v++)
+        c[v] = vf_load(to + v * LANES);
     for (ptrdiff_t step = 0; step < padded; step += terms) {
         vi sum[VECTORS], tops[VECTORS];
         if (interleaved) {
@@ -93,8 +101,8 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
                          b_exponent + half * WIDTH, a_base, odd, odd_tops, &bad);
             for (int v = 0; v < vectors; v++) {
                 vi top = vi_max(tops[v], odd_tops[v]);
-                sum[v] = (sum[v] >> vi_least(top - tops[v], vi_all(31)))
-                    + (odd[v] >> vi_least(top - odd_tops[v], vi_all(31)));
+                sum[v] = (sum[v] >> vi_min(top - tops[v], vi_all(31)))
+                    + (odd[v] >> vi_min(top - odd_tops[v], vi_all(31)));
                 tops[v] = top;
             }
         } else {
@@ -104,56 +112,30 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
         a_exponent += terms;
         b += terms * WIDTH;
         b_exponent += terms * WIDTH;
-        _Alignas(64) int32_t sums[WIDTH];
-        _Alignas(64) float tops_less[WIDTH], largest[WIDTH], old[WIDTH];
-        for (int v = 0; v < vectors; v++) {
-            vi code = vi_load(c + v * LANES), own = vi_max(((code & 0x7FFFFFFF) >> 23) - 127, vi_all(-126));
-            vi E = vi_max(own, tops[v]);
-            bad |= 127 - own;
-            bad |= (code == INT32_MIN) & signed_zero;
-            code &= ~(own < E - drop);
-            /* Powers of two as binary32: of E, and of top - E (at -126 nothing but the sign is left). */
-            vi_store(sums + v * LANES, sum[v]);
-            vf_store(tops_less + v * LANES, (vf)((vi_max(tops[v] - E, vi_all(-126)) + 127) << 23));
-            vf_store(largest + v * LANES, (vf)((E + 127) << 23));
-            vf_store(old + v * LANES, (vf)code);
-        }
-        /* GROUP halves of vectors at a time: one alone is a long chain. */
-        for (int h = 0; h < vectors * LANES; h += GROUP * HALF) {
-            vl top[GROUP], own_power[GROUP];
-            vd products[GROUP], total[GROUP];
-            for (int g = 0; g < GROUP; g++) {
-                top[g] = (vl)vd_from_floats(largest + h + g * HALF);
-                products[g] = vd_from_ints(sums + h + g * HALF)
-                    * (vd_from_floats(tops_less + h + g * HALF) * sum_scale);
-            }
-            for (int g = 0; g < GROUP; g++)
-                total[g] = vd_from_floats(old + h + g * HALF) * (vd)(c_scale - top[g]);
-            for (int g = 0; g < GROUP; g++)
-                total[g] = vd_floor(total[g]) * c_unit + vd_floor(products[g]);
-            for (int g = 0; g < GROUP; g++)
-                own_power[g] = (vl)vd_max((vd)((vl)total[g] & exponents), (vd)(least - top[g]));
-            for (int g = 0; g < GROUP; g++)
-                total[g] = vd_floor(total[g] * (vd)(last - own_power[g]));
-            for (int g = 0; g < GROUP; g++)
-                vd_to_floats(old + h + g * HALF, total[g] * (vd)(own_power[g] + (top[g] - result_scale)));
-        }
         for (int v = 0; v < vectors; v++)
-            vf_store(c + v * LANES, vf_load(old + v * LANES) + vf_all(plus_zero));
+            c[v] = join(sum[v], tops[v], c[v], drop, &bad);
     }
+    for (int v = 0; v < vectors; v++)
+        vf_store(to + v * LANES, c[v]);
     return vi_any_negative(bad);
 }
 
 static int run(const state *s, int columns, ptrdiff_t padded, const float *a, const uint32_t *a_exponent, int a_base,
                float *c)
 {
-    int vectors = (columns + LANES - 1) / LANES;
-#define ROW(count, based, interleaved) run_row(s, count, based, interleaved, padded, a, a_exponent, a_base, c)
-    if (s->unit->interleaved)
-        return vectors <= 2 ? ROW(2, 0, 1) : ROW(4, 0, 1);
+    const hw_spec *spec = s->unit;
+    int few = columns <= 2 * LANES, terms = spec->terms, drop = spec->accumulator_drop_bits;
+#define ROW(count, terms, based, interleaved, drop)                                                                    \
+    run_row(s, count, terms, based, interleaved, drop, padded, a, a_exponent, a_base, c)
+    if (few)
+        return ROW(2, terms, s->based, spec->interleaved, drop);
+    if (spec->interleaved && terms == 16)
+        return ROW(4, 16, 0, 1, drop);
+    if (drop >= 0 || spec->interleaved)
+        return ROW(4, terms, s->based, spec->interleaved, drop);
     if (s->based)
-        return vectors <= 2 ? ROW(2, 1, 0) : ROW(4, 1, 0);
-    return vectors <= 2 ? ROW(2, 0, 0) : ROW(4, 0, 0);
+        return terms == 8 ? ROW(4, 8, 1, 0, -1) : ROW(4, terms, 1, 0, -1);
+    return terms == 8 ? ROW(4, 8, 0, 0, -1) : ROW(4, terms, 0, 0, -1);
 #undef ROW
 }
 
@@ -165,14 +147,12 @@ int hw_two_level(const hw_block *g)
     s.g = g;
     s.half = 0;
     s.based = spec->a.exponent_bits > 5 || spec->b.exponent_bits > 5;
-    /* Widths: int32 of the products' sum; 2^50 of everything in binary64. */
-    double sum = (double)spec->terms * (double)(4ull << spec->product_fraction_bits);
+    /* |S| below 2^30. */
+    double sum = (double)spec->terms * (double)(4ull << SUM_BITS);
     if (!hw_is(&spec->d, "fp32") || spec->rounding != HW_RNE || spec->saturate_operands || spec->saturate_overflow
-        || spec->flush_operands || spec->flush_results || g->k == 0 || spec->terms > DEPTH || sum > 0x1p31
-        || spec->product_fraction_bits > 25 || spec->sum_fraction_bits < spec->accumulator_fraction_bits
-        || spec->sum_fraction_bits < spec->product_fraction_bits
-        || spec->sum_fraction_bits - spec->product_fraction_bits + 32 > 49 || spec->sum_fraction_bits > 46
-        || spec->final_fraction_bits > 46 || spec->final_fraction_bits < 24
+        || spec->flush_operands || spec->flush_results || g->k == 0 || spec->terms > DEPTH || sum > 0x1p30
+        || spec->product_fraction_bits != SUM_BITS || spec->accumulator_fraction_bits != SUM_BITS
+        || spec->sum_fraction_bits != SUM_BITS + EXTRA || spec->final_fraction_bits != SUM_BITS + EXTRA - 1
         || (spec->interleaved && (s.based || spec->terms % 2))
         || spec->a.fraction_bits + spec->b.fraction_bits + 2 > 24
         || hw_lines_open(&s.a_lines, &spec->a, spec) || hw_lines_open(&s.b_lines, &spec->b, spec))

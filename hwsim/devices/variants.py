@@ -1,0 +1,52 @@
+"""The same chip with something changed in memory: another clock, or what a study wants to vary.
+
+Changed devices are validated like loaded ones. Sources and hash stay those of the file: a result says by itself
+what was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.errors import InputError
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+
+def at_clock(device: Device, mhz: float) -> Device:
+    """`device` at a core clock of `mhz`. Rates of L2 and HBM are bytes per second and stay."""
+    if isinstance(mhz, bool) or not isinstance(mhz, int | float) or not 0 < mhz < float("inf"):
+        raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0")
+    return changed(device, {"clock_mhz": float(mhz)})
+
+
+def sustained_clock(device: Device, format: str) -> float:
+    """The clock, MHz, that the chip keeps under its power limit when it multiplies operands of `format`."""
+    given = device.sustained_clock_mhz
+    return given.get(format, given.get("default", device.clock_mhz))
+
+
+def changed(device: Device, changes: Mapping[str, Any]) -> Device:
+    """`device` with other values at dotted paths ("links.GM_L1.bytes_per_cycle"; keys may hold dots themselves).
+
+    Raises InputError for a path that the device has not, ValueError (pydantic) for a value that does not fit.
+    """
+    from hwsim.devices.model import Device
+
+    tree = device.model_dump(by_alias=True)
+    for path, value in changes.items():
+        block, rest = tree, path
+        while rest not in block:
+            inner = (key for key, part in block.items() if rest.startswith(f"{key}.") and isinstance(part, dict))
+            key = max(inner, key=len, default="")
+            if not key:
+                raise InputError(f"{device.name} has no '{path}'")
+            block, rest = block[key], rest[len(key) + 1 :]
+        block[rest] = value
+    made = Device.model_validate(tree)
+    made._evidence.update(device.evidence)
+    made._citations.update(device.citations)
+    made._sha256 = device.sha256
+    return made

@@ -1,0 +1,295 @@
+"""Products of pieces through the matrix unit: one accumulator over a run of K, bit for bit.
+
+Each product is chained by the compiled dot unit of its instruction. It knows a plan's terms, instructions and spans
+of K; it knows nothing of what happens outside the unit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels import gemm
+from hwsim.devices import dot_spec, example, find
+from hwsim.devices.arithmetic import scaled_accumulator
+from hwsim.devices.query import entry
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
+from hwsim.machine.scaled import scaled_gemm
+from hwsim.numerics.units import IntegerUnit
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.numerics.units import DotSpec
+    from hwsim.program.plan import Plan, Stage, Term
+    from hwsim.program.schedule import Run
+
+Codes = NDArray[Any]
+
+
+def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
+    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
+
+    For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
+    `wanted` is for other formats, InputError for a pattern.
+    """
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        model = find(device, wanted)
+        assert model is not None
+        if model.n_last is not None or model.formats:
+            raise InputError(
+                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
+            )
+        if (spec.a, spec.b) != (a, b):
+            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
+        name = wanted
+    elif a == b and a in device.native:
+        name = device.native[a]
+    else:
+        name = _kin(device, a, b) or _widest(device, a, b)
+    if dot_spec(device, name).scale_format is not None:
+        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
+    return name
+
+
+def _kin(device: Device, a: str, b: str) -> str | None:
+    """The instruction that differs from a native one of either format in the formats alone."""
+    for fmt in (a, b):
+        name = device.native.get(fmt)
+        key = None if name is None else entry(device, name)
+        if name is None or key is None or not {a, b} <= set(device.matrix_instructions[key].formats):
+            continue
+        model = find(device, name)
+        assert model is not None
+        return example(device, key, n=model.n, a=a, b=b)
+    return None
+
+
+def _widest(device: Device, a: str, b: str) -> str:
+    fits: list[tuple[int, str]] = []
+    for key, model in device.matrix_instructions.items():
+        is_open = a in model.formats and b in model.formats
+        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
+            fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
+    if not fits:
+        known = list(device.native)
+        raise UnsupportedError(
+            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
+            f"{nearest(a, known)}"
+        )
+    return max(fits, key=lambda fit: fit[0])[1]
+
+
+class Chains:
+    """The terms of one plan on one device. wanted: the schedule's instruction.
+
+    Raises UnsupportedError for a plan whose products, or whose scaling of the accumulator, the device has not.
+    """
+
+    def __init__(
+        self, plan: Plan, device: Device, wanted: str | None = None, permutation: tuple[int, ...] | None = None
+    ) -> None:
+        self.plan, self.device, self.permutation = plan, device, permutation
+        self._units: dict[tuple[str, str], tuple[str, DotSpec, InstructionModel]] = {}
+        for term in plan.terms:
+            for i, j in term.products:
+                pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
+                if pair not in self._units:
+                    name = instruction_for(device, *pair, wanted)
+                    model = find(device, name)
+                    assert model is not None
+                    self._units[pair] = (name, dot_spec(device, name), model)
+            self._check(term)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the instructions, that of the first product first."""
+        return list(dict.fromkeys(name for name, _, _ in self._units.values()))
+
+    def spec(self, term: Term) -> DotSpec:
+        """The dot unit of a term's first product; its results are the term's."""
+        return self._unit(term.products[0])[1]
+
+    def step(self, term: Term) -> int:
+        """The K of one of the term's instructions."""
+        return self._unit(term.products[0])[2].k
+
+    def _unit(self, product: tuple[int, int]) -> tuple[str, DotSpec, InstructionModel]:
+        i, j = product
+        return self._units[self.plan.a_pieces[i].format, self.plan.b_pieces[j].format]
+
+    def _check(self, term: Term) -> None:
+        scheme = self.plan.scheme
+        units = [self._unit(product) for product in term.products]
+        if len({(spec.d, model.k) for _, spec, model in units}) != 1:
+            names = ", ".join(sorted({name for name, _, _ in units}))
+            raise UnsupportedError(
+                f"scheme {scheme}: one accumulator takes the results of instructions with unlike results or K: {names}"
+            )
+        for stage in term.stages:
+            name, _, model = self._unit(stage.products[0])
+            if stage.scale_exponent > (model.scale_input_d or 0):
+                has = f"up to 2^-{model.scale_input_d}" if model.scale_input_d else "not at all"
+                raise UnsupportedError(
+                    f"scheme {scheme}: the unit must scale its accumulator by 2^-{stage.scale_exponent} "
+                    f"(scale_input_d); instruction {name} of {self.device.name} does so {has}"
+                )
+
+    def chain(
+        self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes], start: Codes | None, threads: int
+    ) -> Codes:
+        """The term over the run's spans, from `start` (codes in the unit's c, or None: +0).
+
+        Each span begins a new instruction.
+        """
+        value = start
+        for stage in term.stages:
+            for index, span in enumerate(run):
+                scale = 0 if index else stage.scale_exponent
+                value = self._stage(stage, span, a, b, value, value is start, scale, threads)
+        assert value is not None
+        return value
+
+    def _stage(
+        self,
+        stage: Stage,
+        span: tuple[int, int],
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        value: Codes | None,
+        is_start: bool,
+        scale: int,
+        threads: int,
+    ) -> Codes:
+        """The stage's products over one span; value: the accumulator (is_start: the caller's, in the unit's c)."""
+        _, spec, model = self._unit(stage.products[0])
+        others = {self._unit(product)[0] for product in stage.products}
+        accumulator = _Accumulator(value, is_start, scale, model, threads)
+        if len(others) == 1:
+            left = _arranged([a[i] for i, _ in stage.products], span, model.k, self.permutation, 1)
+            right = _arranged([b[j] for _, j in stage.products], span, model.k, self.permutation, 0)
+            for x, y in zip(left, right, strict=True):
+                accumulator.add(spec, x, y)
+            return accumulator.codes
+        # Unlike instructions: wrapping integers are the same in any order, others alternate.
+        wraps = isinstance(spec.unit, IntegerUnit) and spec.unit.overflow == "wrap"
+        lefts = [_whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
+        rights = [_whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
+        length = lefts[0].shape[1]
+        step = length if wraps else model.k
+        for at in range(0, length, step):
+            for product, x, y in zip(stage.products, lefts, rights, strict=True):
+                accumulator.add(self._unit(product)[1], x[:, at : at + step], y[at : at + step])
+        return accumulator.codes
+
+
+class _Accumulator:
+    """An accumulator that products are added to, scaled before the first of them."""
+
+    def __init__(self, value: Codes | None, is_start: bool, scale: int, model: InstructionModel, threads: int) -> None:
+        self.value, self.is_own = value, value is not None and not is_start
+        self.scale, self.model, self.threads = scale if value is not None else 0, model, threads
+
+    @property
+    def codes(self) -> Codes:
+        assert self.value is not None
+        return self.value
+
+    def add(self, spec: DotSpec, x: Codes, y: Codes) -> None:
+        """value = value + x y, chained."""
+        if self.is_own and spec.c != spec.d:
+            spec = _continued(spec)
+        if self.scale:
+            x, y = self._add_scaled(spec, x, y)
+        if not x.shape[1]:
+            return
+        out = self.value if self.is_own else None
+        self.value = gemm(spec, x, y, self.value, out=out, threads=self.threads)
+        self.is_own = True
+
+    def _add_scaled(self, spec: DotSpec, x: Codes, y: Codes) -> tuple[Codes, Codes]:
+        """Scale the accumulator; where that has no code in its format, the first instruction is done with it."""
+        assert self.value is not None
+        scale, rule, k = self.scale, self.model.scale_input_d_rule, self.model.k
+        scaled, left = scaled_accumulator(self.value, format_of(spec.c), scale, rule)
+        self.scale = 0
+        if not left.any():
+            self.value = scaled
+            return x, y
+        before = self.value
+        self.value, self.is_own = gemm(spec, x[:, :k], y[:k], scaled, threads=self.threads), True
+        part = np.ix_(left.any(1), left.any(0))
+        exact = scaled_gemm(spec, x[part[0].ravel(), :k], y[:k, part[1].ravel()], before[part], scale, rule)
+        self.value[part] = exact
+        return x[:, k:], y[k:]
+
+
+_continuations: dict[DotSpec, DotSpec] = {}
+
+
+def _continued(spec: DotSpec) -> DotSpec:
+    """The unit when its accumulator is its own result. The same record each time."""
+    if spec not in _continuations:
+        _continuations[spec] = dataclasses.replace(spec, c=spec.d)
+    return _continuations[spec]
+
+
+def _arranged(
+    pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
+) -> list[Codes]:
+    """The codes of a span of K as the instructions take them: one array, or two that are chained.
+
+    Several pieces (products of one stage) alternate instruction by instruction. The last instruction is filled up with
+    zeros: for units that tell -0 from +0 they are not nothing.
+    """
+    start, stop = span
+    length = stop - start
+    if len(pieces) == 1 and permutation is None:
+        split = length - length % step
+        cut = pieces[0]
+        parts = [cut[:, start : start + split] if axis else cut[start : start + split]] if split else []
+        if split < length:
+            parts.append(_padded(cut, start + split, stop, step, axis))
+        return parts
+    whole = [_whole(piece, span, step, permutation, axis) for piece in pieces]
+    if len(whole) == 1:
+        return whole
+    if axis:
+        blocks = [piece.reshape(piece.shape[0], -1, step) for piece in whole]
+        return [np.stack(blocks, 2).reshape(whole[0].shape[0], -1)]
+    blocks = [piece.reshape(-1, step, piece.shape[1]) for piece in whole]
+    return [np.stack(blocks, 1).reshape(-1, whole[0].shape[1])]
+
+
+def _whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int) -> Codes:
+    """A span of K of one piece, filled up with zeros to whole instructions, in the order of the permutation."""
+    start, stop = span
+    unit = math.lcm(step, len(permutation)) if permutation is not None else step
+    length = -(-(stop - start) // unit) * unit
+    if length == stop - start:
+        full = piece[:, start:stop] if axis else piece[start:stop]
+    else:
+        full = _padded(piece, start, stop, length, axis)
+    if permutation is None:
+        return full
+    count = length // len(permutation)
+    index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
+    taken: Codes = np.take(full, index, axis)
+    return taken
+
+
+def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
+    """A copy of piece[start:stop] along the axis, with zeros up to `length` (+0 is code 0 in every operand format)."""
+    other = piece.shape[1 - axis]
+    full = np.zeros((other, length) if axis else (length, other), piece.dtype)
+    if axis:
+        full[:, : stop - start] = piece[:, start:stop]
+    else:
+        full[: stop - start] = piece[start:stop]
+    return full

@@ -1,0 +1,120 @@
+"""What a result says beside the product: times of a program, errors, and what a scheme has to say of the operands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.machine.operands import Operand
+    from hwsim.machine.timing import Timing
+    from hwsim.program.ir import Program
+    from hwsim.result import Result
+    from hwsim.schemes import Scheme
+
+Array = NDArray[Any]
+
+
+def fill_times(result: Result, program: Program, chip: Device, unit: str, products: int, launch_overhead: bool) -> None:
+    """Fill in the result's times."""
+    from hwsim.devices import find, timing_evidence
+    from hwsim.machine import timing
+
+    launch = 0.0
+    if launch_overhead:
+        if chip.launch_overhead_us is None:
+            raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
+        launch = chip.launch_overhead_us * 1e-6
+    reason = timing.missing(chip, program)
+    if reason is not None:
+        result.timing_note = reason
+        return
+    timed: Timing = timing.run(program, chip)
+    hertz = chip.clock_mhz * 1e6
+    result.cycles = timed.cycles
+    result.seconds = timed.cycles / hertz + launch * len(timed.kernels)
+    result.tflops = 2 * result.m * result.n * result.k / result.seconds / 1e12
+    instruction = find(chip, unit)
+    if instruction is not None and instruction.timing is not None:
+        per_cycle = instruction.m * instruction.n * instruction.k / float(instruction.interval_cycles())
+        result.peak_fraction = result.tflops / (2 * per_cycle * chip.cores * hertz / 1e12 / products)
+    result.phases = [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels]
+    result.engines = {
+        name: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for name, x in timed.engines.items()
+    }
+    result.macs = {"useful": timed.macs, "padded": timed.padded_macs}
+    result.traffic_bytes = dict(timed.traffic_bytes)
+    result.evidence["timing"] = str(timing_evidence(chip, unit))
+
+    def trace() -> Any:
+        from hwsim.trace.trace import Trace
+
+        return Trace.of(timing.run(program, chip, trace=Trace.LIMIT), chip)
+
+    result._trace = trace
+
+
+def of_a_stack(result: Result, matrices: int, programs: int) -> None:
+    """Times of a stack of matrices from those of one of its programs, which run one after the other."""
+    if result.cycles is None or result.seconds is None or result.tflops is None:
+        return
+    result.cycles, result.seconds = result.cycles * programs, result.seconds * programs
+    rate = matrices // programs  # matrices in one program
+    result.tflops *= rate
+    result.peak_fraction = None if result.peak_fraction is None else result.peak_fraction * rate
+    for phase in result.phases:
+        phase["cycles"], phase["seconds"] = phase["cycles"] * programs, phase["seconds"] * programs
+    for engine in result.engines.values():
+        engine["busy_cycles"] *= programs
+        engine["stall_cycles"] = {cause: cycles * programs for cause, cycles in engine["stall_cycles"].items()}
+    result.macs = {name: count * programs for name, count in result.macs.items()}
+    result.traffic_bytes = {name: size * programs for name, size in result.traffic_bytes.items()}
+
+
+def notices_of(
+    scheme: Scheme, a: Operand, b: Operand, options: Mapping[str, Any]
+) -> Callable[[], list[dict[str, Any]]]:
+    """A function that gives what the scheme has to say about the operands."""
+
+    def notices() -> list[dict[str, Any]]:
+        found = scheme.inspect(a.values(), b.values(), options)
+        return [{"code": x.code, "count": x.count, "message": x.message} for x in found]
+
+    return notices
+
+
+def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.float32]:
+    """A plain fp32 product: one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as fp32."""
+    from hwsim._kernels import gemm
+    from hwsim.numerics.units import DotSpec, FmaChainUnit
+
+    chain = DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32")
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    codes = (
+        np.broadcast_to(np.ascontiguousarray(x, np.float32).view(np.uint32), (*lead, *x.shape[-2:])) for x in (a, b)
+    )
+    product: NDArray[np.float32] = gemm(chain, *codes, threads=threads or os.cpu_count() or 1).view(np.float32)
+    return product
+
+
+def wide(x: Array) -> Array:
+    """Values as fp64 (float16 among them)."""
+    return x.astype(np.float64, copy=False)
+
+
+def errors_of(a: Array, b: Array, c: Array, finish: Callable[[Array], Array] | None) -> dict[str, Any]:
+    """Errors of c, and of a plain fp32 chain; finish: the epilogue, in fp64."""
+    from hwsim.studies.metrics import errors
+
+    with np.errstate(all="ignore"):
+        exact, baseline = wide(a) @ wide(b), fma_chain(a, b)
+        if finish is not None:
+            exact, baseline = finish(exact), finish(wide(baseline)).astype(np.float32)
+    return errors(exact, c) | {"baseline": errors(exact, baseline)}

@@ -1,0 +1,90 @@
+"""Least and greatest values of affine expressions over the loops around an instruction.
+
+Intervals first: they never miss a value, but quotients and remainders of one number count as independent there.
+Where that matters, the values themselves: every combination of the variables that derived ones are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.program.ir import Affine, Derived
+
+Interval = tuple[int, int]
+OUTSIDE: Interval = (1, 0)  # the empty range of a loop that is not around the instruction
+POINTS = 1 << 22  # combinations looked at, at most
+
+
+class Bounds:
+    """ranges: of the loops and of CORE; a variable in neither `ranges` nor `derived` is a counter, of any value."""
+
+    def __init__(self, ranges: Mapping[str, Interval], derived: Mapping[str, Derived]) -> None:
+        self.ranges, self.derived = ranges, derived
+
+    def outside(self, affine: Affine) -> str | None:
+        """A loop that the expression depends on and that is not around the instruction."""
+        return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
+
+    def extremes(self, affine: Affine) -> Interval | None:
+        """An interval that holds every value; None if it depends on a counter."""
+        low = high = affine.constant
+        for name, coefficient in affine.terms:
+            found = self._of(name)
+            if found is None:
+                return None
+            low += min(coefficient * end for end in found)
+            high += max(coefficient * end for end in found)
+        return low, high
+
+    def exact(self, affine: Affine) -> Interval | None:
+        """The least and the greatest value taken; None if that depends on a counter, or is beyond POINTS."""
+        base = sorted(self._base(Affine(0, tuple(t for t in affine.terms if t[0] in self.derived))))
+        spans = [self.ranges.get(name) for name in base]
+        rest = self.extremes(
+            Affine(affine.constant, tuple(t for t in affine.terms if t[0] not in self.derived and t[0] not in base))
+        )
+        known = [span for span in spans if span is not None]
+        sizes = [last - first + 1 for first, last in known]
+        if rest is None or len(known) < len(spans) or prod(sizes) > POINTS:
+            return None
+        axes = np.meshgrid(*(np.arange(first, last + 1) for first, last in known), indexing="ij", sparse=True)
+        values: dict[str, NDArray[np.int64]] = dict(zip(base, axes, strict=True))
+        for name, one in self.derived.items():
+            if self._base(one.of) <= set(base):
+                values[name] = _part(one, _sum(one.of, values))
+        sums = _sum(Affine(0, tuple(t for t in affine.terms if t[0] in values)), values)
+        return int(sums.min()) + rest[0], int(sums.max()) + rest[1]
+
+    def _of(self, name: str) -> Interval | None:
+        one = self.derived.get(name)
+        if one is None:
+            return self.ranges.get(name)
+        found = self.extremes(one.of)
+        if one.part == "remainder" and (found is None or found[0] // one.divisor != found[1] // one.divisor):
+            return 0, one.divisor - 1
+        if found is None:
+            return None
+        low, high = (divmod(end, one.divisor)[one.part == "remainder"] for end in found)
+        return low, high
+
+    def _base(self, affine: Affine) -> set[str]:
+        """The loops, counters and CORE that an expression is made of."""
+        found: set[str] = set()
+        for name, _ in affine.terms:
+            found |= self._base(self.derived[name].of) if name in self.derived else {name}
+        return found
+
+
+def _sum(affine: Affine, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    total = np.array(affine.constant, np.int64)
+    for name, coefficient in affine.terms:
+        total = total + coefficient * values[name]
+    return total
+
+
+def _part(one: Derived, of: NDArray[np.int64]) -> NDArray[np.int64]:
+    return of // one.divisor if one.part == "quotient" else of % one.divisor

@@ -1,0 +1,45 @@
+"""The own timings of an H200 (h200_timing): what may set parameters and what may only be compared with."""
+
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+OURS = json.loads((HERE / "h200_timing" / "gemm.json").read_text())
+GIVEN = json.loads((HERE / "h200" / "timing.json").read_text())
+NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+
+
+def shapes(section: str) -> set[tuple[str, str]]:
+    """(format, shape) of each GEMM of a section."""
+    return {(key.split()[0], key.split()[1]) for key in OURS[section]}
+
+
+def test_five_gemms_calibrate_and_no_other_set_has_them() -> None:
+    calibration = shapes("calibration")
+    assert len(calibration) == 5
+    assert shapes("calibration_held") == calibration
+    assert not calibration & shapes("validation")
+
+
+def test_no_shape_is_one_of_the_given_timings() -> None:
+    given = {(NAMES.get(key.split()[0], key.split()[0]), key.split()[1]) for key in GIVEN["gemm_us"]}
+    assert len(given) > 60
+    assert not given & (shapes("calibration") | shapes("validation") | shapes("long_run"))
+
+
+def test_every_case_has_numbers() -> None:
+    for path in sorted((HERE / "h200_timing").glob("*.json")):
+        results = json.loads(path.read_text()).get("results", {"": {"x": 1}})
+        assert results, path
+        assert not [name for name, values in results.items() if "error" in values or not values], path
+
+
+def test_wgmma_interval_is_the_larger_of_products_and_operand_bytes() -> None:
+    """N / 2 cycles of products; A from shared memory adds 2 KiB, B 32 N bytes, at 128 bytes per cycle."""
+    results = json.loads((HERE / "h200_timing" / "matrix.json").read_text())["results"]
+    seen = {name: v["interval"] for name, v in results.items() if name.startswith("wgmma") and "interval" in v}
+    assert len(seen) > 60
+    for name, interval in seen.items():
+        n = int(name.split(".n")[1].split(".")[0])
+        expected = max(n / 2, 16 + n / 4) if ".ss." in name else max(n / 2, 13)
+        assert abs(interval / expected - 1) < 0.01, name

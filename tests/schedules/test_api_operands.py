@@ -1,0 +1,282 @@
+"""What the API takes and gives: operand types, stacks, views, programs against the evaluator, clocks and launches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.lowering import davinci
+from hwsim.program.plan import Mixed
+from hwsim.program.schedule import Schedule
+from hwsim.schemes import scheme_of
+from hwsim.studies import bits
+from hwsim.studies.bits import Problem, carries, plan_for
+
+
+def pair(shape_a: tuple, shape_b: tuple, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(sum(shape_a))
+    return tuple((rng.standard_normal(s) * 100).astype(dtype) for s in (shape_a, shape_b))  # type: ignore[return-value]
+
+
+# Types.
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme", "given", "result"),
+    [
+        ("a100", "ape-int16", np.int16, np.int64),
+        ("a100", "ozaki-int8", np.float64, np.float64),
+        ("a100", "ozaki-int8", np.float32, np.float64),
+        ("tf64", "tf64x3", np.float64, np.float64),
+        ("tf64", "tf64x1", np.float32, np.float64),
+        ("h200", "native", np.float16, np.float32),
+        ("h200", "native", np.float64, np.float64),
+        ("t4", "native", np.int8, np.int32),
+        ("t4", "quantensor", np.float32, np.float32),
+        ("a100", "tf32x3", np.float64, np.float32),
+        ("a100", "tf32x3", np.int16, np.float32),
+    ],
+)
+def test_result_types(device: str, scheme: str, given: type, result: type) -> None:
+    a, b = pair((5, 20), (20, 3), given)
+    run = hwsim.run(a, b, device=device, scheme=scheme, timing=False)
+    assert run.c is not None and run.c.dtype == result and run.codes is not None
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(run.c - exact).max() < 2e-3 * np.abs(exact).max()
+    if np.dtype(result).kind == "i":
+        assert np.array_equal(run.c, exact)
+    assert run.error is not None and run.error["relative_frobenius"] < 1e-3
+
+
+def test_fp64_operands_are_not_rounded_on_the_way() -> None:
+    x = np.array([[1 + 2.0**-40, 1.0]])
+    y = np.array([[1.0], [-1.0]])
+    assert hwsim.matmul(x, y, device="tf64", scheme="tf64x3")[0, 0] == 2.0**-40
+    assert hwsim.matmul(x, y.astype(np.float32), device="a100", scheme="ozaki-fp16")[0, 0] == 2.0**-40
+    assert hwsim.matmul(x, y, device="a100", scheme="tf32x3")[0, 0] == 0
+
+
+def test_floats_for_an_integer_scheme_take_the_nearest() -> None:
+    x = np.array([[1.5, 2.5, -70000.0, np.nan]], np.float32)
+    got = hwsim.matmul(x, np.eye(4, dtype=np.int16), device="a100", scheme="ape-int16")
+    assert np.array_equal(got, [[2, 2, -32768, 0]])
+
+
+def test_int64_results_take_an_epilogue() -> None:
+    a, b = pair((3, 9), (9, 4), np.int16)
+    c = np.array([[1 << 40, -5, 0, 7]] * 3)
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    given = {"device": "a100", "scheme": "ape-int16"}
+    got = hwsim.matmul(a, b, c, alpha=3, beta=-2, bias=np.arange(4), **given)
+    assert np.array_equal(got, 3 * exact - 2 * c + np.arange(4))
+    assert np.array_equal(hwsim.matmul(a, b, output="fp32", **given), exact.astype(np.float32))
+    with pytest.raises(InputError, match="integers that int64 holds"):
+        hwsim.matmul(a, b, c.astype(np.float32), **given)
+
+
+# Stacks.
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme"), [("a100", "sgemm-cube"), ("ascend910a", "sgemm-cube"), ("a100", "ozaki-fp16")]
+)
+def test_stacks(device: str, scheme: str) -> None:
+    a, b = pair((3, 1, 6, 20), (2, 20, 5))
+    rng = np.random.default_rng(1)
+    c = rng.standard_normal((3, 2, 6, 5)).astype(np.float32)
+    given = {"device": device, "scheme": scheme}
+    whole = hwsim.matmul(a, b, **given)
+    assert whole.shape == (3, 2, 6, 5)
+    for i, j in np.ndindex(3, 2):
+        assert np.array_equal(whole[i, j], hwsim.matmul(a[i, 0], b[j], **given))
+    more = hwsim.run(a, b, c, alpha=2.0, bias=np.arange(5), rows=[4, 1], cols=slice(1, 3), timing=False, **given)
+    assert more.c is not None and more.c.shape == (3, 2, 2, 2)
+    for i, j in np.ndindex(3, 2):
+        one = hwsim.matmul(a[i, 0], b[j], c[i, j], alpha=2.0, bias=np.arange(5), **given)
+        assert np.array_equal(more.c[i, j], one[[4, 1], 1:3])
+    assert more.error is not None and more.error["relative_frobenius"] < 1e-5
+    assert more.options["batch"] == [3, 2]
+
+
+def test_times_of_a_stack() -> None:
+    a, b = pair((4, 33, 20), (20, 17))
+    one = hwsim.run(a[0], b, device="ascend910a")
+    run = hwsim.run(a, b, device="ascend910a")
+    assert one.cycles is not None and one.seconds is not None and run.seconds is not None
+    assert run.cycles == 4 * one.cycles and run.seconds == pytest.approx(4 * one.seconds)
+    assert run.tflops == pytest.approx(one.tflops) and run.peak_fraction == pytest.approx(one.peak_fraction)
+    assert run.macs["useful"] == 4 * one.macs["useful"] and "times" in run.options["batch_cycles"]
+    assert "batch" not in one.options and (run.m, run.n, run.k) == (33, 17, 20)
+
+
+def test_what_does_not_fit_together() -> None:
+    ones = np.ones((2, 3, 4), np.float32)
+    with pytest.raises(InputError, match="do not fit together"):
+        hwsim.matmul(ones, np.ones((3, 4, 2), np.float32), device="a100")
+    with pytest.raises(InputError, match=r"shape \(4,\).*a matrix"):
+        hwsim.matmul(ones[0], np.ones(4, np.float32), device="a100")
+    with pytest.raises(InputError, match=r"C has shape \(3, 5\); allowed: \(2, 3, 5\)"):
+        hwsim.matmul(ones, np.ones((4, 5), np.float32), np.ones((3, 5)), device="a100")
+    with pytest.raises(InputError, match="the stack of matrices is empty"):
+        hwsim.matmul(ones[:0], np.ones((4, 5), np.float32), device="a100")
+
+
+@pytest.mark.parametrize("scheme", ["native", "sgemm-cube", "ozaki-int8", "ape-int16"])
+def test_any_strides(scheme: str) -> None:
+    """Transposed, reversed and strided views, read-only ones, and stacks of them, give the bits of copies."""
+    a, b = pair((24, 36), (60, 36), np.int16 if scheme == "ape-int16" else np.float32)
+    x, y = a[::-2, ::3], b[::-5, 2::3].T
+    x.flags.writeable = False
+    want = hwsim.matmul(x.copy(), y.copy(), device="a100", scheme=scheme)
+    assert np.array_equal(hwsim.matmul(x, y, device="a100", scheme=scheme), want)
+    stack = np.broadcast_to(x, (2, *x.shape))
+    assert np.array_equal(hwsim.matmul(stack, y, device="a100", scheme=scheme), [want, want])
+
+
+# Choices of the device, and of the data.
+
+
+def test_choices_left_to_the_device() -> None:
+    a, b = pair((4, 8), (8, 3), np.int16)
+    on_npu = hwsim.run(a, b, device="ascend910a", scheme="ape-int16")
+    assert on_npu.options["low_byte"] == "biased"
+    assert "int8 x uint8" in on_npu.refused["unsigned"] and on_npu.to_dict()["refused"] == on_npu.refused
+    on_gpu = hwsim.run(a, b, device="a100", scheme="ape-int16")
+    assert on_gpu.options["low_byte"] == "unsigned" and on_gpu.refused == {}
+    asked = hwsim.run(a, b, device="a100", scheme="ape-int16", low_byte="biased")
+    assert np.array_equal(asked.c, on_gpu.c) and np.array_equal(on_npu.c, on_gpu.c)
+    with pytest.raises(UnsupportedError, match="int8 x uint8"):
+        hwsim.matmul(a, b, device="ascend910a", scheme="ape-int16", low_byte="unsigned")
+    with pytest.raises(UnsupportedError, match="ape-int16 cannot run on device v100"):
+        hwsim.matmul(a, b, device="v100", scheme="ape-int16")
+
+
+def test_bf16x9_takes_what_the_unit_offers() -> None:
+    a, b = pair((3, 20), (20, 4))
+    assert hwsim.run(a, b, device="b200", scheme="bf16x9", timing=False).options["accumulation"] == "fastf32"
+    fallback = hwsim.run(a, b, device="h200", scheme="bf16x9", timing=False)
+    assert fallback.options["accumulation"] == "termwise" and "scale_input_d" in fallback.refused["fastf32"]
+
+
+def test_options_from_the_data() -> None:
+    a, b = pair((3, 20), (20, 4), np.float64)
+    a[0, 0] = 1e-30
+    run = hwsim.run(a, b, device="a100", scheme="ozaki-int8", slices=0, timing=False)
+    assert run.options["slices"] > 12
+
+
+def test_carries_says_why_not() -> None:
+    plan = plan_for(hwsim.device("h200"), scheme_of("sgemm-cube"), Problem("fp32", 4, 4, 4), None, {}).plan
+    assert carries(hwsim.device("h200"), plan) is None
+    assert "no matrix instruction for fp16 x fp16" in str(
+        carries(hwsim.device("tf64").model_copy(update={"native": {}, "matrix_instructions": {}}), plan)
+    )
+
+
+def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-f"), Problem("fp32", 4, 4, 4), None, {}).plan
+    other = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-b"), Problem("fp32", 4, 4, 4), None, {}).plan
+    mixed = Mixed("both", (part, other), ((1e-4, 6e4),), (16, 16, 16))  # type: ignore[arg-type]
+    scheme = dataclasses.replace(scheme_of("ape-fp32-f"), name="both", plan=lambda options, problem: mixed)
+    seen = []
+
+    def evaluated(chip, plan, a, b, *, threads, progress):
+        seen.append((chip.name, plan, a.format, threads))
+        return (a.array @ b.array).view(np.uint32)
+
+    monkeypatch.setattr(bits, "_adaptive", {"evaluate_mixed": evaluated}.__getitem__)
+    a, b = np.ones((4, 3), np.float32), np.ones((3, 4), np.float16)
+    got = hwsim.matmul(a, b, np.ones((4, 4)), device="a100", scheme=scheme, alpha=2.0, threads=1)
+    assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed, "fp32", 1)]
+    with pytest.raises(UnsupportedError, match="a schedule fits none"):
+        hwsim.matmul(a, b, device="a100", scheme=scheme, schedule={"split_k": 2})
+
+
+# Programs.
+
+
+def test_program_and_evaluator_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that does not compute leaves the bits to the evaluator, with the program's groups of K."""
+    a, b = pair((40, 90), (90, 33))
+    given = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "n_fused": 2}
+    program = hwsim.run(a, b, **given)
+    assert program.schedule is None and program.options["k_group"] == 32
+    lower = davinci.lower
+    monkeypatch.setattr(davinci, "lower", lambda *x: dataclasses.replace(lower(*x), computes=False))
+    direct = hwsim.run(a, b, **given)
+    assert direct.schedule is not None and direct.schedule["promotion_k"] == 32
+    assert np.array_equal(direct.codes, program.codes) and direct.cycles == program.cycles
+
+
+def test_bits_by_the_program_or_directly() -> None:
+    a, b = pair((70, 150), (150, 33))
+    given = {"device": "a100", "scheme": "ape-fp32-f"}
+    direct, run = hwsim.run(a, b, **given), hwsim.run(a, b, functional=True, **given)
+    assert direct.schedule is not None and run.schedule is None and np.array_equal(direct.codes, run.codes)
+    npu = {"device": "ascend910a", "scheme": "sgemm-cube"}
+    assert np.array_equal(hwsim.run(a, b, functional=False, **npu).codes, hwsim.run(a, b, **npu).codes)
+    cut = hwsim.run(a, b, split_k=2, **given)
+    assert cut.schedule is not None and cut.schedule["split_k"] == 2
+    assert np.array_equal(cut.codes, hwsim.run(a, b, split_k=2, functional=True, **given).codes)
+    with pytest.raises(UnsupportedError, match="functional=True"):
+        hwsim.run(a, b, functional=True, alpha=2.0, **given)
+    with pytest.raises(InputError, match="split_k = 2: programs of family davinci have tile, n_fused, buffering"):
+        hwsim.run(a, b, split_k=2, **npu)
+
+
+def test_epilogue_goes_to_dataflows_that_take_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair((8, 9), (9, 8))
+    seen = []
+    lower = davinci.lower
+
+    def spied(plan, device, m, n, k, options):
+        seen.append({name: options.get(name) for name in ("alpha", "beta", "c", "bias", "output")})
+        return lower(plan, device, m, n, k, {name: options[name] for name in davinci.OPTIONS})
+
+    monkeypatch.setattr(davinci, "lower", spied)
+    without = hwsim.run(a, b, a[:8, :8], device="ascend910a", alpha=2.0)
+    assert without.cycles is None and "knows no alpha, c" in without.timing_note
+    monkeypatch.setattr(davinci, "EPILOGUE", True, raising=False)
+    taken = hwsim.run(a, b, a[:8, :8], device="ascend910a", alpha=2.0, bias=np.ones(8))
+    assert taken.cycles is not None and taken.timing_note == ""
+    assert seen[-1] == {"alpha": 2.0, "beta": None, "c": True, "bias": True, "output": None}
+    assert np.array_equal(taken.c, without.c + np.float32(1))
+    cut = hwsim.run(a, b, device="ascend910a", alpha=2.0, schedule=Schedule())
+    assert cut.cycles is None and "knows no alpha, schedule" in cut.timing_note
+
+
+def test_bits_alone_need_no_program_that_does_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair((8, 9), (9, 8))
+    monkeypatch.setattr(davinci, "CHOOSES_K_GROUP", False)
+    monkeypatch.setattr(davinci, "lower", lambda *x: pytest.fail("lowered for nothing"))
+    assert hwsim.matmul(a, b, device="ascend910a").shape == (8, 8)
+
+
+def test_clock_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"m": 64, "n": 64, "k": 64, "exact": False}
+    chip = hwsim.device("ascend910a")
+    plain = hwsim.run(device=chip, **given)
+    slow = hwsim.run(device=chip, clock_mhz=chip.clock_mhz / 2, **given)
+    assert plain.seconds is not None and slow.seconds is not None and slow.cycles is not None
+    assert slow.seconds == pytest.approx(slow.cycles / (chip.clock_mhz / 2 * 1e6)) and slow.seconds > plain.seconds
+    assert slow.options["clock_mhz"] == chip.clock_mhz / 2 and "clock_mhz" not in plain.options
+    launched = hwsim.run(device=chip.model_copy(update={"launch_overhead_us": 5.0}), launch_overhead=True, **given)
+    assert launched.seconds == pytest.approx(plain.seconds + 5e-6 * len(plain.phases))
+    assert launched.cycles == plain.cycles and launched.options["launch_overhead"] is True
+    bare = chip.model_copy(update={"launch_overhead_us": None})
+    with pytest.raises(UnsupportedError, match="no launch_overhead_us"):
+        hwsim.run(device=bare, launch_overhead=True, **given)
+    for wrong in (0, -1, float("nan"), True):
+        with pytest.raises(InputError, match="clock_mhz"):
+            hwsim.run(device=chip, clock_mhz=wrong, **given)
+
+
+def test_drawn_operands_suit_the_scheme() -> None:
+    whole = hwsim.run(m=4, n=4, k=4, device="a100", scheme="ape-int16")
+    assert whole.c is not None and np.abs(whole.c).max() > 1 << 16 and whole.seed == 0
+    wide = hwsim.run(m=4, n=4, k=4, device="a100", scheme="ozaki-fp16", seed=3)
+    assert wide.error is not None and wide.error["relative_frobenius"] < 1e-15
