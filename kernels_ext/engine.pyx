@@ -186,8 +186,9 @@ cdef class Machine:
             raise MemoryError("timing engine: out of memory")
         return {
             "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
-            "stalled": stalled[:streams], "group_end": group_end, "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores),
-            "blocked": blocked, "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
+            "stalled": stalled[:streams], "group_end": group_end,
+            "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores), "blocked": blocked,
+            "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
         }
 
 

@@ -15,7 +15,7 @@
 #if HW_HAS_CUT
 enum { DOUBLE_LANES = LANES / 2, EXPONENT_SHIFT = 4, NO_DOUBLE_TERM = -20000 };
 
-/* 16-bit words hold exponents where a binary64 has them: (e + bias) << 4. `least`: the format's least biased exponent. */
+/* 16-bit words hold exponents where a binary64 has them: (e + bias) << 4. `least`: the least biased exponent. */
 static inline int32_t exponent_word(uint32_t bits, int least, int bias)
 {
     int e = (int)((bits >> 23) & 255);

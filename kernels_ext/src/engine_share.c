@@ -7,8 +7,9 @@ static int all_capped(hw_share **flows, int64_t count, const int64_t capacity[HW
         if (!capacity[k]) continue;
         int64_t left = capacity[k] << HW_WEIGHT_BITS;
         for (int64_t i = 0; i < count; i++) {
-            if (flows[i]->weight[k] && flows[i]->cap > left / flows[i]->weight[k]) return 0;
-            left -= flows[i]->cap * flows[i]->weight[k];
+            __int128 taken = (__int128)flows[i]->cap * flows[i]->weight[k];
+            if (taken > left) return 0;
+            left -= (int64_t)taken;
         }
     }
     return 1;
@@ -43,8 +44,9 @@ void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_S
             flow->frozen = 1, open--;
             flow->rate = level > 0 ? level : 1; /* never stop, whatever integer division leaves */
             for (int k = 0; k < HW_SHARED; k++) {
-                int64_t used = level * flow->weight[k];
-                if (capacity[k]) left[k] = used < left[k] ? left[k] - used : 0;
+                if (!capacity[k]) continue;
+                __int128 used = (__int128)level * flow->weight[k];
+                left[k] = used < left[k] ? left[k] - (int64_t)used : 0;
             }
         }
     }

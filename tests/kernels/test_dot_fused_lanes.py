@@ -115,6 +115,15 @@ def test_products_at_the_ends(shift: int) -> None:
     check(BF16, a, b, np.zeros((4, 140), np.uint32), rows=4, columns=2)
 
 
+def test_sums_below_the_least_subnormal() -> None:
+    """They are cut to zero, which has no sign, as the accumulator of the next step too."""
+    left = np.ldexp(np.array([[1.0], [-1.0], [1.5]]), -75) * (np.arange(20) % 16 == 0)
+    right = np.ldexp(np.tile([1.0, -1.0, 1.9921875, -1.9921875, 0.0], (20, 14)), [[-75 - (k & 3)] for k in range(20)])
+    for start in (0, 0x80000000, 1, 0x80000001):
+        c = np.full((3, 70), start, np.uint32)
+        check(BF16, codes(left, "bf16"), codes(right, "bf16"), c, rows=3, columns=5)
+
+
 def test_infinity_stays() -> None:
     """A sum that overflows in one step and would come back in the next."""
     a = np.ones((3, 48))
@@ -137,9 +146,9 @@ def test_full_significands(name: str) -> None:
         fmt = format_of(f)
         ones = (fmt.bias << fmt.fraction_bits) | ((1 << fmt.fraction_bits) - 1)
         x = np.full(shape, ones, code_dtype(fmt))
-        x[0] |= np.asarray(rng.integers(0, 2) << fmt.magnitude_bits, x.dtype)
         arrays.append(x)
     a, b, c = arrays
+    a[0] |= np.asarray(1 << format_of(spec.a).magnitude_bits, a.dtype)
     a[2, ::5] = 0
     a[3] |= (rng.integers(0, 2, 200) << format_of(spec.a).magnitude_bits).astype(a.dtype)
     b[:, 40:] |= (rng.integers(0, 2, (200, 30)) << format_of(spec.b).magnitude_bits).astype(b.dtype)

@@ -407,6 +407,8 @@ def test_empty_shapes() -> None:
 
 def test_formats_equal_the_table() -> None:
     for name, fmt in FORMATS.items():
+        if name == "int64":  # of joined sums, not of any unit
+            continue
         fields = dot_module.format_fields(name)
         assert fields["storage_bits"] == max(fmt.bits, 8)
         assert fields["fraction_bits"] == fmt.fraction_bits + (fmt.is_integer and fmt.signed)

@@ -132,3 +132,22 @@ def test_accumulators_the_lanes_leave_to_scalar_code(name: str) -> None:
     zeros = np.zeros_like(a)
     agree(spec, zeros, b, c)
     check(spec, a[:2, :9], b[:9, :20], c[:2, :20])
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "c", "expected"),
+    [
+        ("tf32", [0x3B801D3A], [0x7B0013BF], 0x97A25313, 0x76FFFFFF),
+        ("tf32", [0xB750D204, 0xB750D204], [0xF40030AB, 0x740030AB], 0x909A3686, 0xDF800000),
+        ("bf16", [0xC4A0, 0xC4A0], [0xEB00, 0x6B00], 0x8FC1CA4E, 0xE4000000),
+    ],
+)
+def test_negative_accumulators_far_below_the_products_count_as_minus_one(name, a, b, c, expected) -> None:
+    """Cutting rounds down: what lies hundreds of binades below still takes one off the last place. Found at random."""
+    spec = SPECS[name]
+    dtype = np.uint32 if name == "tf32" else np.uint16
+    left, right = np.array([a], dtype), np.array([b], dtype).T
+    columns = np.repeat(right, 40, axis=1)
+    for variant in (*VARIANTS, "scalar"):
+        got = gemm(spec, left, columns, np.full((1, 40), c, np.uint32), _variant=variant)
+        assert (got == expected).all(), variant

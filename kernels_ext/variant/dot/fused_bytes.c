@@ -226,8 +226,10 @@ static int takes(state *s, const hw_block *g)
     s->lowest = spec->floor_exponent > LOW ? spec->floor_exponent : LOW;
     if (!s->half && !(hw_is(&spec->d, "fp32") && spec->rounding == HW_RZ && spec->floor_exponent <= LOW))
         return 0;
-    /* Width of a part: products below 4 * 2^F. */
+    /* Width of a part: products below 4 * 2^F. Where a whole step fits and has no scales, other paths are faster. */
     s->part = 1 << (31 - 2 - spec->fraction_bits);
+    if (s->part >= spec->terms && !spec->scale_block)
+        return 0;
     s->row_bytes = (8 * spec->terms + 4 + 63) / 64 * 64;
     s->panel_bytes = (5 * spec->terms + 4) * WIDTH;
     return 1;

@@ -88,7 +88,8 @@ static int takes(state *s, const hw_block *g)
     int terms = spec->terms, F = spec->fraction_bits;
     s->g = g;
     if (terms > DEPTH || g->k <= 0 || !hw_is(&spec->d, "fp32") || spec->rounding != HW_RZ || spec->saturate_overflow
-        || spec->ieee_zero || spec->flush_operands || spec->flush_results || spec->saturate_operands || F < 1 || F >= 50)
+        || spec->ieee_zero || spec->flush_operands || spec->flush_results || spec->saturate_operands
+        || F < 1 || F >= 50)
         return 0;
     double products = (double)terms * (double)(4ull << F), accumulator = (double)(2ull << F);
     s->based = spec->a.exponent_bits > 5 || spec->b.exponent_bits > 5;

@@ -5,7 +5,7 @@ int HW_BUILD(hw_gemm)(const hw_block *block)
 {
     static hw_path *const paths[HW_MODELS][3] = {
         [HW_EXACT] = {hw_real_double},
-        [HW_FUSED] = {hw_fused_lanes, hw_fused_float, hw_fused_bytes},
+        [HW_FUSED] = {hw_fused_bytes, hw_fused_lanes, hw_fused_float},
         [HW_INTEGER_MODEL] = {hw_integer},
         [HW_PAIRWISE] = {hw_pairwise},
         [HW_TWO_LEVEL] = {hw_two_level},

@@ -16,8 +16,9 @@
  *   addition, nearest even, joins them, and a power of two scales the result. That is exact:
  *   the total is a multiple of 2^(LOW - 32).
  *
- * To the scalar code go accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, infinite and
- * NaN ones; hw_dot_panel.h does the same with operands.
+ * To the scalar code go accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge, infinite
+ * and NaN ones; hw_dot_panel.h does the same with operands. With formats of 5 exponent bits only the first accumulators
+ * can be such: a step's result is the old one or a multiple of 2^(-30 - 32), and a chunk adds less than 2^45.
  */
 #include "hw_dot_panel.h"
 
@@ -26,6 +27,7 @@ enum {
     EXTRA = 8,                      /* that the sum keeps beyond */
     TOP_BIAS = 127,                 /* exponents are biased from here on */
     LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
+    FAR = 100,                      /* more places below E than the accumulator's cut keeps */
     NOTHING = -1024                 /* the top of products that are all zero */
 };
 
@@ -63,14 +65,22 @@ static inline __attribute__((always_inline)) void sum_products(const state *s, i
     }
 }
 
+/* Sign bits where an accumulator is not for the lanes. */
+static inline vi odd_accumulator(vi code)
+{
+    vi own = (code & 0x7FFFFFFF) >> 23;
+    return (HIGH + TOP_BIAS - own) | ((own - LEAST) & (code | -code));
+}
+
 /* The second level. */
-static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumulator, int drop, vi *bad)
+static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumulator, int drop)
 {
     vi code = (vi)accumulator, own = (code & 0x7FFFFFFF) >> 23, E = vi_max(vi_max(own, top), vi_all(LEAST));
-    *bad |= (254 - own) | ((own - LEAST) & (code | -code));
     if (drop >= 0)
         code &= ~(own < E - drop);
-    vi high = vi_floor((vf)code * (vf)((2 * TOP_BIAS + SUM_BITS - E) << 23));
+    /* An accumulator far below E is cut down to -1 or 0: any factor will do that keeps it from underflowing to zero. */
+    vi from = vi_min(E, own + FAR);
+    vi high = vi_floor((vf)code * (vf)((2 * TOP_BIAS + SUM_BITS - from) << 23));
     vi distance = E - top, kept = vi_min(distance, vi_all(EXTRA));
     sum >>= vi_min(distance - kept, vi_all(31));
     high += sum >> kept;
@@ -90,8 +100,10 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
     const int8_t *b_exponent = s->b_exponent;
     vi bad = vi_all(0);
     vf c[VECTORS];
-    for (int v = 0; v < vectors; v++)
+    for (int v = 0; v < vectors; v++) {
         c[v] = vf_load(to + v * LANES);
+        bad |= odd_accumulator((vi)c[v]);
+    }
     for (ptrdiff_t step = 0; step < padded; step += terms) {
         vi sum[VECTORS], tops[VECTORS];
         if (interleaved) {
@@ -112,8 +124,11 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
         a_exponent += terms;
         b += terms * WIDTH;
         b_exponent += terms * WIDTH;
-        for (int v = 0; v < vectors; v++)
-            c[v] = join(sum[v], tops[v], c[v], drop, &bad);
+        for (int v = 0; v < vectors; v++) {
+            c[v] = join(sum[v], tops[v], c[v], drop);
+            if (based)
+                bad |= odd_accumulator((vi)c[v]);
+        }
     }
     for (int v = 0; v < vectors; v++)
         vf_store(to + v * LANES, c[v]);
