@@ -19,7 +19,7 @@ from hwsim.devices.query import (
     weakest,
 )
 from hwsim.devices.registry import names
-from hwsim.devices.variants import at_clock, changed, sustained_clock
+from hwsim.devices.variants import at_clock, changed, limited_clock, sustained_clock
 
 __all__ = [
     "at_clock",
@@ -35,6 +35,7 @@ __all__ = [
     "numerics_evidence",
     "schedule_evidence",
     "specials",
+    "limited_clock",
     "sustained_clock",
     "timing_evidence",
     "weakest",

@@ -34,12 +34,15 @@ KINDS = {
     "tuple_type": "a list",
     "model_attributes_type": "a mapping",
 }
+UNION_CASES = ("constrained-str", "tuple[")
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
 def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[Problem]:
     """Return one problem per thing wrong. A missing key that an unknown one was meant for is not told twice."""
     found = error.errors(include_url=False)
+    for item in found:  # a union's cases stand in the location too
+        item["loc"] = tuple(part for part in item["loc"] if not str(part).startswith(UNION_CASES))
     meant: set[tuple[Any, ...]] = set()
     problems = []
     for item in found:
@@ -98,6 +101,8 @@ def file_key(name: str, info: FieldInfo) -> str:
 def _text(item: Any, node: Node) -> str:
     kind, context = item["type"], item.get("ctx", {})
     got = _shown(node)
+    if kind == "too_short":
+        return "too few entries"
     if kind in ("missing", "union_tag_not_found"):
         return "too few entries" if isinstance(node.value, list) else "missing key"
     if kind in BOUNDS:

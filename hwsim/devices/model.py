@@ -13,7 +13,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    PrivateAttr,
+    model_validator,
+)
 from pydantic import NonNegativeInt as Count
 from pydantic_core import PydanticCustomError
 
@@ -25,8 +32,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
-Place = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0)]
+Place = Name | Names
 
 
 class Record(BaseModel):
@@ -260,14 +268,19 @@ class MemoryModel(Record):
 class SharedModel(Record):
     """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
 
+    write_bytes_per_second: of L2, if it takes writes more slowly: each counts as the reads that take as long.
+
     latency_ns: what it adds to the completion of a transfer, beyond the link's start-up: L2 to every transfer from
     or to global memory, HBM to a read of which any byte has to come from it.
+    coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
     """
 
     capacity_bytes: PositiveInt
     bytes_per_second: Rate
+    write_bytes_per_second: Rate | None = None
     line_bytes: PositiveInt = 1
     latency_ns: Annotated[float, Field(ge=0)] | None = None
+    coalesced_reads: PositiveInt | None = None
 
 
 class LinkModel(Record):
@@ -278,6 +291,7 @@ class LinkModel(Record):
     whole requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance).
     in_flight_bytes: a transfer does not start while it and those of this link that have not completed would be more
     (one alone always may). conflict_factor (None: 1): bytes count as many times on the link (bank conflicts).
+    row_cycles (None: 0): added to the overhead for each row of the tile (rows turned into fractals on the way).
     """
 
     engine: Name
@@ -290,6 +304,7 @@ class LinkModel(Record):
     in_flight_bytes: PositiveInt | None = None
     casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
     conflict_factor: Annotated[float, Field(ge=1)] | None = None
+    row_cycles: Annotated[float, Field(ge=0)] | None = None
 
 
 class EngineModel(Record):
@@ -300,8 +315,18 @@ class EngineModel(Record):
     sync_cycles: Count = 1  # time that a sync instruction occupies the engine
 
 
+class PowerModel(Record):
+    """The chip's power limit: how long full load may last before it acts, and the clock that it then leaves.
+
+    clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
+    """
+
+    after_ms: Rate
+    clock_mhz: dict[Name, Rate]
+
+
 class FlagsModel(Record):
-    """Hardware flags that order two engines of a core: how many each ordered pair has."""
+    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it."""
 
     per_pipe_pair: PositiveInt
 
@@ -323,7 +348,8 @@ class Device(Record):
     default_format: Name
     cores: PositiveInt
     clock_mhz: Rate
-    sustained_clock_mhz: dict[Name, Rate] = {}  # under the power limit, by operand format, or "default"
+    sustained_clock_mhz: dict[Name, Rate] = {}  # matrix unit always busy, by operand format or "default"
+    power_limit: PowerModel | None = None
     launch_overhead_us: Annotated[float, Field(ge=0)] | None = None  # of one kernel, from the host's call to its start
     dot_units: dict[Name, UnitModel]
     matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern

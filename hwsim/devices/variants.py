@@ -16,16 +16,24 @@ if TYPE_CHECKING:
 
 
 def at_clock(device: Device, mhz: float) -> Device:
-    """`device` at a core clock of `mhz`. Rates of L2 and HBM are bytes per second and stay."""
+    """`device` at a core clock of `mhz`, whatever it multiplies. Rates of L2 and HBM are bytes per second and stay."""
     if isinstance(mhz, bool) or not isinstance(mhz, int | float) or not 0 < mhz < float("inf"):
         raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0")
-    return changed(device, {"clock_mhz": float(mhz)})
+    return changed(device, {"clock_mhz": float(mhz), "sustained_clock_mhz": {}, "power_limit": None})
 
 
 def sustained_clock(device: Device, format: str) -> float:
-    """The clock, MHz, that the chip keeps under its power limit when it multiplies operands of `format`."""
+    """The clock, MHz, that the chip keeps when it does nothing but multiply operands of `format`."""
     given = device.sustained_clock_mhz
     return given.get(format, given.get("default", device.clock_mhz))
+
+
+def limited_clock(device: Device, format: str, busy_ms: float) -> float:
+    """`sustained_clock` of work that lasts `busy_ms`: under the power limit, if that has acted by then."""
+    limit = device.power_limit
+    if limit is None or busy_ms < limit.after_ms:
+        return sustained_clock(device, format)
+    return limit.clock_mhz.get(format, sustained_clock(device, format))
 
 
 def changed(device: Device, changes: Mapping[str, Any]) -> Device:

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
     from hwsim.program.plan import Plan
 
-FAMILIES = ("davinci",)
+FAMILIES = ("davinci", "davinci_separated", "sm70", "sm80", "sm90", "sm100", "cdna")
 
 
 def dataflow(device: Device) -> ModuleType:
     """The module for the device's family: `lower(plan, device, m, n, k, options)`, `TILE_KEYS`, `OPTIONS`.
 
+    It may also say: EPILOGUE (True: the options alpha, beta, c, bias and output are known), OUTPUTS (formats of
+    results, where not all), CHOOSES_K_GROUP (True: where the plan leaves it open, how much of K the unit accumulates
+    from zero is the lowering's choice, so that the bits depend on it).
     Raises UnsupportedError when there is none.
     """
     if device.family not in FAMILIES:

@@ -15,9 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
 from hwsim.lowering.davinci_tiling import Limits, Tiling, check, choose, n_fused
 from hwsim.lowering.elementwise import (
+    WORD_BITS,
     VectorOps,
     bytes_of,
     combine_pass,
@@ -25,17 +28,21 @@ from hwsim.lowering.elementwise import (
     evaluate,
     link_engine,
     lower_pass,
-    split_pass,
+    operand_passes,
+    stand_in_pass,
     vector_of,
     zero_pass,
 )
+from hwsim.lowering.expressions import has_integer_parts, operations
+from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, Ring, Share, Span, StreamBuilder, deal, dealt_blocks
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Program, Sync, variable
-from hwsim.program.plan import Piece, Plan, TermValue
+from hwsim.program.plan import Piece, Plan, Side, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
+CHOOSES_K_GROUP = True
 TILE_KEYS = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
 OPTIONS = ("tile", "n_fused", "buffering")
 BUFFERS = {"single": 1, "double": 2}
@@ -49,17 +56,6 @@ def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[s
     its units cannot carry. `facts` of the program: tile, n_fused, buffering, k_group, unit.
     """
     return _Lowering(plan, device, m, n, k, options).program()
-
-
-def matrix_instruction(device: Device, a: str, b: str, c: str) -> str:
-    """Name of the device's matrix instruction for operand formats a, b and accumulator format c."""
-    for name, instruction in device.matrix_instructions.items():
-        if (instruction.a, instruction.b, instruction.c) == (a, b, c):
-            return name
-    have = sorted({f"{i.a} x {i.b} -> {i.d}" for i in device.matrix_instructions.values()})
-    raise UnsupportedError(
-        f"device {device.name} has no matrix instruction for {a} x {b} -> {c}; it has {', '.join(have) or 'none'}"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +89,17 @@ class _Lowering:
         if len(formats) > 1:
             raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
         if any(len(term.products) > 1 for term in plan.terms):
-            raise UnsupportedError("the davinci dataflow takes one product of pieces per term")
-        self.unit = matrix_instruction(device, self.operand, self.operand, plan.output_format)
+            raise UnsupportedError("the davinci dataflow takes one product of pieces per term, not a chain of several")
+        if any(term.k_group is not None for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow adds all terms up after one length of K, the plan's k_group")
+        self.unit = instruction_for(device, self.operand, self.operand)
+        self.sum = instruction(device, self.unit).d
+        single = isinstance(plan.combine, TermValue) and len(plan.terms) == 1
+        # Operations per element that stand for joins which the vector unit's fp32 cannot form.
+        is_fp32 = self.sum == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
+        self.stand_ins = 0 if single or is_fp32 else operations(plan.combine)
+        if plan.join == "group" and not is_fp32:
+            raise UnsupportedError("the davinci dataflow joins terms step by step in fp32 only")
         self.element = bytes_of(self.operand)
         self.limits = Limits.of(device, self.element)
         self.joined = plan.join == "group"
@@ -105,12 +110,11 @@ class _Lowering:
         self.k_group = self.plan.k_group or (tiling.b_k if self.joined else tiling.n_fused * tiling.b_k)
         self.a_pieces = self._arrays("A", m, k, plan.a_pieces, {a for t in plan.terms for a, _ in t.products})
         self.b_pieces = self._arrays("B", k, n, plan.b_pieces, {b for t in plan.terms for _, b in t.products})
-        single = isinstance(plan.combine, TermValue) or self.joined
-        self.output = GlobalArray("C", m, n, plan.output_format)
+        self.output = GlobalArray("C", m, n, self.sum if single and plan.arithmetic == "fp32" else plan.output_format)
         self.terms = (
             [self.output]
-            if single
-            else [GlobalArray(f"T{i + 1}", m, n, plan.output_format) for i in range(len(plan.terms))]
+            if single or self.joined
+            else [GlobalArray(f"T{i + 1}", m, n, self.sum) for i in range(len(plan.terms))]
         )
 
     def _choose(self) -> tuple[int, int, int]:
@@ -200,13 +204,19 @@ class _Lowering:
                 source = GlobalArray(f"{name}.in", rows, cols, plan.input_format)
                 arrays.append(source)
                 inputs.append(source.name)
-                chosen = [(piece, split.get(i)) for i, piece in enumerate(pieces)]
-                kernels.append(lower_pass(split_pass(f"split_{name.lower()}", source, chosen), self.device))
+                side: Side = "a" if name == "A" else "b"
+                kernels += [lower_pass(work, self.device) for work in operand_passes(plan, side, source, split)]
             arrays.extend(split.values())
         kernels.append(lower_pass(zero_pass("zero", self.terms), self.device))
         kernels.append(self._gemm())
         if self.terms[0] is not self.output:
-            kernels.append(lower_pass(combine_pass("combine", plan.combine, self.terms, self.output), self.device))
+            words = 2 if format_of(self.output.format).bits > WORD_BITS or plan.arithmetic == "exact" else 1
+            joins = (
+                stand_in_pass("combine", self.terms, [self.output], self.stand_ins, words)
+                if self.stand_ins
+                else combine_pass("combine", plan.combine, self.terms, self.output)
+            )
+            kernels.append(lower_pass(joins, self.device))
             arrays.extend(self.terms)
         arrays.append(self.output)
         tiling = self.tiling
@@ -217,7 +227,9 @@ class _Lowering:
             "k_group": self.k_group,
             "unit": self.unit,
         }
-        return Program(tuple(arrays), tuple(kernels), tuple(inputs), self.output.name, facts)
+        forms = not self.stand_ins and plan.split == "round" and plan.specials == "unit" and not plan.clamp
+        narrow = format_of(plan.input_format).bits <= WORD_BITS or not kernels[0].name.startswith("split")
+        return Program(tuple(arrays), tuple(kernels), tuple(inputs), self.output.name, facts, computes=forms and narrow)
 
     def _gemm(self) -> Kernel:
         t, device, kernel = self.tiling, self.device, KernelBuilder("gemm")
@@ -406,7 +418,7 @@ class _Lowering:
                 s.popped(p.l0b)
 
     def _accumulator(self, p: _Parts, slot: int, row: Span, col: Span) -> LocalTile:
-        return LocalTile(p.l0c.name, row.size, col.size, self.output.format, Affine(slot))
+        return LocalTile(p.l0c.name, row.size, col.size, self.sum, Affine(slot))
 
     def _chunks(self, rows: int, chunk: int) -> Iterator[tuple[int, int]]:
         for start in range(0, rows, chunk):

@@ -49,6 +49,11 @@ class Limits:
     ub_bytes: int
     cores: int
 
+    @property
+    def columns(self) -> int:
+        """A block's b_n is a multiple of this: rows of B lie in whole fractal rows."""
+        return max(self.rows, self.depth)
+
     @classmethod
     def of(cls, device: Device, element_bytes: int) -> Limits:
         """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10).
@@ -84,7 +89,7 @@ def n_fused(limits: Limits, b_m: int, b_k: int, b_n: int, resident: int = 1) -> 
 def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1) -> list[str]:
     """Why a block size is not legal (Eq. 10, and L0C); empty when it is."""
     found = []
-    for name, value, unit in (("b_m", b_m, limits.rows), ("b_k", b_k, limits.depth), ("b_n", b_n, limits.rows)):
+    for name, value, unit in (("b_m", b_m, limits.rows), ("b_k", b_k, limits.depth), ("b_n", b_n, limits.columns)):
         if value <= 0 or value % unit:
             found.append(f"{name} = {value} is not a positive multiple of {unit}")
     if b_m * b_k > limits.l0a:
@@ -107,9 +112,10 @@ def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> 
     """Raise InputError when `tile` is not legal, saying why and what is."""
     found = problems(limits, *tile, accumulators)
     if found:
+        deep = f" (b_k, b_n: {limits.depth})" if limits.depth > limits.rows else ""
         raise InputError(
             f"tile {','.join(map(str, tile))} (b_m,b_k,b_n): {'; '.join(found)}. Allowed (Eq. 10): multiples of "
-            f"{limits.rows}, b_m*b_k <= {limits.l0a}, b_k*b_n <= {limits.l0b}, 6*b_m*b_n <= {limits.ub_bytes}"
+            f"{limits.rows}{deep}, b_m*b_k <= {limits.l0a}, b_k*b_n <= {limits.l0b}, 6*b_m*b_n <= {limits.ub_bytes}"
         )
 
 
@@ -118,7 +124,7 @@ def legal(limits: Limits, accumulators: int = 1) -> Iterator[tuple[int, int, int
     step, deep = limits.rows, limits.depth
     for b_m in range(step, limits.l0a // deep + 1, step):
         for b_k in range(deep, limits.l0a // b_m + 1, deep):
-            for b_n in range(step, limits.l0b // b_k + 1, step):
+            for b_n in range(limits.columns, limits.l0b // b_k + 1, limits.columns):
                 if not problems(limits, b_m, b_k, b_n, accumulators):
                     yield b_m, b_k, b_n
 
@@ -155,10 +161,10 @@ def estimate_cycles(
         for size, extent, unit in zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
     )
     link = {(x.source, x.target): x for x in device.links.values()}
-    time = device.matrix_instructions[unit].timing
+    mma = device.matrix_instructions[unit]
     cube = float((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows))
-    if time is not None:
-        cube = cube * time.issue_interval_cycles + time.overhead_cycles
+    if mma.timing is not None:
+        cube = cube * float(mma.interval_cycles()) + mma.timing.overhead_cycles
     element = device.fractal["row_bytes"] // limits.depth
     to_l0a, to_l0b = link["L1", "L0A"], link["L1", "L0B"]
     mte1 = element * b_k * (b_m / to_l0a.bytes_per_cycle + b_n / to_l0b.bytes_per_cycle)

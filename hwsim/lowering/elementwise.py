@@ -6,18 +6,25 @@ cores. Which engines carry them follows from the device's links; nothing here kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.lowering.expressions import parts_of
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, deal, dealt_blocks
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
-from hwsim.program.plan import Expression, Piece, Scaled, TermValue
+from hwsim.program.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device, VectorModel
+
+
+WORD_BITS = 32
+# Operations per element and piece: a byte is cut out; a slice is scaled, rounded, converted back and subtracted; a
+# rounded piece is converted there and back and subtracted.
+PIECE_OPERATIONS = {"bytes": 1, "slices": 4, "round": 3}
 
 
 def bytes_of(format: str) -> int:
@@ -41,10 +48,13 @@ def link_engine(device: Device, source: str, target: str) -> str:
 
 
 class VectorOps:
-    """Emits elementwise instructions of the vector engine into a stream."""
+    """Emits elementwise instructions of the vector engine into a stream.
 
-    def __init__(self, stream: StreamBuilder, engine: str) -> None:
-        self.stream, self.engine = stream, engine
+    attach: `signal` goes to the last instruction where it can, without an instruction of its own.
+    """
+
+    def __init__(self, stream: StreamBuilder, engine: str, *, attach: bool = False) -> None:
+        self.stream, self.engine, self.attach = stream, engine, attach
         self._waits: list[Sync] = []
 
     def wait(self, *syncs: Sync) -> None:
@@ -60,6 +70,8 @@ class VectorOps:
 
     def signal(self, *syncs: Sync) -> None:
         """Signal once everything emitted so far is done."""
+        if self.attach and not self._waits and self.stream.signal_last(self.engine, syncs):
+            return
         self.stream.emit(self.engine, "sync", None, (), self._waits, syncs)
         self._waits = []
 
@@ -68,7 +80,8 @@ class VectorOps:
 class Pass:
     """One elementwise kernel: outputs = body(inputs), tile by tile.
 
-    temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use.
+    temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
+    columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0).
     """
 
     name: str
@@ -76,6 +89,8 @@ class Pass:
     outputs: tuple[GlobalArray, ...]
     temporaries: tuple[str, ...]
     body: Callable[[VectorOps, list[LocalTile], list[LocalTile], list[LocalTile]], None]
+    shape: tuple[int, int] | None = None
+    offsets: tuple[int, ...] = ()
 
 
 def lower_pass(work: Pass, device: Device) -> Kernel:
@@ -83,8 +98,9 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     vector = vector_of(device)
     memory = device.memories[vector.memory]
     load = link_engine(device, "GM", vector.memory) if work.inputs else ""
-    store = link_engine(device, vector.memory, "GM")
-    rows, cols = work.outputs[0].rows, work.outputs[0].cols
+    store = link_engine(device, vector.memory, "GM") if work.outputs else ""
+    rows, cols = work.shape or (work.outputs[0].rows, work.outputs[0].cols)
+    offsets = work.offsets or (0,) * len(work.inputs)
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
@@ -103,12 +119,12 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
 
     def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
         row, col = (one, two) if by_rows else (two, one)
-        for array, ring in zip(work.inputs, ins, strict=True):
+        for array, ring, offset in zip(work.inputs, ins, offsets, strict=True):
             stream.emit(
                 load,
                 "copy",
                 ring.tile("push", row.size, col.size, array.format),
-                [GlobalTile(array.name, row.start, col.start, row.size, col.size)],
+                [GlobalTile(array.name, row.start + offset, col.start, row.size, col.size)],
                 [ring.free],
                 [ring.full],
             )
@@ -149,34 +165,49 @@ def _formats(work: Pass) -> set[str]:
     return {array.format for array in (*work.inputs, *work.outputs)} | set(work.temporaries)
 
 
-def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
-    """Split `source` (fp32) into pieces; a piece whose array is None is formed but not kept.
+def split_ops(
+    ops: VectorOps,
+    source: LocalTile,
+    pieces: Sequence[Piece],
+    kept: Mapping[int, LocalTile],
+    temps: Sequence[LocalTile],
+    repeat: int = 1,
+) -> None:
+    """Emit the split of `source` into pieces, as far as the last one kept; `kept`: where pieces go.
 
-    Cast, cast back, subtract, scale, cast: as many vector instructions as the vendor's kernels use
-    (timing reference, section on work per element).
+    Cast, cast back, subtract, scale, cast: as many vector instructions as the vendors' kernels use (timing reference,
+    section on work per element). temps: fp32 tiles of the source's size: for the rest, the piece cast back, a piece
+    that is not kept, and, where instructions are repeated and so must not write what they read, one more for the rest.
     """
-    kept = tuple(array for _, array in pieces if array is not None)
+    rest, last = source, max(kept)
+
+    def fresh() -> LocalTile:
+        return temps[3] if repeat > 1 and rest is temps[0] else temps[0]
+
+    for i, piece in enumerate(pieces[: last + 1]):
+        if piece.scale_exponent:
+            scaled = fresh()
+            ops.op("scale", scaled, rest, scalar=2.0**piece.scale_exponent, repeat=repeat)
+            rest = scaled
+        target = kept.get(i) or replace(temps[2], format=piece.format)
+        ops.op("cast", target, rest, rounding=piece.rounding, overflow=piece.overflow, repeat=repeat)
+        if i < last:
+            ops.op("cast", temps[1], target, repeat=repeat)
+            left = fresh()
+            ops.op("sub", left, rest, temps[1], repeat=repeat)
+            rest = left
+
+
+def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
+    """Split `source` (fp32) into pieces; a piece whose array is None is formed but not kept."""
+    kept = {i: array for i, (_, array) in enumerate(pieces) if array is not None}
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
-        rest = inputs[0]
-        targets = iter(outputs)
-        for i, (piece, array) in enumerate(pieces):
-            if piece.scale_exponent:
-                ops.op("scale", temps[0], rest, scalar=2.0**piece.scale_exponent)
-                rest = temps[0]
-            target = next(targets) if array is not None else temps[2]
-            ops.op("cast", target, rest, rounding=piece.rounding)
-            if i + 1 < len(pieces):
-                ops.op("cast", temps[1], target)
-                ops.op("sub", temps[0], rest, temps[1])
-                rest = temps[0]
+        split_ops(ops, inputs[0], [piece for piece, _ in pieces], dict(zip(kept, outputs, strict=True)), temps)
 
-    temporaries: tuple[str, ...] = ()
-    if len(pieces) > 1 or pieces[0][0].scale_exponent:
-        temporaries = ("fp32", "fp32")
-    if len(kept) < len(pieces):
-        temporaries = ("fp32", "fp32", pieces[0][0].format)
-    return Pass(name, (source,), kept, temporaries, body)
+    scratch = 2 if len(pieces) > 1 or pieces[0][0].scale_exponent else 0
+    extra = 1 if any(i not in kept for i in range(max(kept))) else 0
+    return Pass(name, (source,), tuple(kept.values()), ("fp32",) * (scratch + extra), body)
 
 
 def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
@@ -198,12 +229,51 @@ def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray]
     return Pass(name, tuple(terms), (target,), ("fp32",) * depth(expression), body)
 
 
+def stand_in_pass(
+    name: str, inputs: Sequence[GlobalArray], outputs: Sequence[GlobalArray], operations: int, words: int
+) -> Pass:
+    """A pass that moves its arrays and does `operations` on every element of `words` 32-bit words, whatever they are.
+
+    For work whose values fp32 lanes cannot form: fp64 and integer arithmetic, slices, bytes, row and column sums.
+    """
+
+    def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        tile = replace(temps[0], cols=temps[0].cols * words, format="fp32")
+        for _ in range(operations):
+            ops.op("add", tile, tile, tile)
+
+    shape = (inputs[0].rows, inputs[0].cols) if inputs else None
+    return Pass(name, tuple(inputs), tuple(outputs), ("fp64" if words > 1 else "fp32",), body, shape)
+
+
+def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> list[Pass]:
+    """Passes from an operand to its pieces (by number) and to the sums that the plan's joins take of it.
+
+    Where values are not fp32, or pieces not made by rounding, they stand in for the work (see `stand_in_pass`).
+    """
+    every = plan.a_pieces if side == "a" else plan.b_pieces
+    words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
+    found = []
+    if plan.split == "slices":
+        found.append(stand_in_pass(f"largest_{side}", [source], [], 1, words))
+    if any(isinstance(part, OperandSum) and part.side == side for part in parts_of(plan.combine)):
+        found.append(stand_in_pass(f"sum_{side}", [source], [], 1, words))
+    if plan.split == "round" and words == 1:
+        found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
+    else:
+        operations = PIECE_OPERATIONS[plan.split] * len(every)
+        found.append(stand_in_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
+    return found
+
+
 def depth(expression: Expression) -> int:
     """Scratch tiles that `evaluate` needs."""
     if isinstance(expression, TermValue):
         return 0
     if isinstance(expression, Scaled):
         return depth(expression.value)
+    if not isinstance(expression, Sum):
+        raise UnsupportedError("sums of an operand and multiples of K are no fp32 operations of the lanes")
     left, right = depth(expression.left), depth(expression.right)
     both = not isinstance(expression.left, TermValue) and not isinstance(expression.right, TermValue)
     return max(right, left + both)
@@ -218,7 +288,7 @@ def evaluate(
     elif isinstance(expression, Scaled):
         source = _operand(ops, expression.value, values, target, temps)
         ops.op("scale", target, source, scalar=2.0**expression.exponent)
-    else:
+    elif isinstance(expression, Sum):
         right = _operand(ops, expression.right, values, target, temps)
         if right is target and not isinstance(expression.left, TermValue):
             ops.op("copy", temps[0], target)
@@ -245,7 +315,10 @@ __all__ = [
     "evaluate",
     "link_engine",
     "lower_pass",
+    "operand_passes",
+    "split_ops",
     "split_pass",
+    "stand_in_pass",
     "vector_of",
     "zero_pass",
 ]

@@ -1,0 +1,76 @@
+"""Which of a device's matrix instructions a tile is made of: the same arithmetic in another shape.
+
+Instructions whose names differ only in M and N share their dot unit, so the choice changes cycles and no bit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hwsim.devices import example, instruction
+from hwsim.devices.query import entry
+from hwsim.machine.scheduled import instruction_for
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InstructionModel
+
+_SHAPE = re.compile(r"m\d+n(?:\d+|N)k")
+
+
+class Instructions:
+    """The matrix instructions of one device, by formats and size of a tile."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._fitted: dict[tuple[str, int, int], str] = {}
+
+    def fitted(self, name: str, m: int, n: int) -> str:
+        """The variant of `name` for a tile of m x n: the least padding, then the largest; those with times first."""
+        key = (name, m, n)
+        if key not in self._fitted:
+            self._fitted[key] = self._fit(name, m, n)
+        return self._fitted[key]
+
+    def of(self, name: str, a: str, b: str) -> str:
+        """The instruction like `name` for operands of formats a and b. Raises UnsupportedError where there is none."""
+        key = entry(self.device, name)
+        model = self.device.matrix_instructions[key] if key is not None else None
+        if key is not None and model is not None and a in model.formats and b in model.formats:
+            return example(self.device, key, n=instruction(self.device, name).n, a=a, b=b)
+        return instruction_for(self.device, a, b)
+
+    def _fit(self, name: str, m: int, n: int) -> str:
+        own = instruction(self.device, name)
+        kin = [
+            (key, model) for key, model in self.device.matrix_instructions.items() if self._akin(name, own, key, model)
+        ]
+        timed = [entry for entry in kin if entry[1].timing is not None] or kin
+        best: tuple[tuple[int, int], str] | None = None
+        for key, model in timed:
+            for size in self._widths(model, n):
+                padded = -(-m // model.m) * model.m * (-(-n // size) * size)
+                rank = (padded, -model.m * size)
+                if best is None or rank < best[0]:
+                    best = rank, example(self.device, key, n=size, a=own.a, b=own.b)
+        return name if best is None else best[1]
+
+    @staticmethod
+    def _akin(name: str, own: InstructionModel, key: str, model: InstructionModel) -> bool:
+        if not _SHAPE.search(name):
+            return key == name
+        spelt = _SHAPE.sub("k", key, count=1)
+        formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
+        same = (model.unit, model.engine, model.k, model.c, model.d) == (own.unit, own.engine, own.k, own.c, own.d)
+        if model.formats:
+            spelt = spelt.replace(".A.B", "", 1)
+        own_name = _SHAPE.sub("k", name, count=1)
+        return formats and same and own_name.startswith(spelt.split(".")[0]) and model.scale_format is None
+
+    @staticmethod
+    def _widths(model: InstructionModel, n: int) -> list[int]:
+        """Values of N worth a look for n columns: the one instruction that covers them, or the widest."""
+        if model.n_last is None:
+            return [model.n]
+        cover = -(-n // model.n) * model.n
+        return [min(cover, model.n_last // model.n * model.n)]

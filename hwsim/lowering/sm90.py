@@ -1,0 +1,85 @@
+"""The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
+
+Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where no
+core has a second tile (names in tests/golden/h200_timing/gemm.json). A tile's sum is stored before the next begins.
+fp32 and fp64: kernels of the Ampere
+kind, two CTAs a core but for the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.lowering import tiled
+from hwsim.lowering.tiled import OPTIONS, TILE_KEYS
+from hwsim.lowering.tiled_model import Family, Shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.program.ir import Program
+    from hwsim.program.plan import Plan
+
+EPILOGUE = True
+
+FAMILY = Family(
+    "sm90",
+    registers="RF",
+    shared="SMEM",
+    through_registers=False,
+    store_shared=True,
+    persistent=True,
+    stages=16,
+    cluster=2,
+    shapes=(
+        Shape(256, 128, 128, (64, 128), bits=(8, 16)),
+        Shape(128, 256, 128, (64, 256), bits=(8, 16)),
+        Shape(192, 192, 128, (64, 192), bits=(8, 16)),
+        Shape(320, 128, 128, (64, 128), bits=(8, 16)),
+        Shape(192, 128, 128, (64, 128), bits=(8, 16)),
+        Shape(128, 192, 128, (64, 192), bits=(8, 16)),
+        Shape(128, 112, 128, (64, 112), bits=(8,), rounds=4),
+        Shape(128, 144, 128, (64, 144), bits=(8,), rounds=4),
+        Shape(128, 168, 128, (64, 168), bits=(8,), rounds=4),
+        Shape(128, 256, 128, (64, 256), bits=(32,)),
+        Shape(128, 128, 128, (64, 128), bits=(32,)),
+        Shape(64, 128, 128, (64, 128), bits=(32,)),
+        Shape(192, 96, 128, (64, 96), rounds=1),
+        Shape(128, 128, 128, (64, 128), rounds=1),
+        Shape(128, 72, 128, (64, 72), rounds=1),
+        Shape(128, 64, 128, (64, 64), rounds=1),
+        Shape(64, 128, 128, (64, 128), rounds=1),
+        Shape(64, 96, 128, (64, 96), rounds=1),
+        Shape(64, 80, 128, (64, 80), rounds=1),
+        Shape(64, 72, 128, (64, 72), rounds=1),
+        Shape(64, 64, 128, (64, 64), rounds=1),
+        Shape(64, 48, 128, (64, 48), rounds=1),
+        Shape(64, 32, 128, (64, 32), rounds=1),
+        Shape(64, 24, 128, (64, 24), rounds=1),
+        Shape(64, 16, 128, (64, 16), rounds=1),
+        Shape(64, 8, 128, (64, 8), rounds=1),
+        Shape(64, 32, 64, (64, 32), rounds=1),
+    ),
+    lanes=(
+        Shape(256, 128, 32, (64, 64), stages=3),
+        Shape(128, 128, 32, (64, 32), accumulators=2, stages=3),
+        Shape(256, 64, 32, (64, 32), accumulators=2, stages=3),
+        Shape(64, 128, 32, (32, 64), accumulators=2, stages=3),
+        Shape(64, 64, 32, (32, 32), accumulators=2, stages=3),
+        Shape(32, 32, 32, (32, 32), accumulators=2, stages=3),
+    ),
+    warps=(
+        Shape(128, 64, 128, (64, 32), accumulators=2, stages=3),
+        Shape(64, 64, 128, (32, 32), accumulators=2, stages=4),
+        Shape(32, 64, 256, (16, 32), accumulators=2, stages=3),
+        Shape(32, 32, 128, (16, 16), accumulators=2, stages=4),
+    ),
+)
+
+
+def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
+    """See hwsim.lowering.tiled.lower."""
+    return tiled.lower(FAMILY, plan, device, m, n, k, options)
+
+
+__all__ = ["EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]

@@ -1,0 +1,123 @@
+"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, the work of one kernel.
+
+Data only; hwsim.lowering.tiled_kernel turns it into instructions. It knows plans' terms and devices' memories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hwsim.program.ir import GlobalArray
+from hwsim.program.plan import Expression, Piece, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A CTA tile that the family's libraries use: m x n elements of C and bytes of K per row of a stage.
+
+    warp: m, n of C that one warp owns: operand fragments are read from shared memory n / warp n and m / warp m times.
+    accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop (two CTAs of a core, two consumer
+    warp groups in turn, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
+    alone: one warp group multiplies at a time, so it waits for each block of K before it issues the next (two that
+    share a tile hide each other's waits).
+    """
+
+    m: int
+    n: int
+    k_bytes: int
+    warp: tuple[int, int] = (64, 64)
+    accumulators: int = 1
+    stages: int = 0
+    bits: tuple[int, ...] = ()
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How operands and results travel.
+
+    through_registers: global memory -> registers -> shared memory, else straight to shared memory. store_shared:
+    results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
+    else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
+    (multicast). lanes: shapes for instructions of the vector engine; warps: for those of the matrix unit whose operands
+    can only lie in registers (none: as the others).
+    """
+
+    name: str
+    registers: str
+    shared: str
+    through_registers: bool
+    store_shared: bool
+    persistent: bool
+    stages: int
+    cluster: int
+    shapes: tuple[Shape, ...]
+    lanes: tuple[Shape, ...]
+    warps: tuple[Shape, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The tile of a CTA: elements of C and of K per stage, warps, stages in shared memory; the rest as of Shape."""
+
+    m: int
+    n: int
+    k: int
+    warp: tuple[int, int]
+    stages: int
+    accumulators: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One operand of a kernel: the arrays of its pieces, or the unsplit one and how the kernel splits it."""
+
+    arrays: Mapping[int, GlobalArray]  # by piece
+    formats: Mapping[int, str]  # of the pieces used, as the unit takes them
+    raw: GlobalArray | None = None
+    pieces: tuple[Piece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What becomes of the terms: target = cast(alpha * value + beta * C), C one of the arrays.
+
+    value None: each term goes to an array of its own (`partial`), one block of rows per slice of K.
+    stand_ins: elementwise operations per element of `words` 32-bit words that stand for arithmetic that is not fp32
+    (then value, alpha and beta are not formed); bias: one more addition.
+    """
+
+    value: Expression | None
+    target: GlobalArray
+    alpha: float = 1.0
+    beta: float = 0.0
+    c: GlobalArray | None = None
+    bias: bool = False
+    partial: tuple[GlobalArray, ...] = ()
+    stand_ins: int = 0
+    words: int = 1
+    order: Literal["value", "c"] = "value"  # which of the two is the left operand of their sum
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One GEMM kernel: `terms` accumulate products of pieces of A and B over K; runs[i]: term i's run of K (None: all).
+
+    joined: the terms are joined by finish.value after every run and added to one sum.
+    """
+
+    name: str
+    unit: str
+    terms: tuple[Term, ...]
+    runs: tuple[int | None, ...]
+    a: Source
+    b: Source
+    finish: Finish
+    joined: bool = False
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether the kernel splits its operands itself."""
+        return self.a.raw is not None

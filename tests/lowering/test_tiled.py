@@ -1,0 +1,301 @@
+"""The GPU dataflows: the direct evaluator's bits for every plan, whatever the tile; programs that keep the rules."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from operands import bits
+
+import hwsim
+from hwsim.devices import find, load
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import array_of, format_of
+from hwsim.lowering import lower
+from hwsim.lowering.tiles import deal_fields, fields, slices_of
+from hwsim.machine import functional, reference, timing
+from hwsim.machine.operands import Operand
+from hwsim.program.check import check
+from hwsim.program.plan import Problem
+from hwsim.program.schedule import Schedule
+from hwsim.schemes import scheme_of
+from hwsim.studies.bits import Planned, prepared
+
+DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm70 and cdna, one of the others
+
+
+def plan_of(scheme, sizes, input_format="fp32", **options):
+    chosen = scheme_of(scheme)
+    return chosen.plan(chosen.complete(options), Problem(input_format, *sizes))
+
+
+def codes(fmt, shape, seed, specials=False):
+    """Operands from bit fields."""
+    if fmt == "fp32":
+        return bits(shape, seed, -8, 8, specials).view(np.uint32)
+    if fmt == "fp16":
+        return bits(shape, seed, -6, 6).astype(np.float16).view(np.uint16)
+    if fmt == "int8":
+        return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+    return np.random.default_rng(seed).standard_normal(shape).view(np.uint64)
+
+
+def both(device, plan, sizes, options, specials=False, machine=functional.run, **given):
+    """Codes of the program's C, and of the direct evaluator's."""
+    m, n, k = sizes
+    chip, fmt = load(device), plan.input_format
+    a, b = codes(fmt, (m, k), m + k, specials), codes(fmt, (k, n), n + k, specials)
+    program = lower(plan, chip, m, n, k, options)
+    check(program, chip)
+    got = machine(program, chip, dict(zip(program.inputs, (a, b), strict=True)), **given)
+    ready = prepared(chip, Planned({}, plan), Schedule(split_k=options.get("split_k") or 1))
+    expected = ready.evaluate(*ready.pieces(Operand(a, fmt), Operand(b, fmt)))
+    return got, expected, program
+
+
+def tile(m, n, k):
+    return {"tile": {"m": m, "n": n, "k": k}}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((1, 1, 1), {}),
+        ((3, 515, 67), tile(64, 32, 16) | {"swizzle": 4}),
+        ((330, 257, 40), tile(64, 64, 16) | {"swizzle": 2}),  # edges on both sides, tiles beyond one round
+        ((70, 90, 500), tile(64, 64, 32) | {"split_k": 3}),
+        ((70, 90, 500), tile(64, 64, 32) | {"stages": 1}),
+    ],
+)
+def test_native_bits_whatever_the_tile(device, sizes, options):
+    got, expected, program = both(device, plan_of("native", sizes, "fp16", format="fp16"), sizes, options, True)
+    assert np.array_equal(got, expected)
+    assert program.computes
+
+
+@pytest.mark.parametrize("group", [16, 48, 100, 512])
+@pytest.mark.parametrize("device", ["v100", "a100", "h100", "b200"])
+def test_runs_of_k_are_added_up_outside_the_unit(device, group):
+    sizes = (70, 40, 300)
+    plan = plan_of("native", sizes, "fp16", format="fp16", k_group=group)
+    got, expected, _ = both(device, plan, sizes, {})
+    assert np.array_equal(got, expected)
+
+
+CASES = [
+    ("native", {"format": "fp16"}),  # fp32 operands, rounded by a pass
+    ("native", {"format": "fp32"}),
+    ("sgemm-cube", {}),
+    ("sgemm-cube", {"accumulation": "elementwise", "k_group": 32}),
+    ("sgemm-cube", {"accumulation": "elementwise", "k_group": 96}),
+    ("sgemm-cube", {"k_group": 64}),
+    ("ape-fp32-f", {}),
+    ("ape-fp32-f", {"interleave": "k"}),
+    ("markidis", {}),
+    ("le-gemm", {}),
+    ("ootomo-fp16", {}),
+    ("native", {"format": "tf32"}),
+    ("ape-fp32-b", {}),
+    ("tf32x3", {}),
+    ("ootomo-tf32", {}),
+    ("bf16x9", {"accumulation": "termwise"}),
+    ("bf16x9", {"accumulation": "bands"}),
+    ("bf16x6", {"accumulation": "fastf32"}),
+    ("bf16x9", {"accumulation": "fastf32", "promotion_interval": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme", "options"),
+    [(device, *case) for device in ("a100", "h100", "b200") for case in CASES]
+    + [
+        (device, *case) for device in ("v100", "mi300x") for case in (CASES[0], CASES[3], CASES[7], CASES[9], CASES[10])
+    ],
+)
+def test_every_plan_has_the_evaluators_bits(device, scheme, options):
+    """Finite operands: the patching of specials in bf16x9 is no part of the program."""
+    sizes, cut = ((70, 33, 150), {}) if len(scheme) % 2 else ((33, 21, 150), {"split_k": 2})
+    plan = plan_of(scheme, sizes, **options)
+    if options.get("accumulation") == "fastf32" and device != "b200":
+        with pytest.raises(UnsupportedError, match="scale-input-d"):
+            both(device, plan, sizes, cut)
+        return
+    got, expected, program = both(device, plan, sizes, cut)
+    assert np.array_equal(got, expected)
+    assert program.computes == (not plan.clamp)
+    assert timing.run(program, load(device)).cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "fmt"),
+    [("a100", "fp64"), ("h100", "fp64"), ("mi210", "fp64"), ("t4", "int8"), ("h100", "int8"), ("b200", "int8")],
+)
+def test_formats_that_fp32_lanes_cannot_join_come_out_of_the_unit_as_they_are(device, fmt):
+    sizes = (70, 30, 67)
+    got, expected, program = both(device, plan_of("native", sizes, fmt, format=fmt), sizes, {})
+    assert np.array_equal(got, expected)
+    assert program.computes
+
+
+@pytest.mark.parametrize(
+    ("scheme", "input_format", "options"),
+    [
+        ("ozaki-int8", "fp64", {"slices": 2}),
+        ("ozaki-fp16", "fp64", {"slices": 2, "sum": "exact"}),
+        ("quantensor", "fp32", {}),
+        ("ape-int16", "int16", {"low_byte": "unsigned"}),
+        ("native", "fp64", {"format": "fp64", "k_group": 64}),
+    ],
+)
+@pytest.mark.parametrize("cut", [1, 2])
+def test_work_whose_values_are_not_formed_is_timed(scheme, input_format, options, cut):
+    sizes = (130, 70, 150)
+    chip = load("h100")
+    program = lower(plan_of(scheme, sizes, input_format, **options), chip, *sizes, {"split_k": cut})
+    check(program, chip)
+    assert not program.computes
+    one = timing.run(program, chip)
+    assert one.cycles > 0
+    assert one.macs == 130 * 70 * 150 * plan_of(scheme, sizes, input_format, **options).products
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme", "options"),
+    [
+        ("v100", "native", {"format": "fp16"}),
+        ("a100", "ootomo-fp16", {}),
+        ("h100", "le-gemm", {}),
+        ("b200", "bf16x3", {"accumulation": "fastf32"}),
+        ("b200", "bf16x3", {"accumulation": "bands"}),
+    ],
+)
+def test_every_legal_order_gives_the_same_bits(device, scheme, options):
+    """The coalescing machine against one that copies for real and picks the order of engines at random."""
+    sizes = (17, 5, 19)
+    plan = plan_of(scheme, sizes, **options)
+    got, expected, _ = both(device, plan, sizes, {}, machine=reference.run, order=len(scheme))
+    assert np.array_equal(got, expected)
+
+
+def test_two_sided_and_deep_sums_do_not_depend_on_threads():
+    sizes = (300, 310, 70)
+    plan = plan_of("tf32x3", sizes)
+    one, expected, _ = both("h100", plan, sizes, tile(64, 64, 32), threads=1)
+    two, _, _ = both("h100", plan, sizes, tile(64, 64, 32), threads=2)
+    assert np.array_equal(one, expected)
+    assert np.array_equal(two, expected)
+
+
+def test_tiles_are_dealt_out_once_each():
+    """Every tile of C, of every slice and batch, goes to exactly one core: counted from the fields themselves."""
+    for cores, cluster in ((7, 1), (8, 2), (132, 2)):
+        for m, n, batch, band in ((640, 500, 1, 3), (65, 1000, 2, 0), (10, 10, 3, 0), (1300, 64, 1, 2)):
+            found = fields(m, n, slices_of((128, 128, 44)), batch, (64, 32), band, cores, cluster)
+            area = sum(f.tiles * f.m * f.n for f in found)
+            assert area == m * n * batch * 3
+            groups = deal_fields(found, cores)
+            for i, field in enumerate(found):
+                assert sum(group.count * group.rounds[i] for group in groups) == field.tiles
+            assert [g.first for g in groups] == sorted(g.first for g in groups)
+
+
+def test_a_batch_is_that_many_products():
+    m, n, k, batch = 40, 50, 70, 3
+    chip = load("a100")
+    plan = plan_of("native", (m, n, k), "fp16", format="fp16")
+    a, b = codes("fp16", (batch * m, k), 1), codes("fp16", (batch * k, n), 2)
+    for options in ({}, tile(32, 32, 16) | {"split_k": 2}):
+        program = lower(plan, chip, m, n, k, {"batch": batch} | options)
+        check(program, chip)
+        got = functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
+        ready = prepared(chip, Planned({}, plan), Schedule(split_k=options.get("split_k", 1)))
+        for i in range(batch):
+            one = ready.evaluate([a[i * m : (i + 1) * m]], [b[i * k : (i + 1) * k]])
+            assert np.array_equal(got[i * m : (i + 1) * m], one)
+
+
+@pytest.mark.parametrize("device", ["a100", "h100", "b200", "mi210"])
+def test_alpha_and_the_output_format(device):
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((50, 70), (70, 40)))
+    by_program = hwsim.run(a, b, device=device, format="fp16", alpha=1.5, output="fp16")
+    by_evaluator = hwsim.run(a, b, device=device, format="fp16", alpha=1.5, output="fp16", schedule={})
+    assert np.array_equal(by_program.c.view(np.uint16), by_evaluator.c.view(np.uint16))
+    assert by_program.cycles > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_c_and_bias_cost_time(device):
+    chip, sizes = load(device), (512, 512, 64)
+    plan = plan_of("native", sizes, "fp16", format="fp16")
+
+    def cycles(**options):
+        program = lower(plan, chip, *sizes, options)
+        check(program, chip)
+        return timing.run(program, chip).cycles
+
+    plain, with_c = cycles(), cycles(c=True, beta=0.5)
+    assert plain < with_c <= cycles(c=True, beta=0.5, bias=True, output="fp32")
+    assert not lower(plan, chip, *sizes, {"c": True}).computes
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "words"),
+    [
+        ("a100", tile(512, 512, 32), "RF"),
+        ("h100", tile(128, 256, 64) | {"stages": 9}, "SMEM"),
+        ("b200", tile(256, 512, 32), "TMEM"),
+        ("mi210", tile(256, 256, 64), "LDS"),
+        ("a100", tile(64, 64, 24), "multiples of 16"),
+        ("a100", {"stages": 0}, "stages = 0"),
+        ("a100", {"split_k": 0}, "split_k = 0"),
+        ("a100", {"swizzle": -1}, "swizzle = -1"),
+        ("a100", {"batch": "x"}, "batch = 'x'"),
+    ],
+)
+def test_what_does_not_fit_is_named(device, options, words):
+    with pytest.raises(InputError, match=words):
+        lower(plan_of("native", (64, 64, 64), "fp16", format="fp16"), load(device), 64, 64, 64, options)
+
+
+def test_plans_that_a_family_cannot_carry_are_refused_with_a_reason():
+    with pytest.raises(UnsupportedError, match="scale-input-d"):
+        lower(plan_of("bf16x9", (64, 64, 64), accumulation="fastf32"), load("h100"), 64, 64, 64, {})
+    with pytest.raises(UnsupportedError, match="bf16"):
+        lower(plan_of("ape-fp32-b", (64, 64, 64)), load("v100"), 64, 64, 64, {})
+    with pytest.raises(UnsupportedError, match="no matrix instruction"):
+        lower(plan_of("tf32x3", (64, 64, 64)), load("mi210"), 64, 64, 64, {})
+
+
+def test_variants_of_an_instruction_share_its_arithmetic():
+    for device in DEVICES:
+        chip = load(device)
+        for name in chip.native.values():
+            own = find(chip, name)
+            program = lower(
+                plan_of("native", (48, 40, 64), own.a, format=own.a) if own.a == own.b else None, chip, 48, 40, 64, {}
+            )
+            unit = find(chip, program.facts["unit"])
+            assert (unit.unit, unit.a, unit.b, unit.c, unit.d, unit.k) == (own.unit, own.a, own.b, own.c, own.d, own.k)
+            assert unit.timing is not None
+
+
+def test_large_sizes_are_loops():
+    """16384^3 on every family: a few hundred instructions, seconds to time."""
+    for device in ("v100", "a100", "h100", "b200", "mi300x"):
+        chip, n = load(device), 16384
+        start = time.monotonic()
+        program = lower(plan_of("native", (n, n, n), "fp16", format="fp16"), chip, n, n, n, {})
+        assert sum(1 for kernel in program.kernels for _ in kernel.instrs()) < 1000
+        assert timing.run(program, chip).macs == n**3
+        assert time.monotonic() - start < 20
+
+
+def test_formats_of_results_are_the_units():
+    sizes = (40, 40, 40)
+    for device, fmt, result in (("h100", "fp64", "fp64"), ("h100", "int8", "int32"), ("a100", "tf32", "fp32")):
+        program = lower(plan_of("native", sizes, fmt, format=fmt), load(device), *sizes, {})
+        assert {a.name: a.format for a in program.arrays}["C"] == result
+        assert array_of(np.zeros((1, 1), np.uint64 if result == "fp64" else np.uint32), format_of(result)).size == 1
