@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm
+from hwsim._kernels.lanes import divide
 from hwsim.devices import dot_spec, example, find
 from hwsim.devices.arithmetic import scaled_accumulator
 from hwsim.devices.query import entry
@@ -217,10 +218,16 @@ class _Accumulator:
         """Scale the accumulator; where that has no code in its format, the first instruction is done with it."""
         assert self.value is not None
         scale, rule, k = self.scale, self.model.scale_input_d_rule, self.model.k
-        scaled, left = scaled_accumulator(self.value, format_of(spec.c), scale, rule)
         self.scale = 0
+        fmt = format_of(spec.c)
+        if spec.c == "fp32":
+            value = self.value if self.is_own else self.value.copy()
+            if divide(value, scale, threads=self.threads):  # nearly always
+                self.value, self.is_own = value, spec.c == spec.d
+                return x, y
+        scaled, left = scaled_accumulator(self.value, fmt, scale, rule)
         if not left.any():
-            self.value = scaled
+            self.value, self.is_own = scaled, spec.c == spec.d
             return x, y
         before = self.value
         self.value, self.is_own = gemm(spec, x[:, :k], y[:k], scaled, threads=self.threads), True

@@ -164,7 +164,8 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
 def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: int, window: int) -> Cost:
     target, source = instr.writes[0], instr.reads[0]
     rate = exact(link.bytes_per_cycle) / exact(link.conflict_factor or 1)
-    overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
+    rows = target.rows * exact(link.row_cycles) if link.row_cycles is not None else Fraction(0)
+    overhead, tail = instr.repeat * ticks(link.overhead_cycles + rows), ticks(link.startup_cycles)
     tile = target if isinstance(target, GlobalTile) else source
     if not isinstance(tile, GlobalTile):
         size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
@@ -179,11 +180,12 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
     write = isinstance(target, GlobalTile)
     if scope.device.l2 is not None:
         tail += latency_ticks(scope.device.l2.latency_ns, scope.device)
+    slower = _slower_write(scope.device) if write else Fraction(1)
     return Cost(
         overhead,
         tail,
-        moved,
-        rate_per_tick(rate),
+        ceil(moved * slower),
+        rate_per_tick(rate * slower),
         first_tile + (0 if write else len(instr.writes)),
         int(write),
         instr.repeat * scope.bytes(tile),
@@ -191,6 +193,14 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
         window_bytes=moved,
         multicast=instr.multicast,
     )
+
+
+def _slower_write(device: Device) -> Fraction:
+    """How many times as long as a read of L2 a write of as many bytes takes: both meet one limit."""
+    l2 = device.l2
+    if l2 is None or l2.write_bytes_per_second is None:
+        return Fraction(1)
+    return exact(l2.bytes_per_second) / exact(l2.write_bytes_per_second)
 
 
 def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:

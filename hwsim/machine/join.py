@@ -86,14 +86,20 @@ class _Base:
         return self._sources[spec.d].load(codes)
 
     def joined(self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+        later = []  # right operands of the sums on the left edge: those of many slices are deeper than calls may be
+        while isinstance(expression, Sum):
+            later.append(expression.right)
+            expression = expression.left
         match expression:
             case TermValue(term):
-                return terms[term]
-            case Sum(left, right):
-                return self.add(self.joined(left, terms, extra), self.joined(right, terms, extra))
+                total = terms[term]
             case Scaled(value, exponent):
-                return self.scaled(self.joined(value, terms, extra), exponent)
-        return self._whole(extra[expression])
+                total = self.scaled(self.joined(value, terms, extra), exponent)
+            case _:
+                total = self._whole(extra[expression])
+        for right in reversed(later):
+            total = self.add(total, self.joined(right, terms, extra))
+        return total
 
     def _whole(self, values: Array) -> Value:
         raise UnsupportedError("sums of operands are for plans in integer arithmetic")

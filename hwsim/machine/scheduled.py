@@ -157,12 +157,17 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
 
 
 def _nodes(expression: Expression) -> list[Expression]:
-    match expression:
-        case Sum(left, right):
-            return [expression, *_nodes(left), *_nodes(right)]
-        case Scaled(value, _):
-            return [expression, *_nodes(value)]
-    return [expression]
+    """All nodes of an expression. Sums of many slices are deeper than Python calls may be."""
+    found, left = [], [expression]
+    while left:
+        node = left.pop()
+        found.append(node)
+        match node:
+            case Sum(one, other):
+                left += [other, one]
+            case Scaled(value, _):
+                left.append(value)
+    return found
 
 
 class _Job:

@@ -44,7 +44,10 @@ class VectorUnit:
             codes[...] = sources[0][0]
             return
         if instr.opcode == "fill":
-            codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt)
+            codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt) if instr.scalar else 0
+            return
+        if fmt.name == "int32" and instr.opcode == "add":
+            codes[...] = sources[0][0] + sources[1][0]  # wraps
             return
         values = [_values(*source) for source in sources]
         if instr.opcode == "cast":
@@ -56,10 +59,16 @@ class VectorUnit:
             steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
             result = combine(values, steps, saturate=True)
         elif instr.opcode == "scale":
-            result = np.multiply(values[0], np.float32(instr.scalar))
+            result = self._one_nan(np.multiply(values[0], np.float32(instr.scalar)))
         else:
-            result = BINARY[instr.opcode](*values)
+            result = self._one_nan(BINARY[instr.opcode](*values))
         codes[...] = self._store(result, fmt, "RNE")
+
+    @staticmethod
+    def _one_nan(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The positive quiet NaN for every NaN: the host's would have its own sign and payload."""
+        missing = np.isnan(values)
+        return np.where(missing, np.float32(np.nan), values) if missing.any() else values
 
     def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""

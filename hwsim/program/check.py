@@ -8,7 +8,8 @@ execution (hwsim.program.order) of one core per group, in which long loops are s
 
 What the shortened execution can miss: what happens only after more passes than it takes or beyond BUDGET
 instructions (the timing machine finds every deadlock, with the full counts); conflicts between cores;
-conflicts that only another interleaving shows when several engines signal one semaphore. Addresses in
+conflicts that only another interleaving shows when several engines signal one semaphore. How many hardware
+flags a semaphore takes is not counted (it depends on how far engines run apart). Addresses in
 global memory that depend on a counter are not checked against the bounds, nor those made of more than
 hwsim.program.bounds.POINTS values of loops by quotients and remainders. What it refuses is always real: a
 suspicion from shortened loops counts only if loops cut less, and then the true counts, confirm it.
@@ -210,6 +211,11 @@ class _Rules:
             )
         for tile in (*instr.writes, *instr.reads):
             self._tile(tile)
+        shared = instr.opcode in ("copy", "cast") and isinstance(instr.reads[0], GlobalTile)
+        if instr.multicast < 1 or (instr.multicast > 1 and not shared):
+            raise self._fail(
+                f"multicast is {instr.multicast}; it must be at least 1, and 1 but for a copy from global memory"
+            )
         if instr.scale_exponent and instr.opcode not in ("mma", "add"):
             raise self._fail(f"scale_exponent is {instr.scale_exponent}; only an mma and an add have one")
         if instr.opcode == "mma":
@@ -339,8 +345,10 @@ class _Rules:
                 )
             if (tile.rows, tile.cols) != (target.rows, target.cols):
                 raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
-            if instr.opcode in _FP32_ONLY and self.scope.format(tile) != "fp32":
-                raise self._fail(f"a tile is {self.scope.format(tile)}; {instr.opcode} takes fp32")
+            form, first = self.scope.format(tile), self.scope.format(target)
+            whole = instr.opcode == "add" and form == first == "int32"
+            if instr.opcode in _FP32_ONLY and form != "fp32" and not whole:
+                raise self._fail(f"a tile is {form}; {instr.opcode} takes fp32 (an addition also int32)")
 
 
 def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:

@@ -118,7 +118,7 @@ class _Flattener:
         self.variables = {CORE: 0}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
-        derived = [
+        derived: list[tuple[int, ...]] = [
             (self._variable(one.name), self._affine(one.of), one.divisor, int(one.part == "remainder"))
             for one in stream.derived
         ]

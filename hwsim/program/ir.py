@@ -144,13 +144,14 @@ class Instr:
             (zero_at=() accumulates never; None always).
     cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
             (None: as the device's conversions do)
-    add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even
+    add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even (add also of int32, wrapping)
     scale   writes[0] = reads[0] * scalar, fp32, nearest even
     fill    writes[0] = scalar
     sync    nothing but its waits and signals
     multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
     each receive it whole: only the traffic of L2 is shared, in bytes and in time.
-    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d); of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
+    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
+    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
 

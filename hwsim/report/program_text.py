@@ -82,6 +82,8 @@ def instr_text(instr: Instr) -> str:
     parts = [f"{instr.engine:5}", _action(instr)]
     if instr.repeat != 1:
         parts.append(f"x {instr.repeat}")
+    if instr.multicast != 1:
+        parts.append(f"to {instr.multicast} cores at once")
     parts += [f"wait {_syncs(instr.waits)}"] * bool(instr.waits) + [f"signal {_syncs(instr.signals)}"] * bool(
         instr.signals
     )
@@ -105,6 +107,8 @@ def _action(instr: Instr) -> str:
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:
+        if instr.scale_exponent:
+            reads[0] += f" * 2^-{instr.scale_exponent}"
         what = f" {SYMBOLS.get(instr.opcode, ',')} ".join(reads)
     return f"{instr.opcode:5} {', '.join(map(_tile, instr.writes))} <- {what}"
 

@@ -32,6 +32,7 @@ def run_text(result: Result, chip: Device, inputs: str) -> str:
     """The report of `result` on `chip`; `inputs` says where A and B came from."""
     parts = [
         _heading(result, chip, inputs),
+        _choice(result),
         _time(result),
         _phases(result),
         _errors(result),
@@ -49,6 +50,10 @@ def cause_text(cause: str) -> str:
         return "nothing issued to it yet"
     if cause == "done":
         return "own work done, phase not over"
+    if cause == "queue-full":
+        return "nothing issued to it: the stream waits for room in another queue"
+    if cause == "in-flight":
+        return "waits for bytes in flight to arrive"
     name = cause.removeprefix("semaphore:")
     buffer, _, state = name.rpartition(".")
     if state == "full":
@@ -67,7 +72,7 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
         ),
         ("scheme", result.scheme),
         ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
-        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items())),
+        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
     ]
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
@@ -82,6 +87,29 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
             )
     pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
     return facts(pairs)
+
+
+def _choice(result: Result) -> list[str]:
+    """What scheme="auto" looked at."""
+    choice = result.options.get("choice")
+    if choice is None:
+        return []
+    rows = [
+        (
+            x["scheme"] + "".join(f" {name} {item}" for name, item in x["options"].items()),
+            "" if x["error"] is None else f"{x['error']:.1e}",
+            "" if x["cycles"] is None else count(x["cycles"]),
+            "" if x["seconds"] is None else duration(x["seconds"]),
+            x["verdict"],
+            x["detail"],
+        )
+        for x in choice["candidates"]
+    ]
+    head = ("scheme", "error", "cycles", "time", "", "")
+    title = (
+        f"choice: error at most {choice['error_target']:g} (relative, Frobenius norm); predicted from {choice['basis']}"
+    )
+    return [title, *table(rows, head, right=(1, 2, 3))]
 
 
 def _time(result: Result) -> list[str]:

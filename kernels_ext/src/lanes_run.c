@@ -165,3 +165,46 @@ void hw_lanes_patch(const hw_lane_array *target, const hw_lane_array *source, si
     if (cols)
         hw_host_divide(patch, &j, rows, 1 + MIN_BLOCKS * BLOCK / cols, threads);
 }
+
+typedef struct {
+    const hw_lane_kernels *kernels;
+    char *at;
+    size_t count;
+    int places, *fails;
+} divide_job;
+
+enum { PART = 4096 };
+
+static size_t part_of(const divide_job *j, size_t unit)
+{
+    const size_t left = j->count - unit * PART;
+    return left < PART ? left : PART;
+}
+
+static void try_divide(const void *argument, size_t begin, size_t end)
+{
+    const divide_job *j = argument;
+    for (size_t unit = begin; unit < end; unit++)
+        if (!j->kernels->divides(j->at + 4 * unit * PART, j->places, part_of(j, unit))) {
+            __atomic_store_n(j->fails, 1, __ATOMIC_RELAXED);
+            return;
+        }
+}
+
+static void divide(const void *argument, size_t begin, size_t end)
+{
+    const divide_job *j = argument;
+    for (size_t unit = begin; unit < end; unit++)
+        j->kernels->divide(j->at + 4 * unit * PART, j->places, part_of(j, unit));
+}
+
+int hw_lanes_divide(const hw_lane_kernels *kernels, void *x, size_t n, int places, int threads)
+{
+    int fails = 0;
+    const divide_job j = {.kernels = kernels, .at = x, .count = n, .places = places, .fails = &fails};
+    const size_t units = (n + PART - 1) / PART;
+    hw_host_divide(try_divide, &j, units, MIN_BLOCKS, threads);
+    if (!fails)
+        hw_host_divide(divide, &j, units, MIN_BLOCKS, threads);
+    return !fails;
+}

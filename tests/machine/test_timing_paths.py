@@ -3,6 +3,8 @@
 `done_at` looks at both sides: an instruction is not done one cycle earlier, and done then.
 """
 
+from dataclasses import replace
+
 import pytest
 from timing_device import ZERO, device, kernel, load, program, store, sync
 
@@ -160,6 +162,22 @@ def test_a_transfer_waits_for_its_semaphores_and_for_room_together():
     v = next(r for r in rows if r["engine"] == "V")
     assert (v["start"], v["end"]) == (3, 13)
     assert [r["start"] for r in rows if r["engine"] == "MOVE"] == [1, 32]
+
+
+def test_cores_that_take_a_tile_together_share_the_traffic_of_l2():
+    """Eight cores ask L2, which gives 256 bytes a cycle, for 64 a cycle each; pairs ask once."""
+    dev = device(l2=l2(1 << 20, rate=256.0))
+    alone = load("X", 64, 64)
+    pair, four = replace(alone, multicast=2), replace(alone, multicast=4)
+    for instr, cycles, asked in ((alone, 256, 8), (pair, 128, 4), (four, 128, 2)):  # 128: what the link gives
+        prog = program(kernel((instr,), counts=(8,)))
+        check(prog, dev)
+        timing = run(prog, dev)
+        assert timing.cycles == 1 + cycles
+        assert timing.traffic_bytes == {"GM_L1": 8 * 8192, "L2 read": asked * 8192, "HBM read": 8192}
+    for wrong in (replace(alone, multicast=0), replace(move(), multicast=2), replace(sync("M"), multicast=2)):
+        with pytest.raises(ProgramError, match=f"multicast is {wrong.multicast}; it must be at least 1"):
+            check(program(kernel((wrong,))), dev)
 
 
 # --- latency --------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def test_engine_agrees_with_the_plain_simulation(block):
             **{
                 f"engines__{e}": {"queue_depth": depth, "issue_cycles": float(issue), "sync_cycles": sync_cycles}
                 for e in ENGINES
-            }
+            },
         )
         kernel = Kernel(
             "k",

@@ -1,0 +1,47 @@
+"""What to speed up, and the place under the roofline, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hwsim.report.text import count, data, percent, table
+
+if TYPE_CHECKING:
+    from hwsim.studies.roofline import Roofline
+    from hwsim.studies.whatif import WhatIf
+
+WORTH = 0.0005  # parts that save less are named in one line
+
+
+def what_if_text(found: Sequence[WhatIf]) -> str:
+    """The parts of `what_if` that save time, as a table, and the names of the others."""
+    rows = [(one.part, count(one.cycles), percent(one.saved)) for one in found if one.saved >= WORTH]
+    rest = [one.part for one in found if one.saved < WORTH]
+    lines = ["what to speed up: cycles if this part took no time"]
+    lines += table(rows, ("part", "cycles", "saved"), right=(1, 2))
+    if rest:
+        lines.append(f"  nothing to gain from: {', '.join(rest)}")
+    return "\n".join(lines)
+
+
+def roofline_text(point: Roofline) -> str:
+    """One point under the roofline."""
+    limit = "the matrix units" if point.bound == "compute" else "HBM"
+    return "\n".join(
+        [
+            "roofline",
+            *table(
+                [
+                    ("work per byte of HBM", f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved"),
+                    ("attainable", f"{point.attainable:,.1f} TFLOP/s", f"limited by {limit}; peak {point.peak:,.1f}"),
+                    (
+                        "achieved",
+                        f"{point.achieved:,.1f} TFLOP/s",
+                        f"{percent(point.achieved / point.attainable)} of that, all phases together",
+                    ),
+                ],
+                right=(1,),
+            ),
+        ]
+    )
