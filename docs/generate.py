@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ import hwsim
 from hwsim.api import program
 from hwsim.devices.loader import DEFAULT
 from hwsim.devices.provenance import LEVELS
+from hwsim.errors import UnsupportedError
 from hwsim.lowering import FAMILIES
 from hwsim.machine import timing
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
+from hwsim.program.plan import Problem
 from hwsim.report.device_text import evidence_text
+from hwsim.schemes import OWN, scheme_of
+from hwsim.studies import ascend910b
+from hwsim.studies.bits import carries, plan_for
 
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -64,9 +70,9 @@ def devices() -> str:
     return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
 
 
-def parameters() -> str:
-    """The 910A's numbers, one row for each part of the chip."""
-    device = hwsim.device("ascend910a")
+def parameters(name: str) -> str:
+    """A device's numbers, one row for each part of the chip."""
+    device = hwsim.device(name)
     parts: dict[str, list[tuple[str, str, str]]] = {}
     for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
         about = device.evidence.get(".".join(path))
@@ -185,12 +191,88 @@ def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield path, data
 
 
+#: Schemes that share their options (or have none): the first stands for all.
+KIN = (
+    ("native",),
+    ("sgemm-cube",),
+    ("le-gemm",),
+    ("bf16x9", "bf16x6", "bf16x3"),
+    ("ape-fp32-f",),
+    ("ape-fp32-b", "ape-fp32-t"),
+    ("ape-int16",),
+    ("ape",),
+    ("tf32x3", "tf32x1", "tf32x4"),
+    ("tf64x3", "tf64x1", "tf64x4"),
+    ("markidis", "egemm-tc"),
+    ("quantensor",),
+    ("ozaki-int8", "ozaki-fp16"),
+)
+
+
+def schemes() -> str:
+    """Every scheme, its operands, and the devices whose units carry it."""
+    names = sorted(file.stem for file in PACKAGE.glob("*.yaml"))
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for scheme in OWN:
+            carried = []
+            for name in names:
+                problem = Problem(scheme.input_formats[0], 64, 64, 64)
+                try:
+                    plan = plan_for(hwsim.device(name), scheme, problem, None, {}).plan
+                    reason = carries(hwsim.device(name), plan)
+                except UnsupportedError:
+                    continue
+                if reason is None:
+                    carried.append(name)
+            missing = [name for name in names if name not in carried]
+            few, before = (missing, "all but ") if len(missing) < len(carried) else (carried, "")
+            listed = before + ", ".join(f"`{name}`" for name in few) if missing else "all"
+            yield f"`{scheme.name}`", scheme.title, ", ".join(scheme.input_formats), listed
+
+    return table(("scheme", "what", "operands", "devices (bits)"), rows())
+
+
+def options(names: tuple[str, ...]) -> str:
+    """The options of schemes that have them in common."""
+    found = {name: scheme_of(name).options for name in names}
+    first = found[names[0]]
+    for name, others in found.items():
+        assert [x.name for x in others] == [x.name for x in first], f"{name} has options of its own"
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for position, option in enumerate(first):
+            kind = {bool: "true, false", int: "integer", str: "text"}[option.type]
+            least = "" if option.least is None else f" >= {option.least}"
+            allowed = ", ".join(f"`{choice}`" for choice in option.choices) or f"{kind}{least}"
+            defaults = {name: found[name][position].default for name in names}
+            same = len(set(defaults.values())) == 1
+            each = [("" if same else f" ({name})", value) for name, value in defaults.items()][: 1 if same else None]
+            default = ", ".join(f"{_default(value)}{name}" for name, value in each)
+            yield f"`{option.name}`", allowed, default, option.help
+
+    return table(("option", "allowed", "default", "meaning"), rows())
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "open"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "schemes": schemes,
+    **{f"options-{names[0]}": partial(options, names) for names in KIN},
     "devices": devices,
-    "ascend910a-parameters": parameters,
+    "ascend910a-parameters": partial(parameters, "ascend910a"),
     "ascend910a-anchors": anchors,
     "ascend910a-sensitivity": sensitivity,
     "ascend910a-traffic": traffic,
+    "ascend910b3-parameters": partial(parameters, "ascend910b3"),
+    "ascend910b-gemm": lambda: ascend910b.points_text(ascend910b.huawei()),
+    "ascend910b-torch": lambda: ascend910b.points_text(ascend910b.torch()),
+    "ascend910b-fig11": lambda: ascend910b.fig11_text(list(ascend910b.fig11(ascend910b.FIG11_SHORT))),
+    "ascend910b-readings": lambda: ascend910b.readings_text(list(ascend910b.readings())),
 }
 
 

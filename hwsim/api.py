@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
     from hwsim.program.schedule import Schedule
     from hwsim.schemes import Scheme
+    from hwsim.studies.choice import Choice
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
 Array = NDArray[Any]
 DeviceLike = "str | Path | Mapping[str, Any] | Device"
 DEFAULT_SIZE = 1024
+AUTO = "auto"  # a scheme's name: choose
 
 
 def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
@@ -54,6 +56,7 @@ def run(
     k: int | None = None,
     device: str | Path | Mapping[str, Any] | Device = "ascend910a",
     scheme: str | Scheme = "native",
+    error_target: float | None = None,
     format: str | None = None,
     input_format: str | None = None,
     output: str | None = None,
@@ -87,8 +90,11 @@ def run(
     float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the first of them. Unsigned
     arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16 bits or fewer.
     c: (..., m, n), typed or codes of the output format; beta is then 1 unless given. bias: (n,), added to each row.
-    format: operand format of the native scheme. output: format of D (default: the scheme's, or what the unit gives),
-    rounded to nearest even at the end. tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n).
+    scheme: "auto" takes the fastest whose error is predicted to be at most `error_target`, relative to the product in
+    the Frobenius norm (hwsim.studies.choice); the result's `scheme` is the one taken, and `choice` among its options
+    tells of all candidates. format: operand format of the native scheme.
+    output: format of D (default: the scheme's, or what the unit gives), rounded to nearest even at the end.
+    tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n).
     n_fused, buffering ("single", "double"): davinci. stages (of shared memory), split_k (slices of K, merged by a
     kernel of their own), swizzle (tiles in a band of columns): GPUs.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
@@ -96,7 +102,8 @@ def run(
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
     functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
     program where the bits depend on what it chose (davinci), else directly, which is faster and gives the same.
-    clock_mhz: core clock for the cycles, in place of the device file's (memories of the whole device keep theirs).
+    clock_mhz: core clock for the cycles, in place of the device file's, which may have one by format of the operands
+    (sustained_clock_mhz; memories of the whole device keep theirs).
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.
@@ -116,8 +123,14 @@ def run(
         "split_k": split_k,
         "swizzle": swizzle,
     }
+    chip, choice = _clocked(_loaded(device), clock_mhz), None
+    if scheme == AUTO or error_target is not None:
+        numbers = (m, n, k, exact, seed, input_format)
+        choice = _choice(chip, scheme, error_target, a, b, numbers, {"format": format, **scheme_options})
+        scheme, chosen = choice.taken.scheme, dict(choice.taken.options)
+        format, scheme_options = chosen.pop("format", None), chosen
     request = Request(
-        _clocked(_loaded(device), clock_mhz),
+        chip,
         _scheme(scheme),
         format,
         scheme_options,
@@ -134,7 +147,8 @@ def run(
         raise InputError(f"threads = {threads}; allowed: at least 1")
     lead = () if left is None or right is None else _common(left, right)
     operands = None if left is None or right is None else (left, right)
-    work = request.prepare(input_format or "fp32", sizes, exact, operands, math.prod(lead))
+    assumed = input_format or ("fp32" if exact else request.operand_format)
+    work = request.prepare(assumed, sizes, exact, operands, math.prod(lead))
     product: Array | None = None
     errors: Callable[[], dict[str, Any]] | None = None
     if exact:
@@ -143,7 +157,8 @@ def run(
     facts = work.prepared.facts(sizes[2]) if work.program is None else dict(work.program.facts)
     how = "of one program for all" if work.in_one else "of one matrix, times their number"
     batch = {"batch": list(lead), "batch_cycles": how} if lead else {}
-    timed = {"clock_mhz": clock_mhz, "launch_overhead": launch_overhead or None}
+    timed: dict[str, Any] = {"clock_mhz": clock_mhz, "launch_overhead": launch_overhead or None}
+    timed |= {"choice": None if choice is None else choice.to_dict()}
     result = Result(
         device=request.chip.name,
         scheme=request.scheme.name,
@@ -237,13 +252,38 @@ def _scheme(scheme: str | Scheme) -> Scheme:
     return scheme_of(scheme) if isinstance(scheme, str) else scheme
 
 
+def _choice(
+    chip: Device,
+    scheme: str | Scheme,
+    error_target: float | None,
+    a: Array | None,
+    b: Array | None,
+    numbers: tuple[int | None, int | None, int | None, bool, int, str | None],
+    options: Mapping[str, Any],
+) -> Choice:
+    """What scheme="auto" takes. numbers: m, n, k, exact, seed, input_format."""
+    from hwsim.studies.choice import choose
+
+    if scheme != AUTO:
+        raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
+    if error_target is None:
+        raise InputError("scheme='auto' needs error_target, as 1e-6: relative to the product, Frobenius norm")
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"scheme='auto' chooses a scheme with its options; leave out {', '.join(given)}")
+    m, n, k, exact, seed, input_format = numbers
+    left, right, sizes, _ = _operands(a, b, m, n, k, exact, seed, input_format, None, _scheme("native"))
+    operands = None if left is None or right is None else (left, right)
+    return choose(chip, sizes, error_target, operands, input_format=input_format or "fp32")
+
+
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
     """The device at another core clock."""
     if clock_mhz is None:
         return chip
     if isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int | float) or not 0 < clock_mhz < math.inf:
         raise InputError(f"clock_mhz = {clock_mhz!r}; allowed: a number above 0")
-    return chip.model_copy(update={"clock_mhz": float(clock_mhz)})
+    return chip.model_copy(update={"clock_mhz": float(clock_mhz), "sustained_clock_mhz": {}, "power_limit": None})
 
 
 def _variant() -> str:

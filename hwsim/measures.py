@@ -14,7 +14,6 @@ from hwsim.errors import UnsupportedError
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
     from hwsim.machine.operands import Operand
-    from hwsim.machine.timing import Timing
     from hwsim.program.ir import Program
     from hwsim.result import Result
     from hwsim.schemes import Scheme
@@ -23,11 +22,13 @@ Array = NDArray[Any]
 
 
 def fill_times(result: Result, program: Program, chip: Device, unit: str, products: int, launch_overhead: bool) -> None:
-    """Fill in the result's times."""
+    """Fill in the result's times, at the clock that the chip keeps under this load."""
     from hwsim.devices import find, timing_evidence
+    from hwsim.devices.model import Level
     from hwsim.machine import timing
+    from hwsim.studies.predict import under_load
 
-    launch = 0.0
+    launch, given_mhz = 0.0, chip.clock_mhz
     if launch_overhead:
         if chip.launch_overhead_us is None:
             raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
@@ -36,7 +37,9 @@ def fill_times(result: Result, program: Program, chip: Device, unit: str, produc
     if reason is not None:
         result.timing_note = reason
         return
-    timed: Timing = timing.run(program, chip)
+    chip, timed = under_load(program, chip, unit)
+    if chip.clock_mhz != given_mhz:
+        result.options["clock_mhz"] = chip.clock_mhz
     hertz = chip.clock_mhz * 1e6
     result.cycles = timed.cycles
     result.seconds = timed.cycles / hertz + launch * len(timed.kernels)
@@ -44,14 +47,19 @@ def fill_times(result: Result, program: Program, chip: Device, unit: str, produc
     instruction = find(chip, unit)
     if instruction is not None and instruction.timing is not None:
         per_cycle = instruction.m * instruction.n * instruction.k / float(instruction.interval_cycles())
-        result.peak_fraction = result.tflops / (2 * per_cycle * chip.cores * hertz / 1e12 / products)
+        of_mixture = program.facts.get("products", products)
+        formed = of_mixture if isinstance(of_mixture, float) else products
+        result.peak_fraction = result.tflops / (2 * per_cycle * chip.cores * hertz / 1e12 / formed)
     result.phases = [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels]
     result.engines = {
         name: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for name, x in timed.engines.items()
     }
     result.macs = {"useful": timed.macs, "padded": timed.padded_macs}
     result.traffic_bytes = dict(timed.traffic_bytes)
-    result.evidence["timing"] = str(timing_evidence(chip, unit))
+    level = timing_evidence(chip, unit)
+    if "timing_model" in program.facts:
+        level = max(level, Level.MODEL, key=list(Level).index)
+    result.evidence["timing"] = str(level)
 
     def trace() -> Any:
         from hwsim.trace.trace import Trace

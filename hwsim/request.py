@@ -69,6 +69,12 @@ class Request:
     timing: bool
     functional: bool | None
 
+    @property
+    def operand_format(self) -> str:
+        """Format of operands of which nothing but the sizes is known: the one asked for by name, or fp32."""
+        named = self.format or self.scheme_options.get("format")
+        return "fp32" if named is None else str(named)
+
     def prepare(
         self,
         input_format: str,
@@ -190,7 +196,12 @@ class Request:
         def directly(x: Operand, y: Operand, start: Array | None, report: Any) -> Array:
             return prepared.typed(prepared.product(x, y, c=start, bias=bias, threads=threads, progress=report))
 
-        product = _stacked(a, b, codes_c, lead, directly, progress)
+        if lead and not b.lead and prepared.by_rows:  # one product: rows do not know of each other
+            whole = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
+            start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
+            product = directly(whole, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+        else:
+            product = _stacked(a, b, codes_c, lead, directly, progress)
         epilogue = prepared.schedule.epilogue
         beta = epilogue.beta if epilogue.beta is not None else float(codes_c is not None)
 

@@ -115,6 +115,7 @@ RESERVED = (
     "b",
     "device",
     "scheme",
+    "error_target",
     "exact",
     "timing",
     "clock_mhz",

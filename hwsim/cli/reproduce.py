@@ -8,12 +8,22 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from hwsim.cli import error_figures
+
 FIGURES: dict[str, dict[str, str]] = {
     "sgemm-cube": {
         "fig8": "relative error against the offset exponent of the inputs",
         "fig10": "throughput at the best block size, single- and double-buffered",
+        "fig11": "throughput against m = n, k and all three, beside native fp32 on a 910B3",
+    },
+    "ascend910b": {
+        "gemm": "Huawei's 8192^3 FP16 by pipe, and PTO's GEMMs",
+        "torch": "PyTorch's GEMMs on a 910B2",
+        "readings": "other readings of the tables of transfers",
     },
 }
+for _paper, _figures in error_figures.FIGURES.items():
+    FIGURES[_paper] = {name: what for name, (what, _) in _figures.items()} | FIGURES.get(_paper, {})
 ANCHORS = {"double": 65.3, "single": 41.7}  # TFLOP/s, SGEMM-cube section 4.2
 
 
@@ -21,7 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.add_argument("paper", help=f"one of: {', '.join(FIGURES)}")
     parser.add_argument("figure", nargs="?", help="one of the paper's figures (without: list them)")
-    parser.add_argument("--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632)")
+    parser.add_argument(
+        "--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632; fig11) or k (errors)"
+    )
+    parser.add_argument("--device", metavar="NAME", action="append", help="accuracy, bf16x9: this device (repeatable)")
+    parser.add_argument("--scheme", metavar="NAME", action="append", help="accuracy, bf16x9: this scheme (repeatable)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
@@ -34,6 +48,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"no paper {arguments.paper!r}; there are {', '.join(FIGURES)}{nearest(arguments.paper, list(FIGURES))}"
         )
+    if arguments.figure is None and len(figures) == 1:
+        (arguments.figure,) = figures
     if arguments.figure is None:
         print("\n".join(f"{name}: {what}" for name, what in figures.items()))
         return 0
@@ -44,8 +60,16 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     if arguments.size is not None and arguments.size < 1:
         raise InputError(f"--size {arguments.size}: allowed: at least 1")
-    work: dict[str, Callable[[argparse.Namespace], tuple[list[dict[str, Any]], str]]] = {"fig8": _fig8, "fig10": _fig10}
-    points, text = work[arguments.figure](arguments)
+    work: dict[str, Callable[[argparse.Namespace], tuple[list[dict[str, Any]], str]]] = {
+        "fig8": _fig8,
+        "fig10": _fig10,
+        "fig11": _fig11,
+        "gemm": _gemm,
+        "torch": _torch,
+        "readings": _readings,
+    }
+    own = error_figures.FIGURES.get(arguments.paper, {}).get(arguments.figure)
+    points, text = (work[arguments.figure] if own is None else own[1])(arguments)
     if arguments.json:
         print(
             json.dumps(
@@ -96,3 +120,33 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     ratio = points[0]["tflops"] / points[1]["tflops"]
     lines.append(f"| ratio | {ratio:.2f} | 1.57 | {ratio / 1.57 - 1:+.1%} |")
     return points, "\n".join(lines) + "\n"
+
+
+def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.studies.ascend910b import FIG11, fig11, fig11_text
+
+    n = arguments.size
+    found = list(fig11(FIG11 if n is None else {"m = n = k": [(n, n, n)]}))
+    return [asdict(point) for point in found], fig11_text(found)
+
+
+def _gemm(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.studies.ascend910b import huawei, points_text
+
+    found = huawei()
+    return [asdict(point) for point in found], points_text(found)
+
+
+def _torch(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.studies.ascend910b import points_text, torch
+
+    found = torch()
+    return [asdict(point) for point in found], points_text(found)
+
+
+def _readings(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.studies.ascend910b import readings, readings_text
+
+    found = list(readings())
+    points = [{"changed": name, "gemm": asdict(run), "pto_us": times} for name, run, times in found]
+    return points, readings_text(found)

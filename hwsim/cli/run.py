@@ -21,6 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--device", default="ascend910a", metavar="NAME", help="device name or YAML file (default ascend910a)"
     )
     parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    parser.add_argument(
+        "--error-target",
+        type=positive,
+        metavar="E",
+        help="with --scheme auto: the fastest scheme with a predicted error of at most E, relative, Frobenius norm",
+    )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
@@ -70,6 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
             b,
             device=chip,
             scheme=arguments.scheme,
+            error_target=arguments.error_target,
             exact=not arguments.no_exact,
             timing=not arguments.no_timing,
             clock_mhz=arguments.clock_mhz,

@@ -51,8 +51,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
-    """Why the device cannot give the scheme's bits, and why it has no program (no cycles) for it; None where it can."""
+    """Why the device cannot give the scheme's bits, and why not its cycles; None where it can."""
     from hwsim.api import program
+    from hwsim.machine import timing
     from hwsim.program.plan import Problem
     from hwsim.studies.bits import prepare
 
@@ -61,10 +62,10 @@ def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     except HwsimError as error:
         return str(error), str(error)
     try:
-        program(m=TRIED, n=TRIED, k=TRIED, device=device, scheme=scheme)
+        _, lowered = program(m=TRIED, n=TRIED, k=TRIED, device=device, scheme=scheme)
     except HwsimError as error:
         return None, str(error)
-    return None, None
+    return None, timing.missing(device, lowered)
 
 
 def _said(record: dict[str, Any]) -> tuple[str, str]:
@@ -106,7 +107,12 @@ def _text(scheme: Scheme) -> str:
         ]
     )
     rows = [
-        (f"--{x.name.replace('_', '-')}", _allowed(x), "" if x.default is None else f"default {x.default}", x.help)
+        (
+            f"--{x.name.replace('_', '-')}",
+            _allowed(x),
+            "" if x.default is None else f"default {_shown(x.default)}",
+            x.help,
+        )
         for x in scheme.options
     ]
     return "\n".join([*lines, "options", *table(rows)] if rows else lines)
@@ -115,5 +121,9 @@ def _text(scheme: Scheme) -> str:
 def _allowed(option: Option) -> str:
     if option.choices:
         return "|".join(option.choices)
-    kind = "integer" if option.type is int else "text"
+    kind = {bool: "true|false", int: "integer"}.get(option.type, "text")
     return kind if option.least is None else f"{kind} >= {option.least}"
+
+
+def _shown(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)

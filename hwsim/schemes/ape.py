@@ -166,6 +166,7 @@ SCHEMES = (
                 "each block its own type, or one for all; decide: the fastest that the data admit",
                 choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
             ),
+            Option("wide_percent", int, None, "without operands: percent of block products for fp32-b", least=0),
             INTERLEAVE,
         ),
         plan_adaptive,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from hwsim.errors import InputError
 from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
@@ -27,8 +28,12 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     """Pieces RN, saturating at the largest finite value; infinities enter as the largest fp32 and are put back after.
 
     fastf32 and bands: p_i of (x - p_0 - ...) 2^(8 i); termwise: unscaled.
+    Raises InputError for an option that the accumulation does not read.
     """
     bands, accumulation = BANDS[name], options["accumulation"]
+    unread, unset = ("promotion_interval", 1) if accumulation == "termwise" else ("k_group", None)
+    if options[unread] != unset:
+        raise InputError(f"scheme {name}: {unread} is not for accumulation={accumulation!r}; leave it out")
     count = 1 + max(max(pair) for band in bands for pair in band)
     scale = 0 if accumulation == "termwise" else STEP
     pieces = tuple(Piece("bf16", scale_exponent=scale if i else 0, overflow="saturate") for i in range(count))

@@ -28,7 +28,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     """Specials, and elements that FP16 pieces do not hold."""
-    return special_notices(a, b) + fp16_pieces(a, b, 0)
+    return special_notices(a, b) + fp16_pieces(a, b, 0, options["rounding"])
 
 
 def _rounding(default: str, help: str) -> Option:

@@ -30,7 +30,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     """Specials, and elements that FP16 pieces do not hold."""
-    return special_notices(a, b) + fp16_pieces(a, b, SHIFT)
+    return special_notices(a, b) + fp16_pieces(a, b, SHIFT, "RZ")
 
 
 SCHEME = Scheme(

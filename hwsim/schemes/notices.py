@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from hwsim._kernels.convert import encode
+from hwsim.formats import format_of
 from hwsim.schemes.scheme import Array, Notice
 
 FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
+FP16_RANGE = 65536.0  # what is below is cut to 65504 at most
 FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 
 
@@ -22,23 +25,21 @@ def counted(*counts: tuple[str, int, str]) -> list[Notice]:
     return [Notice(code, count, f"{count} {what}") for code, count, what in counts if count]
 
 
-def fp16_pieces(a: Array, b: Array, scale_exponent: int) -> list[Notice]:
-    """Elements whose high fp16 piece (RN) is zero or overflows, or whose low one, scaled by 2^scale_exponent, does."""
+def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") -> list[Notice]:
+    """Elements whose high fp16 piece is zero or overflows, or whose low one, scaled by 2^scale_exponent, does.
+
+    rounding: of the high piece, "RNE" or "RZ".
+    """
     x = finite_magnitudes(a, b).astype(np.float32)
+    zero = x <= FP16_UNDERFLOW if rounding == "RNE" else x < FP16_UNDERFLOW * 2
+    over = x >= (FP16_OVERFLOW if rounding == "RNE" else FP16_RANGE)
+    high = encode(x, format_of("fp16"), rounding, "infinity").view(np.float16).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        rest = np.abs((x - x.astype(np.float16).astype(np.float32)) * np.float32(2.0**scale_exponent))
+        rest = np.abs((x - high) * np.float32(2.0**scale_exponent))
     return counted(
-        (
-            "high_piece_zero",
-            int((x <= FP16_UNDERFLOW).sum()),
-            "elements whose high piece is zero: the low piece alone carries them",
-        ),
-        (
-            "high_piece_overflow",
-            int((x >= FP16_OVERFLOW).sum()),
-            "elements beyond the FP16 range overflow the high piece",
-        ),
-        ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & (x < FP16_OVERFLOW)).sum()), "low pieces overflow FP16"),
+        ("high_piece_zero", int(zero.sum()), "elements whose high piece is zero: the low piece alone carries them"),
+        ("high_piece_overflow", int(over.sum()), "elements beyond the FP16 range overflow the high piece"),
+        ("low_piece_overflow", int(((rest >= FP16_OVERFLOW) & ~over).sum()), "low pieces overflow FP16"),
     )
 
 

@@ -57,8 +57,8 @@ def survey(fmt: str, a: Array, b: Array, options: Mapping[str, Any]) -> dict[str
     """slices = 0: as many as leave nothing of any element of A or B."""
     if options["slices"] != 0:
         return dict(options)
-    bits, needed = slice_bits(fmt, a.shape[1]), 1
-    for x, axis in ((a, 1), (b, 0)):
+    bits, needed = slice_bits(fmt, a.shape[-1]), 1
+    for x, axis in ((a, -1), (b, -2)):  # stacks too
         finite = np.where(np.isfinite(x), x, 0).astype(np.float64)
         largest = np.frexp(np.abs(finite).max(axis=axis, keepdims=True, initial=0))[1]
         significand, exponent = np.frexp(finite)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from hwsim.machine.operands import Operand, chosen, operand
 from hwsim.machine.split import Pieces, pieces_of
 from hwsim.program.plan import Mixed, Plan, Problem
 from hwsim.program.schedule import Epilogue, Layout, Schedule, schedule_of
+from hwsim.studies import adaptive, hybrid
+from hwsim.studies.planned import Planned
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,15 +37,6 @@ Array = NDArray[Any]
 _evidence: dict[tuple[str, str, frozenset[str]], tuple[str, str]] = {}  # by the device file's contents
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A scheme's complete options and its plan. refused: {choice: why not} of an option that was left to the device."""
-
-    options: dict[str, Any]
-    plan: Plan | Mixed
-    refused: dict[str, str] = field(default_factory=dict)
-
-
 def plan_for(
     chip: Device,
     scheme: Scheme,
@@ -53,13 +45,25 @@ def plan_for(
     scheme_options: Mapping[str, Any],
     operands: tuple[Operand, Operand] | None = None,
 ) -> Planned:
-    """The scheme's complete options and its plan for `problem`.
+    """The scheme's complete options and its plan for `problem`; with hybrid=True the faster of it and native fp32.
 
     Without `format`, a scheme that has that option takes the input's, if the device has a unit for it, else the
     device's default. operands: A and B, for schemes whose options the data decide. Of the choices that a scheme
     leaves to the device the first that it carries is taken. Raises InputError for options that do not fit,
     UnsupportedError for a format without a unit, and where the device carries none of the choices.
     """
+    planned = _own_plan(chip, scheme, problem, format, scheme_options, operands)
+    return hybrid.faster(chip, planned, problem) if planned.options.get("hybrid") is True else planned
+
+
+def _own_plan(
+    chip: Device,
+    scheme: Scheme,
+    problem: Problem,
+    format: str | None,
+    scheme_options: Mapping[str, Any],
+    operands: tuple[Operand, Operand] | None,
+) -> Planned:
     options, input_format = dict(scheme_options), problem.input_format
     if format is not None:
         options["format"] = format
@@ -80,7 +84,11 @@ def plan_for(
     known = dataclasses.replace(problem, input_format=taken)
     name = scheme.alternatives
     if name is None or complete[name] is not None:
-        return Planned(complete, scheme.plan(complete, known))
+        made = scheme.plan(complete, known)
+        if isinstance(made, Mixed):
+            made = adaptive.surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
+            complete = dict(made.options)
+        return Planned(complete, made)
     refused: dict[str, str] = {}
     for choice in next(option.choices for option in scheme.options if option.name == name):
         chosen_options = complete | {name: choice}
@@ -97,11 +105,25 @@ def plan_for(
 def carries(device: Device, plan: Plan | Mixed) -> str | None:
     """Why the device's units cannot carry the plan, or None where they can."""
     try:
-        for one in plan.plans if isinstance(plan, Mixed) else (plan,):
-            scheduled.resolved(Schedule(), one, device)
+        if isinstance(plan, Mixed):
+            _check_mixed(device, plan)
+        else:
+            scheduled.resolved(Schedule(), plan, device)
     except UnsupportedError as error:
         return str(error)
     return None
+
+
+def _check_mixed(device: Device, mixed: Mixed) -> None:
+    """Raise UnsupportedError where a plan does not run, or does not give what the others give."""
+    for plan in mixed.plans:
+        unit = scheduled.first_unit(plan, scheduled.resolved(Schedule(), plan, device), device)
+        given = scheduled.settled(plan, dot_spec(device, unit)).output_format
+        if given != plan.output_format:
+            raise UnsupportedError(
+                f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "
+                f"{unit} of {device.name}"
+            )
 
 
 def with_epilogue(
@@ -131,6 +153,11 @@ class Prepared:
     unit: str
     output: str
     refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a row of the result depends on no other row of A."""
+        return True
 
     def evidence(self) -> dict[str, str]:
         """Weakest level of evidence of the unit, and of the schedule as what the vendor's library does."""
@@ -263,11 +290,17 @@ class PreparedMixed(Prepared):
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
     ) -> Array:
-        """Codes of the result, block by block. Raises UnsupportedError where that is not there."""
+        """Codes of the result, block by block."""
         fmt = self.plan.input_format
         operands = a.converted(fmt), b.converted(fmt)
-        codes = _adaptive("evaluate_mixed")(self.chip, self.mixed, *operands, threads=threads, progress=progress)
+        assert self.mixed is not None
+        codes = adaptive.evaluate_mixed(self.chip, self.mixed, *operands, threads=threads, progress=progress)
         return scheduled.finished(self.plan, self.schedule, self.chip, codes, c=c, bias=bias, threads=threads)
+
+    @property
+    def by_rows(self) -> bool:
+        """Blocks of rows choose together."""
+        return False
 
     def evaluate(self, a: Any, b: Any, **given: Any) -> Array:
         """Not for mixed plans: their pieces differ from block to block. Raises UnsupportedError."""
@@ -275,19 +308,8 @@ class PreparedMixed(Prepared):
 
     def program(self, flow: ModuleType, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
         """The program for the blocks' plans. Raises UnsupportedError where there is none."""
-        lowered: Program = _adaptive("program_mixed")(flow, self.mixed, self.chip, *sizes, options)
-        return lowered
-
-
-def _adaptive(name: str) -> Any:
-    """A function of hwsim.studies.adaptive. Raises UnsupportedError where it is not there."""
-    try:
-        found = getattr(import_module("hwsim.studies.adaptive"), name, None)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        raise UnsupportedError("plans that choose block by block: hwsim.studies.adaptive has no " + name)
-    return found
+        assert self.mixed is not None
+        return adaptive.program_mixed(flow, self.mixed, self.chip, *sizes, options)
 
 
 def prepare(
@@ -318,8 +340,7 @@ def prepared(chip: Device, planned: Planned, schedule: Schedule) -> Prepared:
     if isinstance(plan, Mixed):
         if dataclasses.replace(schedule, epilogue=Epilogue()) != Schedule():
             raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; a schedule fits none")
-        for one in plan.plans:
-            scheduled.resolved(Schedule(), one, chip)
+        _check_mixed(chip, plan)
         single = plan.plans[-1]
     else:
         single = plan

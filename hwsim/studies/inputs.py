@@ -33,3 +33,25 @@ def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetri
     low = -1.0 if symmetric else 0.0
     scale = np.float32(2.0**exponent)
     return tuple(rng.uniform(low, 1.0, shape).astype(np.float32) * scale for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+
+
+def wide(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A and B of N(0, 1) times a power of two, drawn for every element from 2^-span to 2^span."""
+    rng = np.random.default_rng(seed)
+    return tuple(  # type: ignore[return-value]
+        np.ldexp(rng.standard_normal(shape), rng.integers(-span, span, shape, endpoint=True))
+        for shape in ((m, k), (k, n))
+    )
+
+
+def conditioned(size: int, seed: int, condition: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A and B, size x size, most of whose dot products have about this condition number |x| |y| / |x.y| (BF16x9, 5).
+
+    C has elements of 0.9 to 1.1 over the condition number, of either sign, and 1 at a random place of each column; A is
+    a random orthogonal matrix and B = A^T C, so that A B = C with rows of A and columns of B of length about one.
+    """
+    rng = np.random.default_rng(seed)
+    c = rng.uniform(0.9, 1.1, (size, size)) / condition * rng.choice((-1.0, 1.0), (size, size))
+    c[rng.integers(0, size, size), np.arange(size)] = 1.0
+    a = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    return a, a.T @ c

@@ -19,12 +19,37 @@ def relative_frobenius(reference: Array, computed: Array) -> float:
 
 
 def max_relative(reference: Array, computed: Array) -> float:
-    """Largest |reference - computed| / |reference| over elements with a nonzero reference (LE-GEMM, Eq. 19)."""
+    """Largest |reference - computed| / |reference| over elements with a nonzero reference."""
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
         ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
     kept = ratio[exact != 0]
     return float(kept.max()) if kept.size else 0.0
+
+
+def mean_relative(reference: Array, computed: Array) -> float:
+    """Mean of |reference - computed| / |reference| over elements with a nonzero reference (MRED; LE-GEMM, Eq. 20)."""
+    exact = np.asarray(reference, np.float64)
+    with np.errstate(all="ignore"):
+        ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
+    kept = ratio[exact != 0]
+    return float(kept.mean()) if kept.size else 0.0
+
+
+def max_error(reference: Array, computed: Array) -> float:
+    """Largest |reference - computed| / (|reference| + |computed|), 0 where both are 0 (LE-GEMM, Eq. 19)."""
+    exact, got = (np.asarray(x, np.float64) for x in (reference, computed))
+    with np.errstate(all="ignore"):
+        ratio = np.abs(exact - got) / (np.abs(exact) + np.abs(got))
+    kept = ratio[(exact != 0) | (got != 0)]
+    return float(kept.max()) if kept.size else 0.0
+
+
+def snr_db(reference: Array, computed: Array) -> float:
+    """Signal-to-noise ratio in decibels, -20 log10 of the relative error in the Frobenius norm (BF16x9, Eq. 6-7)."""
+    error = relative_frobenius(reference, computed)
+    with np.errstate(all="ignore"):
+        return float(-20 * np.log10(error))
 
 
 def errors(reference: Array, computed: Array) -> dict[str, float]:

@@ -228,3 +228,25 @@ def test_a_device_without_timing_data_says_why(cli, tmp_path):
     refused = cli(*words, "--trace", "t.json")
     assert (refused.code, refused.out) == (2, "") and "no hbm" in refused.err
     assert not (tmp_path / "t.json").exists()
+
+
+def test_clock_and_launches(cli, tmp_path):
+    words = ("run", "--m", 64, "--n", 64, "--k", 64, "--no-exact")
+    plain, slow = cli(*words, "--json").json, cli(*words, "--clock-mhz", 500, "--json").json
+    assert slow["seconds"] == slow["cycles"] / 500e6 > plain["seconds"] and slow["options"]["clock_mhz"] == 500
+    assert "at 500 MHz" in cli(*words, "--clock-mhz", 500).out
+    assert cli(*words, "--clock-mhz", 0).code == 2
+    device = cli("devices", "show", "ascend910a", "--json").json["device"]
+    (tmp_path / "chip.yaml").write_text(
+        json.dumps(device | {"launch_overhead_us": {"value": 3.0, "source": "NONE; a test", "evidence": "assumption"}})
+    )
+    done = cli(*words, "--device", "chip.yaml", "--launch-overhead", "--json").json
+    assert done["seconds"] == pytest.approx(plain["seconds"] + 3e-6 * len(plain["phases"]))
+    assert "launches included" in cli(*words, "--device", "chip.yaml", "--launch-overhead").out
+
+
+def test_blocking_of_other_families_is_refused(cli):
+    done = cli("run", "--m", 64, "--n", 64, "--k", 64, "--stages", 3)
+    assert done.code == 2 and "stages = 3: programs of family davinci have tile, n_fused, buffering" in done.err
+    cut = cli("run", "--device", "a100", "--format", "fp16", "--m", 64, "--n", 64, "--k", 256, "--split-k", 2, "--json")
+    assert cut.json["schedule"]["split_k"] == 2 and cut.json["options"]["split_k"] == 2

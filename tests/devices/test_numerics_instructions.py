@@ -65,6 +65,9 @@ def test_the_name_says_shape_and_formats(device, key):
         formats = [model.d, *(["A", "B"] if model.formats else [model.a, model.b])]
         spelt = [SPELLINGS.get(fmt, fmt) for fmt in formats]
         assert any(words[i : i + 3] == spelt for i in range(3))
+    elif key.startswith("fma."):  # a lane's multiply-add: one product
+        assert (model.m, model.n, model.k) == (1, 1, 1)
+        assert {SPELLINGS[fmt] for fmt in (model.a, model.b, model.c, model.d)} == {key.split(".")[-1]}
     else:
         pre, shape, tail = re.fullmatch(r"v_mfma_(f32|f64|i32)_(\d+x\d+x\d+)_?(?:\d+b_)?(.*)", key).groups()
         assert tuple(map(int, shape.split("x"))) == (model.m, model.n, model.k)

@@ -31,6 +31,7 @@ EXPECTED = {
     "adding.md",
     "architecture.md",
     "ascend910a.md",
+    "ascend910b.md",
     "campaign.md",
     "cli.md",
     "cublas.md",
@@ -144,7 +145,7 @@ def test_example_runs(
 
 
 def test_examples_are_there() -> None:
-    assert {"sgemm_cube.py", "pipeline_program.py"} <= {path.name for path in EXAMPLES}
+    assert {"own_scheme.py", "pipeline_program.py", "sgemm_cube.py"} <= {path.name for path in EXAMPLES}
 
 
 def generator() -> ModuleType:
@@ -188,15 +189,17 @@ def test_cli_page_names_every_key_of_the_json(capsys: pytest.CaptureFixture[str]
 
 def test_schemes_page_names_every_option_and_warning() -> None:
     page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
-    for name in ("native", "sgemm-cube"):
-        assert f"## {name}\n" in page
-        for option in hwsim.schemes.scheme_of(name).options:
-            assert f"| `{option.name}` |" in page
+    parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)
+    sections = {name: text for head, text in zip(parts[1::2], parts[2::2], strict=True) for name in head.split(", ")}
+    for scheme in hwsim.schemes.OWN:
+        for option in scheme.options:
+            assert f"| `{option.name}` |" in sections[scheme.name], scheme.name
     folder = ROOT / "hwsim" / "schemes"
-    source = "".join((folder / f"{name}.py").read_text() for name in ("scheme", "native", "sgemm_cube"))
-    codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - {"scaling_exponent", "k_group"}
-    assert len(codes) >= 7
-    assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
+    source = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    options = {option.name for scheme in hwsim.schemes.OWN for option in scheme.options}
+    codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - options
+    assert len(codes) >= 9
+    assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
 
 
 def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:

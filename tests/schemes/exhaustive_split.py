@@ -1,4 +1,4 @@
-"""The scaled split of bf16x9 on every binary32 code: nothing of a finite value is lost, and each piece is the right one.
+"""The scaled split of bf16x9 on every binary32 code: nothing of a finite value is lost, each piece is the right one.
 
 `python tests/schemes/exhaustive_split.py` goes through all 2^32 codes and prints the seconds; the test suite takes a
 sample by `wrong`. Pieces are compared with integer arithmetic on the codes, their sum with the value in binary64.
@@ -29,7 +29,7 @@ DEVICE = load("b200")
 
 
 def rounded_bf16(x: np.ndarray) -> np.ndarray:
-    """Codes of finite float32 values in bf16, to nearest even by integers, the largest finite one where it is beyond."""
+    """bf16 codes of finite float32 values, to nearest even by integers; the largest finite one for those beyond."""
     code = x.view(np.uint32)
     kept = (code + np.uint32(0x7FFF) + (code >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     sign, magnitude = kept & np.uint32(0x8000), kept & np.uint32(0x7FFF)

@@ -52,6 +52,38 @@ def test_specials_are_counted():
     assert found["infinite_input"] == 2
 
 
+def pieces(scheme, x, **options):
+    chosen = scheme_of(scheme)
+    return {n.code for n in chosen.inspect(np.float32([[x]]), np.zeros((1, 1), np.float32), chosen.complete(options))}
+
+
+@pytest.mark.parametrize(("scheme", "options"), [("le-gemm", {}), ("markidis", {}), ("egemm-tc", {"rounding": "RZ"})])
+def test_pieces_that_are_cut(scheme, options):
+    """Cut, the high piece vanishes below 2^-24 and overflows from 2^16 on; what is in between is 65504 and a rest."""
+    below = np.nextafter(np.float32(2.0**-24), np.float32(0))
+    assert pieces(scheme, below, **options) == {"high_piece_zero"}
+    assert pieces(scheme, 2.0**-24, **options) == set()
+    assert pieces(scheme, 65535, **options) == set()
+    assert pieces(scheme, 65536, **options) == {"high_piece_overflow"}
+
+
+@pytest.mark.parametrize(("scheme", "low"), [("markidis", set()), ("ape-fp32-f", {"low_piece_overflow"})])
+def test_pieces_that_are_rounded(scheme, low):
+    options = {"rounding": "RNE"} if scheme == "markidis" else {}
+    assert "high_piece_zero" in pieces(scheme, 2.0**-25, **options)
+    assert pieces(scheme, 65520, **options) == {"high_piece_overflow"}
+    assert pieces(scheme, 32784, **options) == low
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "option"), [("fastf32", "k_group"), ("bands", "k_group"), ("termwise", "promotion_interval")]
+)
+def test_bf16x9_refuses_what_it_would_not_read(accumulation, option):
+    scheme = scheme_of("bf16x9")
+    with pytest.raises(InputError, match=f"{option} is not for accumulation='{accumulation}'"):
+        scheme.plan(scheme.complete({"accumulation": accumulation, option: 2}), Problem("fp32", 8, 8, 8))
+
+
 def test_native_needs_no_split_of_its_own_format():
     scheme = scheme_of("native")
     plan = scheme.plan(scheme.complete({"format": "fp16"}), Problem("fp16", 8, 8, 8))

@@ -31,7 +31,12 @@ def ape_int16(a, b, device, low_byte, accumulate="int64"):
     (ah, al), (bh, bl) = pieces(a), pieces(b)
     low = "s" if bias else "u"
     total = np.zeros((a.shape[0], b.shape[1]), dtype)
-    for x, y, kinds, shift in ((ah, bh, "ss", 16), (ah, bl, "s" + low, 8), (al, bh, low + "s", 8), (al, bl, low * 2, 0)):
+    for x, y, kinds, shift in (
+        (ah, bh, "ss", 16),
+        (ah, bl, "s" + low, 8),
+        (al, bh, low + "s", 8),
+        (al, bl, low * 2, 0),
+    ):
         product = Unit(device, "int8", names[kinds]).chain((x, y)).astype(dtype)
         total = total + (product << dtype.type(shift))
     if bias:

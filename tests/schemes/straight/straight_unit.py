@@ -1,4 +1,4 @@
-"""What the straight-line schemes stand on: operands from bit fields, conversions by integers, one instruction at a time.
+"""What the straight-line schemes stand on: operands from bit fields, conversions by integers, single instructions.
 
 Nothing here comes from hwsim but `Device.dot`, the names and the K of its instructions.
 """
@@ -54,9 +54,17 @@ def operand(kind: str, shape: tuple[int, int], seed: int, fmt: str = "fp32") -> 
 
 
 def pair(kind: str, shape: tuple[int, int, int], seed: int = 0, fmt: str = "fp32") -> tuple[np.ndarray, np.ndarray]:
-    """A (m, k) and B (k, n)."""
+    """A (m, k) and B (k, n). kind "cancel": neighbours along K cancel but for their last digits."""
     m, n, k = shape
-    return operand(kind, (m, k), seed, fmt), operand(kind, (k, n), seed + 1, fmt)
+    if kind != "cancel":
+        return operand(kind, (m, k), seed, fmt), operand(kind, (k, n), seed + 1, fmt)
+    a, b = operand("near", (m, k), seed, fmt), operand("near", (k, n), seed + 1, fmt)
+    a[:, 1::2], b[1::2] = a[:, : k - k % 2 : 2], -b[: k - k % 2 : 2]
+    if k % 2:
+        a[:, -1] = 0
+    rng, (_, _, word, dtype) = np.random.default_rng(seed), FIELDS[fmt]
+    low = word(0xFF if fmt == "fp32" else 0xFFFFF)
+    return tuple((x.view(word) ^ (rng.integers(0, 1 << 30, x.shape).astype(word) & low)).view(dtype) for x in (a, b))
 
 
 # Conversions. Values come back in the input's type, so that remainders can be taken.

@@ -1,0 +1,168 @@
+"""Errors of every scheme on every device that runs it, for the same inputs, beside a plain FP32 chain.
+
+The reference is the product of the operands that a scheme takes (rounded to fp32, or fp64 as they are), to 104 bits.
+The caller brings the product function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.devices import load
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.schemes import schemes
+from hwsim.studies import exact_product, inputs, metrics
+
+Array = NDArray[Any]
+EDGE, DEPTH = 48, 1024
+CONDITIONED = 160  # m = n = k of the generator, as in BF16x9; its first EDGE rows and columns are taken
+SPANS = (10, 40)
+CONDITIONS = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)
+CHAIN = "FP32 chain"
+NORMWISE, ELEMENTWISE = "relative_frobenius", "mean_relative"
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A pair of fp64 matrices. metric: what the table shows of the errors."""
+
+    name: str
+    a: Array
+    b: Array
+    metric: str = NORMWISE
+
+    def operands(self, format: str) -> tuple[Array, Array]:
+        """As a scheme takes them: fp64, or rounded to fp32."""
+        return (self.a, self.b) if format == "fp64" else (self.a.astype(np.float32), self.b.astype(np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A scheme with its arguments, or a native format; takes: the format of its operands."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    takes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One scheme on one device with one pair of matrices: errors by metric, and which of them the table shows."""
+
+    device: str
+    scheme: str
+    inputs: str
+    metric: str
+    errors: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; errors that are not finite (overflow) are None."""
+        errors = {name: x if math.isfinite(x) else None for name, x in self.errors.items()}
+        return {"device": self.device, "scheme": self.scheme, "inputs": self.inputs, "errors": errors}
+
+
+def all_inputs(edge: int = EDGE, depth: int = DEPTH, conditions: Iterable[float] = CONDITIONS) -> list[Inputs]:
+    """The inputs of the table: m = n = edge and k = depth, and the ill-conditioned ones."""
+    rng = np.random.default_rng(1)
+    shapes = (edge, depth), (depth, edge)
+    found = [
+        Inputs("N(0, 1)", *(rng.standard_normal(shape) for shape in shapes)),
+        Inputs("[-1, 1]", *(rng.uniform(-1, 1, shape) for shape in shapes)),
+    ]
+    found += [Inputs(f"2^±{span}", *inputs.wide(edge, edge, depth, 2, span)) for span in SPANS]
+    for condition in conditions:
+        a, b = inputs.conditioned(CONDITIONED, 3, condition)
+        found.append(Inputs(f"cond {condition:.0e}".replace("e+0", "e"), a[:edge], b[:, :edge], ELEMENTWISE))
+    return found
+
+
+def methods(device: Any) -> list[Method]:
+    """Native floating-point formats of the device, and all schemes of floating-point operands."""
+    chip = load(device)
+    found = [
+        Method(f"native {name}", {"format": name}, "fp64" if name == "fp64" else "fp32")
+        for name in chip.native
+        if not format_of(name).is_integer
+    ]
+    for name, scheme in schemes().items():
+        if name != "native" and not scheme.input_formats[0].startswith("int"):
+            found.append(Method(name, {"scheme": scheme}, scheme.input_formats[0]))
+    return found
+
+
+def errors_of(a: Array, b: Array, exact: tuple[Array, Array], computed: Array) -> dict[str, float]:
+    """Errors by metric; exact: the product as a pair of doubles. l1, l2, linf: over the norms of A and B (TF32/TF64)."""
+    high, low = exact
+    with np.errstate(all="ignore"):
+        difference = (high - np.asarray(computed, np.float64)) + low
+        norms = {
+            name: float(np.linalg.norm(difference, order) / (np.linalg.norm(a, order) * np.linalg.norm(b, order)))
+            if np.isfinite(difference).all()
+            else math.nan
+            for name, order in (("l1", 1), ("l2", 2), ("linf", np.inf))
+        }
+        relative = np.abs(difference[high != 0] / high[high != 0])
+        whole = float(np.linalg.norm(difference) / np.linalg.norm(high))
+    return {NORMWISE: whole, ELEMENTWISE: float(relative.mean()), "max_relative": float(relative.max())} | norms
+
+
+def table(
+    matmul: Callable[..., Array],
+    chain: Callable[[Array, Array], Array],
+    devices: Sequence[str],
+    given: Sequence[Inputs],
+    names: Iterable[str] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Iterator[Point]:
+    """Yield the points, the plain FP32 chain first. names: only these schemes (a native format as "native fp16").
+
+    matmul(a, b, device=, scheme= or format=); chain(a, b): plain fp32.
+    """
+    exact = {(x.name, f): exact_product.product(*x.operands(f)) for x in given for f in ("fp32", "fp64")}
+    wanted = set(names)
+
+    def point(device: str, method: str, x: Inputs, format: str, computed: Array) -> Point:
+        a, b = (y.astype(np.float64) for y in x.operands(format))
+        return Point(device, method, x.name, x.metric, errors_of(a, b, exact[x.name, format], computed))
+
+    for x in given:
+        yield point("any", CHAIN, x, "fp32", chain(*x.operands("fp32")))
+    for done, name in enumerate(devices):
+        chip = load(name)
+        for method in methods(chip):
+            if wanted and method.name not in wanted:
+                continue
+            try:
+                for x in given:
+                    c = matmul(*x.operands(method.takes), device=chip, **method.arguments)
+                    yield point(name, method.name, x, method.takes, c)
+            except (UnsupportedError, InputError):
+                continue  # not on this device; `hwsim schemes --device` says why
+        if progress is not None:
+            progress((done + 1) / len(devices))
+
+
+def markdown(points: Iterable[Point]) -> str:
+    """One row for each scheme and each group of devices with the same errors; columns are the inputs."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for point in points:
+        error = point.errors[point.metric]
+        rows.setdefault((point.scheme, point.device), {})[point.inputs] = (
+            f"{error:.1e}" if math.isfinite(error) else "overflow"
+        )
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (scheme, device), row in rows.items():
+        alike.setdefault((scheme, tuple(row.get(name, "") for name in columns)), []).append(device)
+    order = list(dict.fromkeys(scheme for scheme, _ in rows))
+    lines = ["| scheme | devices | " + " | ".join(columns) + " |", "| --- | --- |" + " ---: |" * len(columns)]
+    for (scheme, cells), devices in sorted(alike.items(), key=lambda item: order.index(item[0][0])):
+        lines.append(f"| {scheme} | {', '.join(devices)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,304 @@
+"""Times that people measured beside those that the timing machine gives: one row for each point of configs/anchors.yaml.
+
+The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
+device file was set by it (calibration) or not (validation). No number of a device file is set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hwsim.devices import changed, load
+from hwsim.errors import InputError
+from hwsim.machine import timing
+from hwsim.program.plan import Problem
+from hwsim.schemes import scheme_of
+from hwsim.studies.bits import plan_for
+from hwsim.studies.predict import program_of, under_load
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+Role = Literal["calibration", "validation"]
+LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
+LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output")
+
+
+class Record(BaseModel):
+    """Base of the file's parts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Run(Record):
+    """One GEMM: sizes, device (changes: dotted paths of its file), scheme and options as of hwsim.run.
+
+    phase: only the kernel of that name counts.
+    """
+
+    device: str
+    scheme: str = "native"
+    format: str | None = None
+    output: str | None = None
+    m: int
+    n: int
+    k: int
+    options: dict[str, Any] = {}
+    tile: tuple[int, ...] | None = None  # in the family's order: davinci m, k, n; GPUs m, n, k
+    stages: int | None = None
+    n_fused: int | None = None
+    buffering: str | None = None
+    changes: dict[str, Any] = {}
+    phase: str | None = None
+
+
+class Entry(Record):
+    """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
+
+    quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
+    not busy. cap: a stated efficiency of the library, times which the simulation counts. why: a miss, explained.
+    """
+
+    id: str
+    what: str
+    quantity: Literal["tflops", "ms", "ratio", "idle"]
+    run: Run
+    over: Run | None = None
+    engine: str | None = None
+    measured: float | tuple[float, float]
+    tolerance: float = Field(ge=0)
+    role: Role
+    source: str
+    cap: float = 1.0
+    why: str = ""
+
+
+class Times(Record):
+    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK"."""
+
+    device: str
+    format: str
+    output: str
+    launch_us: float
+    tolerance: float
+    role: Role
+    source: str
+    us: dict[str, float]
+    why: str = ""
+
+
+class Anchors(Record):
+    """The file."""
+
+    schema_version: Literal[1]
+    sources: dict[str, str]
+    points: tuple[Entry, ...]
+    times: tuple[Times, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A point measured and simulated. error: relative distance from the nearest end of the range; 0 inside it."""
+
+    id: str
+    what: str
+    quantity: str
+    measured: tuple[float, float]
+    simulated: float
+    tolerance: float
+    role: Role
+    source: str
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        low, high = self.measured
+        if low <= self.simulated <= high:
+            return 0.0
+        return self.simulated / (low if self.simulated < low else high) - 1
+
+    @property
+    def passes(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return abs(self.error) <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores."""
+
+    seconds: float
+    tflops: float
+    busy: Mapping[str, float]
+
+
+def read(file: Path | None = None) -> Anchors:
+    """The points of `file` (default: the package's). Raises InputError for what does not fit."""
+    text = _packaged() if file is None else file.read_text(encoding="utf-8")
+    try:
+        return Anchors.model_validate(yaml.safe_load(text))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{file or 'anchors.yaml'}: {error}") from None
+
+
+def _packaged() -> str:
+    try:
+        return (files("hwsim.configs") / "anchors.yaml").read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):  # a plain editable install does not map hwsim.configs
+        return (Path(__file__).parents[2] / "configs" / "anchors.yaml").read_text(encoding="utf-8")
+
+
+def simulate(run: Run) -> Outcome:
+    """Time one GEMM. Raises UnsupportedError and InputError as the scheme and the device's dataflow do."""
+    chip = _device(run)
+    scheme = scheme_of(run.scheme)
+    operand = run.format if run.scheme == "native" and run.format is not None else "fp32"
+    planned = plan_for(chip, scheme, Problem(operand, run.m, run.n, run.k), run.format, run.options)
+    options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
+    if run.tile is not None:
+        from hwsim.lowering import dataflow
+
+        options["tile"] = dict(zip(dataflow(chip).TILE_KEYS, run.tile, strict=True))
+    program = program_of(planned.plan, chip, (run.m, run.n, run.k), options)
+    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+    seconds = timing.seconds(timed, loaded)
+    if run.phase is not None:
+        seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
+    busy = {name: x.busy_cycles / (timed.cycles * chip.cores) for name, x in timed.engines.items()}
+    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy)
+
+
+def _device(run: Run) -> Device:
+    chip = load(run.device)
+    return changed(chip, run.changes) if run.changes else chip
+
+
+def row(entry: Entry) -> Row:
+    """One point simulated."""
+    found = simulate(entry.run)
+    if entry.quantity == "tflops":
+        value = found.tflops * entry.cap
+    elif entry.quantity == "ms":
+        value = found.seconds * 1e3 / entry.cap
+    elif entry.quantity == "ratio":
+        if entry.over is None:
+            raise InputError(f"point {entry.id}: a ratio needs `over`")
+        value = simulate(entry.over).seconds / found.seconds
+    else:
+        if entry.engine not in found.busy:
+            raise InputError(f"point {entry.id}: engine {entry.engine!r}; the device has {', '.join(found.busy)}")
+        value = 1 - found.busy[entry.engine]
+    measured = entry.measured if isinstance(entry.measured, tuple) else (entry.measured, entry.measured)
+    return Row(
+        entry.id,
+        entry.what,
+        entry.quantity,
+        measured,
+        value,
+        entry.tolerance,
+        entry.role,
+        entry.source,
+        entry.why,
+    )
+
+
+def time_errors(times: Times) -> dict[str, float]:
+    """Relative error of each time, launches added to the simulation's."""
+    found = {}
+    for shape, us in times.us.items():
+        m, n, k = (int(x) for x in shape.split("x"))
+        run = Run(device=times.device, format=times.format, output=times.output, m=m, n=n, k=k)
+        found[shape] = (simulate(run).seconds * 1e6 + times.launch_us) / us - 1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean absolute error of a set of times: of those with m n k >= LARGE, of all; how many there are; the mean error."""
+
+    times: Times
+    large: float | None
+    every: float
+    bias: float
+    counts: tuple[int, int]
+
+    @property
+    def passes(self) -> bool:
+        """Whether the mean absolute error (of the large ones, where there are any) is within the tolerance."""
+        return (self.every if self.large is None else self.large) <= self.times.tolerance
+
+
+def spread(times: Times) -> Spread:
+    """How far one set of times is off."""
+    errors = time_errors(times)
+    big = [abs(e) for shape, e in errors.items() if _products(shape) >= LARGE]
+    every = [abs(e) for e in errors.values()]
+    return Spread(
+        times,
+        sum(big) / len(big) if big else None,
+        sum(every) / len(every),
+        sum(errors.values()) / len(errors),
+        (len(big), len(every)),
+    )
+
+
+def _products(shape: str) -> int:
+    m, n, k = (int(x) for x in shape.split("x"))
+    return m * n * k
+
+
+def huawei_rows() -> Iterator[Row]:
+    """The points of the separated Ascends, which have configurations of their own (hwsim.studies.ascend910b)."""
+    from hwsim.studies import ascend910b
+
+    for point in (*ascend910b.huawei(), *ascend910b.torch()):
+        yield Row(
+            f"910b {point.what}, {point.quantity}",
+            f"910B: {point.what}, {point.quantity}, {point.unit}",
+            point.unit,
+            point.measured,
+            point.simulated,
+            0.2 if "busy" in point.quantity else 0.1,
+            "calibration" if point.role == "calibrated" else "validation",
+            "see ascend910b.md",
+        )
+
+
+def rows_text(rows: Iterable[Row]) -> str:
+    """A Markdown table."""
+    lines = [
+        "| point | measured | simulated | error | allowed | role | within | source |",
+        "| --- | ---: | ---: | ---: | ---: | --- | --- | --- |",
+    ]
+    for x in rows:
+        low, high = x.measured
+        measured = f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+        verdict = "yes" if x.passes else f"**no**: {x.why}" if x.why else "**no**"
+        lines.append(
+            f"| {x.what} | {measured} | {x.simulated:,.4g} | {x.error:+.1%} | {x.tolerance:.0%} | {x.role} | {verdict} "
+            f"| {x.source} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def spreads_text(found: Iterable[Spread]) -> str:
+    """A Markdown table of sets of times."""
+    lines = [
+        "| device, format | shapes | mean absolute error, m n k >= 1024^3 | all | mean error | allowed | role | within |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+    ]
+    for x in found:
+        large = "" if x.large is None else f"{x.large:.1%}"
+        verdict = "yes" if x.passes else f"**no**: {x.times.why}" if x.times.why else "**no**"
+        lines.append(
+            f"| {x.times.device} {x.times.format} | {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} "
+            f"| {x.bias:+.1%} | {x.times.tolerance:.0%} | {x.times.role} | {verdict} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,214 @@
+"""What was measured on the Ascend 910B family, beside the timing machine: Huawei's kernels, PyTorch, a paper's figure.
+
+It holds the published figures and the configurations they were measured with; the device files hold the numbers that
+the simulation uses. A point says whether a number of the device file was taken from it (calibrated) or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hwsim.devices import load
+from hwsim.devices.model import Device
+from hwsim.devices.variants import changed
+from hwsim.lowering import lower
+from hwsim.machine import timing
+from hwsim.program.plan import Plan, Problem
+from hwsim.schemes import scheme_of
+
+BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
+HUAWEI = {"tile": BASE, "step_ka": 8, "step_kb": 4, "deal": "blocks", "grid": (4, 6), "output": "fp16"}
+PTO = {"tile": BASE, "step_ka": 4, "step_kb": 4, "deal": "blocks", "grid": (4, 6)}
+PTO_US = {1536: 38.8, 3072: 206.7, 6144: 1506.0, 7680: 3168.0}
+TORCH = {  # 910B2, TFLOP/s at these sizes (m = n = k)
+    "fp32": {1024: 46.3, 2048: 76.9, 4096: 84.5, 8192: 80.4, 10240: 79.7},
+    "fp16": {1024: 98.0, 2048: 251.0, 4096: 314.5, 8192: 305.0, 10240: 275.0},
+    "bf16": {1024: 100.0, 2048: 248.0, 4096: 315.0, 8192: 301.0, 10240: 301.0},
+}
+ROW_BY_ROW = 1 << 20  # columns in a band: more than any C has
+#: Fig. 11: the sizes that grow, the others at EDGE. The paper gives its figures as images; these sizes are ours.
+EDGE = 4096
+SIZES = (2048, 4096, 8192, 12288, 16384)
+FIG11: dict[str, Sequence[tuple[int, int, int]]] = {
+    "m = n": [(n, n, EDGE) for n in SIZES],
+    "k": [(EDGE, EDGE, k) for k in SIZES],
+    "m = n = k": [(n, n, n) for n in SIZES],
+}
+FIG11_SHORT: dict[str, Sequence[tuple[int, int, int]]] = {
+    "k": [(EDGE, EDGE, k) for k in (2048, 8192)],
+    "m = n = k": [(n, n, n) for n in (4096, 8192, 12288)],
+}
+#: Other readings of the tables for transfers from global memory to L1.
+READINGS: dict[str, Mapping[str, Any]] = {
+    "as in the device file": {},
+    "start-up 187 cycles instead of 767": {"links.GM_L1.startup_cycles": 187},
+    "nothing for rows": {"links.GM_L1.row_cycles": None},
+    "no conflicts of cores that read the same lines": {"links.GM_L1.conflict_factor": None},
+    "171 bytes per cycle (no conversion), L2 5.04e12 bytes per second": {
+        "links.GM_L1.bytes_per_cycle": 171.0,
+        "links.GM_L1.row_cycles": None,
+        "l2.bytes_per_second": 5.04e12,
+    },
+    "L1 to L0A, L0B without overhead": {"links.L1_L0A.overhead_cycles": 0, "links.L1_L0B.overhead_cycles": 0},
+    "issue in 1 cycle": {f"engines.{name}.issue_cycles": 1.0 for name in ("M", "MTE1", "MTE2", "FIX")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured quantity (a range where runs differ) and what the simulation gives."""
+
+    what: str
+    quantity: str
+    unit: str
+    measured: tuple[float, float]
+    simulated: float
+    role: Literal["calibrated", "validation"] = "validation"
+
+    @property
+    def error(self) -> float:
+        """Relative distance from the nearest end of the measured range; 0 inside it."""
+        low, high = self.measured
+        if low <= self.simulated <= high:
+            return 0.0
+        return self.simulated / (low if self.simulated < low else high) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Times of a GEMM in microseconds. core: from the start to a core's end; it and `busy` are means over the cores."""
+
+    total: float
+    core: float
+    busy: Mapping[str, float]
+
+
+def gemm(device: Device, m: int, n: int, k: int, format: str, **options: Any) -> Run:
+    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of hwsim.lowering.davinci_separated."""
+    scheme = scheme_of("native")
+    wide = "fp32" if format in ("fp32", "hf32") else format
+    plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
+    assert isinstance(plan, Plan)
+    timed = timing.run(lower(plan, device, m, n, k, options), device)
+
+    def us(cycles: float) -> float:
+        return cycles / device.clock_mhz
+
+    idle = timed.engines["FIX"].stall_cycles.get("done", 0.0) / device.cores
+    busy = {name: us(engine.busy_cycles / device.cores) for name, engine in timed.engines.items()}
+    return Run(us(timed.cycles), us(timed.cycles - idle), busy)
+
+
+def huawei(chip: Device | None = None) -> list[Point]:
+    """Huawei's 8192^3 FP16 (runs with constant tiling), and PTO's GEMMs with the launch in their time."""
+    chip = chip or load("ascend910b1")
+    launch = chip.launch_overhead_us or 0.0
+    run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
+    what = "FP16 8192^3"
+    points = [
+        Point(what, "core time, mean", "us", (3559, 3671), run.core),
+        Point(what, "task", "us", (4012, 4121), run.total + launch),
+        Point(what, "cube busy", "us", (3076, 3082), run.busy["M"]),
+        Point(what, "MTE1 busy", "us", (2534, 2553), run.busy["MTE1"], "calibrated"),
+        Point(what, "MTE2 busy", "us", (3436, 3552), run.busy["MTE2"]),
+        Point(what, "FixPipe busy, no UnitFlag", "us", (45, 48), run.busy["FIX"]),
+        Point(what, "FixPipe busy, UnitFlag", "us", (160, 273), run.busy["FIX"]),
+    ]
+    for n, time in PTO_US.items():
+        run = gemm(chip, n, n, n, "fp16", **PTO)
+        points.append(Point(f"PTO {n}^3", "core time", "us", (time, time), run.total))
+        points.append(Point(f"PTO {n}^3", "with launch", "us", (time, time), run.total + launch))
+    return points
+
+
+def torch() -> list[Point]:
+    """PyTorch on a 910B2: 24 cores at 1800 MHz, tiles and order the lowering's own, the launch in the time."""
+    chip = changed(load("ascend910b3"), {"cores": 24})
+    points = []
+    for fmt, row in TORCH.items():
+        for n, tflops in row.items():
+            run = gemm(chip, n, n, n, fmt, output=fmt)
+            found = 2 * n**3 / (run.total + (chip.launch_overhead_us or 0.0)) / 1e6
+            points.append(Point(f"torch {fmt} {n}^3", "rate", "TFLOP/s", (tflops, tflops), found))
+    return points
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """One size, TFLOP/s: sgemm-cube on the 910A (its GEMM kernel), native fp32 on the 910B3 in two orders of tiles."""
+
+    sweep: str
+    m: int
+    n: int
+    k: int
+    cube_910a: float
+    bands_910b3: float
+    rows_910b3: float
+
+
+def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Iterator[Scaling]:
+    """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
+    old, new = load("ascend910a"), load("ascend910b3")
+    scheme = scheme_of("sgemm-cube")
+    for sweep, sizes in sweeps.items():
+        for m, n, k in sizes:
+            work = 2 * m * n * k / 1e6
+            plan = scheme.plan(scheme.complete({}), Problem("fp32", m, n, k))
+            assert isinstance(plan, Plan)
+            timed = timing.run(lower(plan, old, m, n, k, {}), old)
+            cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")
+            rates = [gemm(new, m, n, k, "fp32", **order).total for order in ({}, {"swizzle": ROW_BY_ROW})]
+            yield Scaling(sweep, m, n, k, work / (cycles / old.clock_mhz), work / rates[0], work / rates[1])
+
+
+def readings() -> Iterator[tuple[str, Run, dict[int, float]]]:
+    """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
+    base = load("ascend910b1")
+    for name, changes in READINGS.items():
+        chip = changed(base, changes)
+        huge = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
+        yield name, huge, {n: gemm(chip, n, n, n, "fp16", **PTO).total for n in PTO_US}
+
+
+def points_text(points: Sequence[Point]) -> str:
+    """Points as a Markdown table."""
+    lines = [
+        "| run | quantity | measured | simulated | difference | role |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for p in points:
+        low, high = (f"{x:,.1f}" if x < 100 else f"{x:,.0f}" for x in p.measured)
+        span = low if low == high else f"{low} to {high}"
+        got = f"{p.simulated:,.1f}" if p.simulated < 100 else f"{p.simulated:,.0f}"
+        lines.append(f"| {p.what} | {p.quantity}, {p.unit} | {span} | {got} | {p.error:+.1%} | {p.role} |")
+    return "\n".join(lines) + "\n"
+
+
+def fig11_text(points: Sequence[Scaling]) -> str:
+    """Fig. 11 as a Markdown table."""
+    lines = [
+        "| grows | m, n, k | 910A sgemm-cube | 910B3 fp32, tiles in bands | 910B3 fp32, row by row |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {p.sweep} | {p.m}, {p.n}, {p.k} | {p.cube_910a:.1f} | {p.bands_910b3:.1f} | {p.rows_910b3:.1f} |"
+        for p in points
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def readings_text(found: Sequence[tuple[str, Run, Mapping[int, float]]]) -> str:
+    """The readings as a Markdown table."""
+    sizes = list(PTO_US)
+    lines = [
+        f"| changed | 8192^3: core, us | MTE2 busy, us | {' | '.join(f'PTO {n}^3' for n in sizes)} |",
+        f"| --- | ---: | ---: | {' | '.join('---:' for _ in sizes)} |",
+    ]
+    for name, huge, times in found:
+        own = " | ".join(f"{times[n]:,.1f}" for n in sizes)
+        lines.append(f"| {name} | {huge.core:,.0f} | {huge.busy['MTE2']:,.0f} | {own} |")
+    measured = " | ".join(f"{PTO_US[n]:,.1f}" for n in sizes)
+    lines.append(f"| measured | 3,559 to 3,671 | 3,436 to 3,552 | {measured} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,87 @@
+"""What a plan is predicted to cost on a device: its program's cycles by the timing machine, at the clock under load.
+
+Studies choose by these numbers. It knows plans, devices, lowerings and the timing machine; it does not choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import at_clock, find, limited_clock, sustained_clock
+from hwsim.errors import UnsupportedError
+from hwsim.lowering import dataflow
+from hwsim.machine import timing
+from hwsim.program.plan import Mixed, Plan
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.machine.timing import Timing
+    from hwsim.program.ir import Program
+
+SERIES = 20  # runs back to back when the time of a GEMM is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the program's."""
+
+    cycles: int
+    seconds: float
+    hbm_bytes: int
+    facts: Mapping[str, object]
+
+
+def program_of(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
+    """The program of a plan for (m, n, k). Raises UnsupportedError and InputError as the family's dataflow does."""
+    flow = dataflow(chip)
+    if isinstance(plan, Mixed):
+        from hwsim.studies.adaptive import program_mixed
+
+        return program_mixed(flow, plan, chip, *sizes, options)
+    made: Program = flow.lower(plan, chip, *sizes, options)
+    return made
+
+
+def cost(
+    plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], options: Mapping[str, Any] | None = None
+) -> Cost:
+    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the dataflow.
+
+    Raises UnsupportedError where the device has no dataflow or no times for the plan.
+    """
+    program = program_of(plan, chip, sizes, options or {})
+    reason = timing.missing(chip, program)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+    moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
+    return Cost(timed.cycles, timing.seconds(timed, loaded), moved, dict(program.facts))
+
+
+def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timing]:
+    """The chip at the clock that it keeps while it runs `program`, and the times at that clock.
+
+    With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
+    without work the device's; between them it falls in proportion to the share of the time that the engine is busy.
+    The power limit has acted where a series of SERIES runs, as GEMMs are measured in, lasts long enough.
+    """
+    instruction = find(chip, unit)
+    if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
+        return chip, timing.run(program, chip)
+    full_mhz = sustained_clock(chip, instruction.a)
+    at_full = at_clock(chip, full_mhz)
+    timed = timing.run(program, at_full)
+    busy = min(1.0, timed.engines[instruction.engine].busy_cycles / (timed.cycles * chip.cores))
+    mhz = _between(chip.clock_mhz, full_mhz, busy)
+    limited_mhz = limited_clock(chip, instruction.a, SERIES * timed.cycles / (mhz * 1e3))
+    mhz = _between(chip.clock_mhz, limited_mhz, busy)
+    if mhz == full_mhz:
+        return at_full, timed
+    loaded = at_clock(chip, mhz)
+    return loaded, timing.run(program, loaded)
+
+
+def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:
+    return round(idle_mhz - (idle_mhz - full_mhz) * busy, 1)

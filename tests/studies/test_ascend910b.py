@@ -1,0 +1,71 @@
+"""The 910B's published measurements beside the timing machine. What was calibrated on what: docs/ascend910b.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwsim.devices import load
+from hwsim.studies import ascend910b
+
+
+@pytest.fixture(scope="module")
+def huawei():
+    return {(point.what, point.quantity): point for point in ascend910b.huawei()}
+
+
+def test_huaweis_gemm(huawei):
+    """8192^3 FP16: core time and task within 10 %, each pipe's busy time within 20 % (FixPipe: without UnitFlag)."""
+    found = {quantity: point.error for (what, quantity), point in huawei.items() if what == "FP16 8192^3"}
+    assert abs(found["core time, mean"]) < 0.10 and abs(found["task"]) < 0.10
+    for pipe in ("cube busy", "MTE1 busy", "MTE2 busy", "FixPipe busy, no UnitFlag"):
+        assert abs(found[pipe]) < 0.20
+    assert found["FixPipe busy, UnitFlag"] < -0.5  # its waiting for the cube is not modelled
+
+
+@pytest.mark.parametrize("size", sorted(ascend910b.PTO_US))
+def test_ptos_gemms(huawei, size):
+    assert abs(huawei[f"PTO {size}^3", "with launch"].error) < 0.10
+    if size > 1536:
+        assert abs(huawei[f"PTO {size}^3", "core time"].error) < 0.10
+
+
+def test_torch_on_a_910b2():
+    """No number of the device file comes from these."""
+    points = ascend910b.torch()
+    large = [point for point in points if "1024^3" not in point.what]
+    assert len(large) == 12 and all(abs(point.error) < 0.15 for point in large)
+    assert sum(abs(point.error) for point in large) / len(large) < 0.08
+    assert all(abs(point.error) < 0.25 for point in points)
+
+
+def test_native_fp32_is_flat_in_k_and_falls_beyond_l2_row_by_row():
+    sweeps = {"k": [(4096, 4096, k) for k in (2048, 16384)], "m = n = k": [(n, n, n) for n in (4096, 12288)]}
+    low, high, small, large = ascend910b.fig11(sweeps)
+    for one in (low, high, small, large):
+        assert 63 < one.bands_910b3 < 73.73  # the paper's plateau, the peak
+    assert abs(high.bands_910b3 / low.bands_910b3 - 1) < 0.02
+    assert abs(high.rows_910b3 / low.rows_910b3 - 1) < 0.02
+    assert large.rows_910b3 < 0.85 * small.rows_910b3
+    assert small.cube_910a < small.rows_910b3 and large.cube_910a > large.rows_910b3  # the 910A overtakes
+    assert large.cube_910a > 60
+
+
+def test_the_device_files_agree_with_what_is_published():
+    old, new = load("ascend910b3"), load("ascend910b1")
+    assert (old.cores, old.clock_mhz, new.cores, new.clock_mhz) == (20, 1800, 24, 1850)
+    peak = {
+        name: 2 * i.m * i.n * i.k / float(i.interval_cycles()) * old.cores * old.clock_mhz / 1e6
+        for name, i in old.matrix_instructions.items()
+    }
+    assert peak["mmad.m16n16k8.f32.f32.f32"] == pytest.approx(73.73, abs=0.01)
+    assert peak["mmad.m16n16k16.f32.f16.f16"] == pytest.approx(294.9, abs=0.05)
+
+
+def test_tables_have_every_point():
+    points = [
+        ascend910b.Point("one", "time", "us", (1.0, 2.0), 3.0),
+        ascend910b.Point("two", "time", "us", (5, 5), 4.0),
+    ]
+    assert [round(point.error, 3) for point in points] == [0.5, -0.2]
+    text = ascend910b.points_text(points)
+    assert text.count("\n") == 4 and "+50.0%" in text and "1.0 to 2.0" in text
