@@ -102,8 +102,9 @@ def run(
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
     functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
     program where the bits depend on what it chose (davinci), else directly, which is faster and gives the same.
-    clock_mhz: core clock for the cycles, in place of the device file's, which may have one by format of the operands
-    (sustained_clock_mhz; memories of the whole device keep theirs).
+    clock_mhz: core clock for the cycles, in place of the device file's (memories of the whole device keep theirs), of a
+    single run with nothing in L2. Where the file says how the clock falls under load (sustained_clock_mhz, power_limit),
+    times are otherwise those of a run in a series, as GEMMs are measured (hwsim.studies.predict.under_load).
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.

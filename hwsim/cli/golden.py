@@ -288,7 +288,10 @@ def _self(arguments: argparse.Namespace) -> int:
         if not TREE.is_dir():
             raise InputError("--out FOLDER is needed: this is no source tree")
         folder = TREE / "self"
-    own = [name for name, where in names() if where.startswith(str(package_folder()))]
+    package = package_folder().resolve()  # ./configs/devices, which is searched first, may be the same folder
+    own = [name for name, where in names() if Path(where).resolve().is_relative_to(package)]
+    if not (arguments.device or own):
+        raise InputError("other device files hide all that come with hwsim; name devices with --device")
     devices = [load(name) for name in arguments.device or own]
     folder.mkdir(parents=True, exist_ok=True)
     with progress_bar(quiet=arguments.json) as progress:

@@ -22,6 +22,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "readings": "other readings of the tables of transfers",
     },
 }
+FIGURES["cycles"] = {"anchors": "every published or own measurement of times beside the timing machine's"}
 for _paper, _figures in error_figures.FIGURES.items():
     FIGURES[_paper] = {name: what for name, (what, _) in _figures.items()} | FIGURES.get(_paper, {})
 ANCHORS = {"double": 65.3, "single": 41.7}  # TFLOP/s, SGEMM-cube section 4.2
@@ -67,6 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
         "gemm": _gemm,
         "torch": _torch,
         "readings": _readings,
+        "anchors": _anchors,
     }
     own = error_figures.FIGURES.get(arguments.paper, {}).get(arguments.figure)
     points, text = (work[arguments.figure] if own is None else own[1])(arguments)
@@ -120,6 +122,25 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     ratio = points[0]["tflops"] / points[1]["tflops"]
     lines.append(f"| ratio | {ratio:.2f} | 1.57 | {ratio / 1.57 - 1:+.1%} |")
     return points, "\n".join(lines) + "\n"
+
+
+def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.studies import anchors
+
+    data = anchors.read()
+    rows = [*(anchors.row(entry) for entry in data.points), *anchors.huawei_rows()]
+    spreads = [anchors.spread(times) for times in data.times]
+    points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
+    points += [
+        {
+            "id": f"{x.times.device} {x.times.format} {x.times.role}",
+            "mean_absolute_error": x.every,
+            "mean_absolute_error_large": x.large,
+            "passes": x.passes,
+        }
+        for x in spreads
+    ]
+    return points, anchors.rows_text(rows) + "\n" + anchors.spreads_text(spreads)
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 WAVE = {"cdna": 64}  # threads of a wavefront by family; elsewhere a warp of 32
 WARP = 32
+TABLE_2_K = 32
 WARP_TILE = 64 * 64  # elements of C that a warp of the libraries' large tiles owns
 
 
 def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
-    """SGEMM-cube, Eq. 11: the b_m that moves least, with the b_k and b_n that then do (Eq. 9), n_fused by Eq. 8.
+    """SGEMM-cube, Eq. 11: the b_m that moves least; of the blocks that go with it the largest of B (Eq. 10), then the
+    least traffic (Eq. 9), n_fused by Eq. 8.
 
-    Equal traffic: the largest block of B. Raises UnsupportedError for a device without the blocks of a DaVinci core.
+    Raises UnsupportedError for a device without the blocks of a DaVinci core.
     """
     if device.family != "davinci":
         raise UnsupportedError(f"--chooser eq11: Eq. 11 is for coupled DaVinci cores; {device.name} is {device.family}")
@@ -35,9 +37,9 @@ def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
     tiles = list(legal(limits))
     nearest = min({tile[0] for tile in tiles}, key=lambda b_m: abs(b_m - best_m))
 
-    def moved(tile: tuple[int, int, int]) -> tuple[float, int]:
+    def moved(tile: tuple[int, int, int]) -> tuple[int, float]:
         found = traffic(limits, Tiling(*tile, n_fused(limits, *tile)), m, n, k)
-        return found.a_read + found.b_read + found.c_read_write, -tile[1] * tile[2]
+        return -tile[1] * tile[2], found.a_read + found.b_read + found.c_read_write
 
     b_m, b_k, b_n = min((tile for tile in tiles if tile[0] == nearest), key=moved)
     return {"m": b_m, "k": b_k, "n": b_n}
@@ -70,7 +72,8 @@ def tlp(
     device: Device, tiles: Iterable[dict[str, int]], is_legal: Callable[[dict[str, int]], bool], m: int, n: int
 ) -> dict[str, int]:
     """The tile that LE-GEMM's model takes: the most computation per byte (Eq. 15) among those that give every core a
-    workgroup (Eq. 12), then the least load per thread (Eq. 16); the most threads where none gives enough.
+    workgroup (Eq. 12); the most threads where none gives enough. Then the least work per thread (Eq. 17), and of
+    T_K, which the model says nothing of: the nearest to Table 2's 32.
 
     The paper maximises both and leaves their weights open; this order is ours.
     Raises UnsupportedError for a DaVinci core, which has no threads.
@@ -82,5 +85,5 @@ def tlp(
         raise UnsupportedError(f"--chooser tlp: no tile of the search is legal on {device.name}")
     busy = [(tile, one) for tile, one in found if math.ceil(m / tile["m"]) * math.ceil(n / tile["n"]) >= device.cores]
     if busy:
-        return max(busy, key=lambda pair: (pair[1].per_byte, -pair[1].load))[0]
-    return max(found, key=lambda pair: (pair[1].threads, pair[1].per_byte))[0]
+        return max(busy, key=lambda pair: (pair[1].per_byte, -pair[1].work, -abs(pair[0]["k"] - TABLE_2_K)))[0]
+    return max(found, key=lambda pair: (pair[1].threads, pair[1].per_byte, -abs(pair[0]["k"] - TABLE_2_K)))[0]

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 METRIC = "relative_frobenius"
-LONG_K = 8192  # beyond it the time is a straight line through two samples
-SAMPLES = (2048, 4096)
+LARGE = 1 << 36  # m n k beyond which the time is a straight line through two samples: a quarter and a half of K
+SAMPLE_K = 8192  # of operands that are not given
+GRANULE = 64  # of the samples' K
 TAKEN, ERROR, SLOWER, CANNOT, NO_TIME = "taken", "error above the target", "slower", "does not run", "no time"
 
 
@@ -99,7 +100,7 @@ def choose(
     if operands is not None:
         input_format, sample = operands[0].format, sample_of(*operands)
     else:
-        sample = normal_sample(min(sizes[2], LONG_K), input_format)
+        sample = normal_sample(min(sizes[2], SAMPLE_K), input_format)
     drafts = [_Draft(scheme, options) for scheme, options in _combinations(chip, input_format)]
     for index, draft in enumerate(drafts):
         _foresee(draft, chip, sizes, operands, input_format, sample)
@@ -157,14 +158,15 @@ def _time(draft: _Draft, chip: Device, sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
     assert draft.plan is not None
     try:
-        if k <= LONG_K:
+        if m * n * k <= LARGE or k < 4 * GRANULE:
             draft.cost = cost(draft.plan, chip, sizes)
             return
-        short, long = (cost(draft.plan, chip, (m, n, length)) for length in SAMPLES)
+        lengths = [k // parts // GRANULE * GRANULE for parts in (4, 2)]
+        short, long = (cost(draft.plan, chip, (m, n, length)) for length in lengths)
     except HwsimError as error:
         draft.why_not = str(error)
         return
-    steps = (k - SAMPLES[1]) / (SAMPLES[1] - SAMPLES[0])
+    steps = (k - lengths[1]) / (lengths[1] - lengths[0])
     seconds = long.seconds + steps * (long.seconds - short.seconds)
     cycles = round(long.cycles + steps * (long.cycles - short.cycles))
     draft.cost = Cost(cycles, seconds, 0, long.facts)

@@ -65,7 +65,8 @@ def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timin
 
     With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
     without work the device's; between them it falls in proportion to the share of the time that the engine is busy.
-    The power limit has acted where a series of SERIES runs, as GEMMs are measured in, lasts long enough.
+    Where the file says how the clock falls, the run is one of a series, as GEMMs are measured: L2 holds what the run
+    before has left, and the power limit has acted if SERIES runs last long enough. Else it is a single one, L2 empty.
     """
     instruction = find(chip, unit)
     if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
@@ -77,10 +78,8 @@ def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timin
     mhz = _between(chip.clock_mhz, full_mhz, busy)
     limited_mhz = limited_clock(chip, instruction.a, SERIES * timed.cycles / (mhz * 1e3))
     mhz = _between(chip.clock_mhz, limited_mhz, busy)
-    if mhz == full_mhz:
-        return at_full, timed
     loaded = at_clock(chip, mhz)
-    return loaded, timing.run(program, loaded)
+    return loaded, timing.run(program, loaded, warm=1)
 
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:

@@ -1,0 +1,97 @@
+"""`hwsim tune`: the best tile, stages, slices of K and order of tiles for a device, a scheme and a shape."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hwsim.cli.options import DEST, FORMAT, add_scheme_options, positive, whole
+from hwsim.cli.progress import progress_bar
+from hwsim.errors import InputError
+
+BUDGET = 400
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
+    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    for name in ("m", "n", "k"):
+        parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
+    group = parser.add_argument_group("search")
+    group.add_argument("--objective", default="cycles", metavar="cycles|traffic", help="what is least (default cycles)")
+    group.add_argument(
+        "--chooser",
+        default="search",
+        metavar="search|eq11|tlp",
+        help="search, or a formula alone: eq11 (SGEMM-cube), tlp (LE-GEMM's thread parallelism) (default search)",
+    )
+    group.add_argument("--exhaustive", action="store_true", help="all combinations, not tiles first and then the rest")
+    group.add_argument(
+        "--budget", type=whole(1), default=BUDGET, metavar="N", help=f"configurations timed at most (default {BUDGET})"
+    )
+    group.add_argument("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: the device file's)")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="everything as one JSON object on standard output")
+    group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
+    group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+    add_scheme_options(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Search, write the files, print the report."""
+    from hwsim.devices import at_clock, load
+    from hwsim.program.plan import Problem
+    from hwsim.report.files import check_writable, write_whole
+    from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+    from hwsim.schemes import scheme_of
+    from hwsim.studies.bits import plan_for
+    from hwsim.studies.tune import tune
+
+    if arguments.csv is not None:
+        check_writable(arguments.csv)
+    if arguments.plot is not None:
+        if arguments.plot.suffix.lower() != ".png":
+            raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
+        check_writable(arguments.plot)
+        plotting()  # fails before the search
+    chip = load(arguments.device)
+    if arguments.clock_mhz is not None:
+        chip = at_clock(chip, arguments.clock_mhz)
+    sizes = (arguments.m, arguments.n, arguments.k)
+    given = {key.removeprefix(DEST): x for key, x in vars(arguments).items() if key.startswith(DEST) and x is not None}
+    named = given.pop(FORMAT, None)
+    planned = plan_for(
+        chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
+    )
+    with progress_bar(quiet=arguments.quiet) as progress:
+        found = tune(
+            chip,
+            planned.plan,
+            sizes,
+            objective=arguments.objective,
+            chooser=arguments.chooser,
+            exhaustive=arguments.exhaustive,
+            budget=arguments.budget,
+            progress=progress,
+        )
+    notes = []
+    if arguments.csv is not None:
+        write_whole(arguments.csv, lambda file: file.write(tune_csv(found).encode()))
+        notes.append(f"wrote {arguments.csv}: {len(found.points)} configurations")
+    if arguments.plot is not None:
+        title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
+        write_whole(arguments.plot, lambda file: write_heat(found, title, file))
+        notes.append(f"wrote {arguments.plot}: heat map")
+    if arguments.json:
+        known = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        print(json.dumps(known | dict(zip("mnk", sizes, strict=True)) | tune_dict(found)))
+    else:
+        print(tune_text(found, chip.name, arguments.scheme, sizes))
+    if not arguments.quiet:
+        for note in notes:
+            print(f"hwsim: {note}", file=sys.stderr)
+    return 0
