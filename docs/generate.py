@@ -1,11 +1,13 @@
 """Writes the generated parts of these pages: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 `python docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
+`python docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some lines.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,9 +25,11 @@ from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.program.plan import Problem
 from hwsim.report.device_text import evidence_text
 from hwsim.schemes import OWN, scheme_of
-from hwsim.studies import ascend910b
+from hwsim.studies import anchors as measured
+from hwsim.studies import ascend910b, underflow
 from hwsim.studies.bits import carries, plan_for
 
+LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
@@ -260,7 +264,10 @@ def _default(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+#: Exponents of SGEMM-cube's Fig. 2 that the page shows.
+FIG2 = (-24, -20, -16, -14, -13, -12, -11, -10, -8, -6, -4, -3, -2, -1, 0, 2, 4, 8, 12, 15)
 BLOCKS: dict[str, Callable[[], str]] = {
+    "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
     "schemes": schemes,
     **{f"options-{names[0]}": partial(options, names) for names in KIN},
     "devices": devices,
@@ -276,6 +283,20 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
+def cycles() -> str:
+    """Everything measured, beside the timing machine."""
+    data = measured.read()
+    rows = [*(measured.row(entry) for entry in data.points), *measured.huawei_rows()]
+    misses = sum(not row.passes for row in rows)
+    head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"
+    sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items())
+    spreads = measured.spreads_text([measured.spread(times) for times in data.times])
+    return f"{head}{measured.rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{spreads}"
+
+
+LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
+
+
 def current(page: str) -> str:
     """The text of a page with its generated blocks made anew."""
     return BLOCK.sub(lambda found: found[1] + BLOCKS[found[2]]() + found[3], page)
@@ -283,9 +304,12 @@ def current(page: str) -> str:
 
 def main() -> None:
     """Rewrite what is behind."""
+    long = "--long" in sys.argv[1:]
     for path in sorted(FOLDER.glob("*.md")):
         before = path.read_text(encoding="utf-8")
         after = current(before)
+        if long:
+            after = LONG_BLOCK.sub(lambda found: found[1] + LONG[found[2]]() + found[3], after)
         if after != before:
             path.write_text(after, encoding="utf-8")
             print(f"rewrote {path.name}")

@@ -102,9 +102,9 @@ def run(
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
     functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
     program where the bits depend on what it chose (davinci), else directly, which is faster and gives the same.
-    clock_mhz: core clock for the cycles, in place of the device file's (memories of the whole device keep theirs), of a
-    single run with nothing in L2. Where the file says how the clock falls under load (sustained_clock_mhz, power_limit),
-    times are otherwise those of a run in a series, as GEMMs are measured (hwsim.studies.predict.under_load).
+    clock_mhz: core clock for the cycles of a single run with nothing in L2, in place of the device file's (memories of
+    the whole device keep theirs). Without it, where the file says how the clock falls under load (sustained_clock_mhz,
+    power_limit), times are those of a run in a series, as GEMMs are measured (hwsim.studies.predict.under_load).
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.
@@ -148,7 +148,7 @@ def run(
         raise InputError(f"threads = {threads}; allowed: at least 1")
     lead = () if left is None or right is None else _common(left, right)
     operands = None if left is None or right is None else (left, right)
-    assumed = input_format or ("fp32" if exact else request.operand_format)
+    assumed = input_format or ("fp32" if exact or choice is not None else request.operand_format)
     work = request.prepare(assumed, sizes, exact, operands, math.prod(lead))
     product: Array | None = None
     errors: Callable[[], dict[str, Any]] | None = None

@@ -66,7 +66,17 @@ def fill_times(result: Result, program: Program, chip: Device, unit: str, produc
 
         return Trace.of(timing.run(program, chip, trace=Trace.LIMIT), chip)
 
-    result._trace = trace
+    def what_if_runs() -> Any:
+        from hwsim.studies.whatif import what_if
+
+        return what_if(program, chip)
+
+    def point() -> Any:
+        from hwsim.studies.roofline import roofline
+
+        return roofline(timed, chip, unit)
+
+    result._trace, result._what_if, result._roofline = trace, what_if_runs, point
 
 
 def of_a_stack(result: Result, matrices: int, programs: int) -> None:

@@ -182,6 +182,11 @@ class Request:
             return product, lambda: errors_of(a.values(), b.values(), product, None)
         shape = (a.shape[0], b.shape[1])
         c, bias = self.extras.get("c"), self._bias(shape[1])
+        cut: Array | None = None
+        if not work.prepared.by_rows and (self.rows is not None or self.cols is not None):
+            whole = dataclasses.replace(self, rows=None, cols=None).compute(work, a, b, lead, threads, progress)[0]
+            cut = whole if self.rows is None else whole[..., chosen("rows", self.rows, shape[0]), :]
+            cut = cut if self.cols is None else cut[..., chosen("cols", self.cols, shape[1])]
         codes_c = None if c is None else work.prepared.c_codes(c, (*lead, *shape))
         if self.rows is not None:
             a = subset(a, rows=self.rows)
@@ -196,10 +201,12 @@ class Request:
         def directly(x: Operand, y: Operand, start: Array | None, report: Any) -> Array:
             return prepared.typed(prepared.product(x, y, c=start, bias=bias, threads=threads, progress=report))
 
-        if lead and not b.lead and prepared.by_rows:  # one product: rows do not know of each other
-            whole = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
+        if cut is not None:  # other blocks would choose otherwise
+            product = cut
+        elif lead and not b.lead and prepared.by_rows:  # one product: rows do not know of each other
+            tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
             start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
-            product = directly(whole, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+            product = directly(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
         else:
             product = _stacked(a, b, codes_c, lead, directly, progress)
         epilogue = prepared.schedule.epilogue

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from hwsim.studies.roofline import Roofline
+    from hwsim.studies.whatif import WhatIf
     from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -60,6 +62,8 @@ class Result:
     _warnings: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
     _errors: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
     _trace: Callable[[], Trace] | None = field(default=None, repr=False)
+    _what_if: Callable[[], list[WhatIf]] | None = field(default=None, repr=False)
+    _roofline: Callable[[], Roofline] | None = field(default=None, repr=False)
 
     @cached_property
     def warnings(self) -> list[dict[str, Any]]:
@@ -78,6 +82,19 @@ class Result:
     def trace(self) -> Trace | None:
         """One row per instruction of one core of each kind (None without timing); made when first asked for."""
         return None if self._trace is None else self._trace()
+
+    @cached_property
+    def what_if(self) -> list[WhatIf] | None:
+        """What to speed up: cycles if one engine, link, memory or opcode took no time (None without timing).
+
+        One more timing run for each part; made when first asked for.
+        """
+        return None if self._what_if is None else self._what_if()
+
+    @cached_property
+    def roofline(self) -> Roofline | None:
+        """Work per byte of HBM, and what the device could attain with it (None without timing)."""
+        return None if self._roofline is None else self._roofline()
 
     @property
     def codes(self) -> NDArray[Any] | None:
@@ -127,14 +144,15 @@ class Result:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
         import json
 
-        return json.dumps(_plain(self.to_dict()), indent=indent, allow_nan=False)
+        return json.dumps(plain(self.to_dict()), indent=indent, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same for JSON: numbers that it cannot hold (NaN, infinities) are None, keys are text, tuples lists."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value

@@ -17,7 +17,7 @@ def table(arguments: argparse.Namespace) -> Found:
     from hwsim.devices import names
     from hwsim.studies import accuracy
 
-    devices = arguments.device or list(names())
+    devices = arguments.device or [name for name, _ in names()]
     given = accuracy.all_inputs(depth=arguments.size or accuracy.DEPTH)
     with progress_bar(quiet=False) as progress:
         points = list(accuracy.table(matmul, fma_chain, devices, given, arguments.scheme or (), progress))

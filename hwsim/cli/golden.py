@@ -288,7 +288,8 @@ def _self(arguments: argparse.Namespace) -> int:
         if not TREE.is_dir():
             raise InputError("--out FOLDER is needed: this is no source tree")
         folder = TREE / "self"
-    package = package_folder().resolve()  # ./configs/devices, which is searched first, may be the same folder
+    # ./configs/devices is searched first, and may be the same folder.
+    package = Path(str(package_folder())).resolve()
     own = [name for name, where in names() if Path(where).resolve().is_relative_to(package)]
     if not (arguments.device or own):
         raise InputError("other device files hide all that come with hwsim; name devices with --device")

@@ -13,6 +13,7 @@ from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_problem, positive, program_arguments, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.result import Result, plain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
     )
+    group.add_argument(
+        "--what-if",
+        action="store_true",
+        help="also what to speed up (cycles if one part took no time), and the roofline",
+    )
     group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
 
@@ -86,8 +92,10 @@ def execute(arguments: argparse.Namespace) -> int:
             progress=progress,
             **program_arguments(arguments),
         )
+        if arguments.what_if and result.cycles is None:
+            raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
         if arguments.json:
-            text = result.to_json()
+            text = _json(result, arguments.what_if)
         else:
             from hwsim.report.run_text import run_text
 
@@ -95,6 +103,11 @@ def execute(arguments: argparse.Namespace) -> int:
                 chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
             )
             text = run_text(result, at_clock, _inputs(arguments))
+            if arguments.what_if:
+                from hwsim.report.whatif_text import roofline_text, what_if_text
+
+                assert result.what_if is not None and result.roofline is not None
+                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
     if arguments.trace is not None:
         notes.append(_write_trace(arguments.trace, result))
@@ -126,6 +139,20 @@ def _check_files(arguments: argparse.Namespace) -> None:
         if arguments.no_timing:
             raise InputError("--trace needs cycles: leave out --no-timing")
         check_writable(check_suffix(arguments.trace))
+
+
+def _json(result: Result, with_what_if: bool) -> str:
+    if not with_what_if:
+        return result.to_json()
+    import dataclasses
+    import json
+
+    assert result.what_if is not None and result.roofline is not None
+    more = {
+        "what_if": [dataclasses.asdict(part) for part in result.what_if],
+        "roofline": dataclasses.asdict(result.roofline),
+    }
+    return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 
 def _inputs(arguments: argparse.Namespace) -> str:

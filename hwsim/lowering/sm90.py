@@ -1,9 +1,8 @@
 """The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
 
-Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where no
-core has a second tile (names in tests/golden/h200_timing/gemm.json). A tile's sum is stored before the next begins.
-fp32 and fp64: kernels of the Ampere
-kind, two CTAs a core but for the largest.
+Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
+no core has a second tile (names in tests/golden/h200_timing/gemm.json). A tile's sum is stored before the next begins.
+fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ to C. It knows plans, and devices through hwsim.lowering.tiled_kernel; the famil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from hwsim.lowering.elementwise import (
     combine_pass,
     depth,
     evaluate,
+    link_engine,
     lower_pass,
     operand_passes,
     stand_in_pass,
@@ -30,6 +32,7 @@ from hwsim.lowering.tiled_layout import Layout
 from hwsim.lowering.tiled_model import Blocking, Family, Finish, Source, Work
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.machine.scheduled import instruction_for
+from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
 from hwsim.program.plan import Expression, Piece, Plan, Term, TermValue
 from hwsim.program.schedule import Schedule
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 TILE_KEYS = ("m", "n", "k")
 OPTIONS = ("tile", "stages", "split_k", "swizzle", "batch")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
+COUNTED_ROUNDS = 2  # tiles of one core up to which a library hands them out without a counter in memory
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -340,9 +344,24 @@ class _Lowering:
         self.facts.setdefault("swizzle", max(field.band for field in found))
         for array in (work.finish.target, *work.finish.partial):
             self.arrays.setdefault(array.name, array)
+        self._counter(sum(field.tiles for field in found))
         self.kernels.append(gemm_kernel(layout, found, self.batch, (self.m, self.n, self.k)))
         if len(self.lengths) > 1:
             self._merge(call, work)
+
+    def _counter(self, tiles: int) -> None:
+        """The memset of the counter that hands out tiles, where the library has one: no data of the program's."""
+        library = self.device.library
+        time_us = library.tile_counter_us if library is not None else None
+        if not time_us or not self.family.persistent or tiles <= COUNTED_ROUNDS * self.device.cores:
+            return
+        engine = link_engine(self.device, self.family.registers, "GM")
+        cycles = math.ceil(time_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles)
+        stream = StreamBuilder("memset")
+        stream.emit(engine, "sync", repeat=cycles)
+        builder = KernelBuilder("tile_counter")
+        builder.group(0, 1, stream)
+        self.kernels.append(builder.finish())
 
     def _merge(self, call: _Call, work: Work) -> None:
         """Slices added in order, then what a kernel without slices does at the end of a tile."""

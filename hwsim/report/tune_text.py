@@ -34,7 +34,8 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
         "",
         *table(rows, ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best"), right=(2, 3, 4, 5, 6)),
     ]
-    ranked = sorted(timed, key=lambda point: _value(point, found.objective))[:BEST]
+    unlike = {_named(point): point for point in reversed(timed)}  # several options may come to the same
+    ranked = sorted(unlike.values(), key=lambda point: _value(point, found.objective))[:BEST]
     if len(ranked) > 1:
         listed = [(str(i + 1), *_cells(point, found.best, found.objective)) for i, point in enumerate(ranked)]
         head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best")

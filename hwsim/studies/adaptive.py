@@ -121,7 +121,7 @@ def surveyed(
         found = _assumed(options.get("wide_percent") or 0, mixed, sizes)
     options["blocks"] = {plan.scheme: count for plan, count in zip(mixed.plans, found.counts, strict=True)}
     made = dataclasses.replace(mixed, options=options)
-    if options["strategy"] == DECIDE:
+    if options.get("strategy") == DECIDE:
         predicted = predict(chip, made, *sizes, {})
         options["predicted_us"] = predicted
         options["decided"] = min(predicted, key=lambda name: predicted[name])
@@ -147,7 +147,7 @@ def _counted(mixed: Mixed) -> Census:
 
 def strategy_of(mixed: Mixed) -> str:
     """What is done: "hybrid", or the short name of the plan that all blocks take."""
-    return str(mixed.options.get("decided") or mixed.options["strategy"])
+    return str(mixed.options.get("decided") or mixed.options.get("strategy", HYBRID))
 
 
 def _short(mixed: Mixed, plan: Plan) -> str:
@@ -283,7 +283,7 @@ def program_mixed(
     else:
         depths = {p.scheme: x for p, x in zip(mixed.plans, _depths(counted.shares, k), strict=True)}
     made = _Merge(GlobalArray("A", batch * m, k, "fp32"), GlobalArray("B", batch * k, n, "fp32"))
-    if whole is None or mixed.options["strategy"] == DECIDE:
+    if whole is None or mixed.options.get("strategy") == DECIDE:
         _look(made, mixed, chip, flow, sizes)
     used = [plan for plan in mixed.plans if depths[plan.scheme]]
     start = 0

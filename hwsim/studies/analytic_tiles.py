@@ -61,7 +61,7 @@ def parallelism(device: Device, tile: dict[str, int], m: int, n: int) -> Paralle
     wave = WAVE.get(device.family, WARP)
     waves = max(1, t_m * t_n // WARP_TILE)
     return Parallelism(
-        waves * math.ceil(m / t_m) * math.ceil(n / t_n) * wave,
+        waves * wave * m * n / (t_m * t_n),
         3 * t_m * t_n / (2 * (t_m + t_n)),
         (t_m * t_n + t_m * t_k + t_k * t_n) / (waves * wave),
         t_m * t_n / (waves * wave),

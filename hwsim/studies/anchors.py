@@ -1,4 +1,4 @@
-"""Times that people measured beside those that the timing machine gives: one row for each point of configs/anchors.yaml.
+"""Times that people measured beside the timing machine's: one row for each point of configs/anchors.yaml.
 
 The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
 device file was set by it (calibration) or not (validation). No number of a device file is set here.
@@ -192,7 +192,7 @@ def row(entry: Entry) -> Row:
             raise InputError(f"point {entry.id}: a ratio needs `over`")
         value = simulate(entry.over).seconds / found.seconds
     else:
-        if entry.engine not in found.busy:
+        if entry.engine is None or entry.engine not in found.busy:
             raise InputError(f"point {entry.id}: engine {entry.engine!r}; the device has {', '.join(found.busy)}")
         value = 1 - found.busy[entry.engine]
     measured = entry.measured if isinstance(entry.measured, tuple) else (entry.measured, entry.measured)
@@ -221,7 +221,7 @@ def time_errors(times: Times) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean absolute error of a set of times: of those with m n k >= LARGE, of all; how many there are; the mean error."""
+    """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many."""
 
     times: Times
     large: float | None
@@ -291,7 +291,7 @@ def rows_text(rows: Iterable[Row]) -> str:
 def spreads_text(found: Iterable[Spread]) -> str:
     """A Markdown table of sets of times."""
     lines = [
-        "| device, format | shapes | mean absolute error, m n k >= 1024^3 | all | mean error | allowed | role | within |",
+        "| device, format | shapes | mean absolute error, large ones | all | mean error | allowed | role | within |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for x in found:

@@ -1,4 +1,4 @@
-"""Products of fp64 matrices to about 104 bits: every product and sum as a pair of doubles, without a rounding in between.
+"""Products of fp64 matrices to about 104 bits: products and sums as pairs of doubles.
 
 Dekker's product and Knuth's sum (T. J. Dekker, Numer. Math. 18, 1971; Ogita, Rump and Oishi, SIAM J. Sci. Comput. 26,
 2005). It knows nothing of schemes; it is the reference that their errors are measured against.

@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     for device in ("mi210", "a800")
 }
 SNR_SHAPE = (512, 1024, 2048)  # m, k, n
-SNR_SAMPLE = 16
+SNR_SAMPLE = 4
 SNR_EXPONENTS = (-145, -135, -126, -110, -80, -40, -10, 0, 10, 40, 80, 110)
 
 

@@ -143,7 +143,8 @@ def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: 
     taken, kept = format_of(plan.input_format), format_of(source)
     own = _quantum(size, taken if taken.precision < kept.precision and not kept.is_integer else kept)
     saturates = VectorUnit(device.vector).saturates
-    before, rest, scale = [], size, 0
+    before: list[Array] = []
+    rest, scale = size, 0
     lost = np.where(_quantum(size, taken) > own, _quantum(size, taken) / 2, 0.0)
     if taken.precision < kept.precision:  # rounded to the scheme's operands first
         lost = _quantum(size, taken) / 2

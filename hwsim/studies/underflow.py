@@ -38,13 +38,14 @@ def underflow_probability(exponent: int, *, gradual: bool) -> float:
 
 
 def kept_bits_bound(exponent: int, scaling_exponent: int) -> int:
-    """Bits of a number of this exponent that survive the split, at most 22 (Eq. 6 and its text); 0 beyond fp16."""
-    if exponent > 15:
+    """Fraction bits of a number of this exponent that survive the split, at most 22 (Eq. 6); 0 beyond fp16's range."""
+    largest = BIAS
+    if exponent > largest:
         return 0
-    by_low = exponent - LEAST + scaling_exponent
-    by_high = min(HIGH_FRACTION + 1, exponent - LEAST + 1)
-    fits = exponent - (HIGH_FRACTION + 2) + scaling_exponent <= 15
-    return max(by_high if exponent >= LEAST else 0, min(22, by_low) if fits else 0, 0)
+    by_high = min(HIGH_FRACTION, exponent - LEAST)
+    by_low = min(2 * HIGH_FRACTION + 2, exponent - LEAST + scaling_exponent)
+    fits = exponent - (HIGH_FRACTION + 2) + scaling_exponent <= largest
+    return max(by_high, by_low if fits else 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[Poin
 
 
 def kept_bits(x: Float64, exponent: int, scaling_exponent: int) -> float:
-    """Bits that the worst of x keeps in the two pieces: -log2(error / 2^exponent) - 1, 23 at most, at least 0."""
+    """Fraction bits that the worst of x keeps in the two pieces: -log2(error / 2^exponent) - 1, from 0 to 23."""
     with np.errstate(over="ignore", invalid="ignore"):
         high = x.astype(np.float16).astype(np.float64)
         low = np.ldexp((x - high).astype(np.float32), scaling_exponent).astype(np.float16).astype(np.float64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,21 +28,36 @@ def test_all_are_there() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
-def test_runs_and_keeps_its_claims(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(FOLDER)!r}]\n"]
-    command[2] += f"import {name}\nraise SystemExit({name}.APPLICATION.main(['--quick']))"
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def kept(output: str) -> None:
+    lines = output.splitlines()
     assert [line for line in lines if line.startswith("FAILS")] == []
     assert len([line for line in lines if line.startswith("holds")]) >= 3
     for label in ("fp64", "fp32", "fp16", "bf16x9"):
         assert any(line.startswith(label + " ") for line in lines)
 
 
-def test_a_claim_that_fails_gives_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_runs_and_keeps_its_claims(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = importlib.import_module(name).APPLICATION.main(["--quick"])
+    output = capsys.readouterr().out
+    assert code == 0, output
+    kept(output)
+
+
+def test_as_a_program() -> None:
+    command = [sys.executable, str(FOLDER / "kmeans.py"), "--quick"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept(done.stdout)
+
+
+def test_a_claim_that_fails_gives_1(capsys: pytest.CaptureFixture[str]) -> None:
     import kmeans
 
     few = replace(kmeans.APPLICATION, cases=("fp64",), claims=lambda rows: [("two and two is five", False)])
@@ -49,9 +66,8 @@ def test_a_claim_that_fails_gives_1(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert replace(few, claims=lambda rows: [("it is four", True)]).main(["--quick"]) == 0
 
 
-def test_a_figure_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(str(FOLDER))
     import kmeans
 
     few = replace(kmeans.APPLICATION, cases=("fp64", "fp16"), claims=lambda rows: [])

@@ -250,3 +250,14 @@ def test_blocking_of_other_families_is_refused(cli):
     assert done.code == 2 and "stages = 3: programs of family davinci have tile, n_fused, buffering" in done.err
     cut = cli("run", "--device", "a100", "--format", "fp16", "--m", 64, "--n", 64, "--k", 256, "--split-k", 2, "--json")
     assert cut.json["schedule"]["split_k"] == 2 and cut.json["options"]["split_k"] == 2
+
+
+def test_what_to_speed_up(cli, refused):
+    words = ["run", "--device", "a100", "--m", "256", "--n", "256", "--k", "256", "--format", "fp16", "--no-exact"]
+    done = cli(*words, "--what-if")
+    assert done.code == 0 and "what to speed up" in done.out and "roofline" in done.out
+    data = cli(*words, "--what-if", "--json").json
+    assert min(part["cycles"] for part in data["what_if"]) < data["cycles"] and data["roofline"]["attainable"] > 0
+    assert "--what-if" in refused(
+        "run", "--device", "a2", "--m", 16, "--n", 16, "--k", 16, "--format", "fp16", "--what-if"
+    )

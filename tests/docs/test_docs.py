@@ -35,6 +35,7 @@ EXPECTED = {
     "campaign.md",
     "cli.md",
     "cublas.md",
+    "cycles.md",
     "devices.md",
     "emulation.md",
     "golden.md",

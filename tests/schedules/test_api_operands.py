@@ -13,7 +13,7 @@ from hwsim.lowering import davinci
 from hwsim.program.plan import Mixed
 from hwsim.program.schedule import Schedule
 from hwsim.schemes import scheme_of
-from hwsim.studies import bits
+from hwsim.studies import adaptive
 from hwsim.studies.bits import Problem, carries, plan_for
 
 
@@ -185,13 +185,13 @@ def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> N
     seen = []
 
     def evaluated(chip, plan, a, b, *, threads, progress):
-        seen.append((chip.name, plan, a.format, threads))
+        seen.append((chip.name, plan.plans, a.format, threads))
         return (a.array @ b.array).view(np.uint32)
 
-    monkeypatch.setattr(bits, "_adaptive", {"evaluate_mixed": evaluated}.__getitem__)
+    monkeypatch.setattr(adaptive, "evaluate_mixed", evaluated)
     a, b = np.ones((4, 3), np.float32), np.ones((3, 4), np.float16)
     got = hwsim.matmul(a, b, np.ones((4, 4)), device="a100", scheme=scheme, alpha=2.0, threads=1)
-    assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed, "fp32", 1)]
+    assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed.plans, "fp32", 1)]
     with pytest.raises(UnsupportedError, match="a schedule fits none"):
         hwsim.matmul(a, b, device="a100", scheme=scheme, schedule={"split_k": 2})
 

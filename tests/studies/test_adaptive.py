@@ -133,6 +133,17 @@ def test_stacks_epilogue_and_strides():
         same(scaled, Outside(CHIP).settle(np.float32(2) * got[0] + np.float32(1)))
 
 
+def test_some_rows_and_columns_have_the_bits_of_the_whole():
+    a, b = mixed_pair((50, 40, 67), 7)
+    whole = hwsim.matmul(a, b, device=CHIP, scheme="ape", block=16)
+    rows, cols = [3, 40], slice(5, 30, 4)
+    result = hwsim.run(a, b, device=CHIP, scheme="ape", block=16, rows=rows, cols=cols, timing=False)
+    same(result.c, np.ascontiguousarray(whole[rows][:, cols]))
+    near = np.ones((50, 67), np.float32)
+    error = hwsim.run(near, near.T, device=CHIP, scheme="ape", block=16, rows=rows, timing=False).error
+    assert error["relative_frobenius"] == 0
+
+
 def test_types_at_the_ends_of_the_ranges():
     ends = [F_RANGE[0], np.nextafter(F_RANGE[0], 0, dtype=np.float32), 65504, 65505, 0, -0.0, 3.4e38, 3.402e38]
     values = np.array([*ends, 7.8e-34, 7.6e-34, np.nan, -np.inf, -65504, 1e-45], np.float32)

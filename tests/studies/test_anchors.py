@@ -1,0 +1,97 @@
+"""The table of measured times: its file, a few points, the page that shows them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hwsim.errors import InputError
+from hwsim.studies import anchors
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
+DATA = anchors.read()
+POINTS = {entry.id: entry for entry in DATA.points}
+QUICK = (
+    "910a-double",
+    "910a-single",
+    "a100-m64",
+    "mi210-512",
+    "tcgen05-k16-s2",
+    "bf16x9-small",
+    "tf32x3",
+    "h200-torch-fp16",
+)
+
+
+def test_points_have_names_of_their_own_and_known_sources():
+    assert len(POINTS) == len(DATA.points) >= 70
+    for entry in (*DATA.points, *DATA.times):
+        assert all(key in DATA.sources for key in entry.source.split(", ")), entry
+
+
+def test_every_device_of_the_issue_has_points():
+    assert {"ascend910a", "a100", "a800", "b200", "h100", "h200", "mi210", "t4", "v100"} <= {
+        entry.run.device for entry in DATA.points
+    }
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_points_that_pass_do_so_and_stand_on_the_page(name):
+    row = anchors.row(POINTS[name])
+    assert row.passes, row
+    assert anchors.rows_text([row]).splitlines()[-1] in PAGE
+
+
+def test_a_miss_is_shown_with_its_reason():
+    row = anchors.row(POINTS["tcgen05-k16-s5"])
+    assert not row.passes and row.why
+    assert "**no**: " in anchors.rows_text([row]) and row.why in PAGE
+
+
+def test_every_point_stands_on_the_page():
+    assert [entry.what for entry in DATA.points if f"| {entry.what} |" not in PAGE] == []
+
+
+def test_errors_are_from_the_nearest_end_of_a_range():
+    def error(low: float, high: float, simulated: float) -> float:
+        return anchors.Row("", "", "", (low, high), simulated, 0.1, "validation", "").error
+
+    assert error(2.0, 4.0, 3.0) == 0
+    assert error(2.0, 4.0, 1.0) == -0.5
+    assert error(2.0, 4.0, 5.0) == 0.25
+
+
+def test_calibration_gemms_of_an_h200_are_within_ten_percent_but_tf32():
+    sets = {times.format: times for times in DATA.times if times.role == "calibration"}
+    assert set(sets) == {"fp16", "bf16", "tf32", "e4m3", "fp64"}
+    found = {name: anchors.spread(times) for name, times in sets.items()}
+    assert {name for name, spread in found.items() if not spread.passes} == {"tf32"}
+
+
+def test_validation_gemms_are_not_in_any_calibration():
+    shapes = {
+        role: {(t.format, s) for t in DATA.times if t.role == role for s in t.us}
+        for role in ("calibration", "validation")
+    }
+    assert not shapes["calibration"] & shapes["validation"]
+    assert len(shapes["validation"]) > 200
+
+
+@pytest.mark.parametrize("format", ["fp16", "e4m3"])
+def test_a_few_times_of_an_h200(format):
+    (times,) = (t for t in DATA.times if t.role == "validation" and t.format == format)
+    few = {
+        shape: us for shape, us in times.us.items() if shape in ("2048x2048x8192", "4096x4096x512", "4096x4096x2048")
+    }
+    errors = anchors.time_errors(times.model_copy(update={"us": few}))
+    assert len(errors) == 3 and max(abs(e) for e in errors.values()) < 0.1
+
+
+@pytest.mark.parametrize(
+    "text", ["schema_version: 2", "points: [", "schema_version: 1\nsources: {}\npoints: 3\ntimes: []"]
+)
+def test_a_bad_file_is_told(tmp_path, text):
+    file = tmp_path / "anchors.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=re.escape(str(file))):
+        anchors.read(file)
