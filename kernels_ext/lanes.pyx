@@ -297,4 +297,6 @@ def divide(codes, int places, *, threads=1, variant=None):
         return True
     with nogil:
         done = hw_lanes_divide(kernels, &flat[0], n, places, count)
+    if done < 0:
+        raise MemoryError("divide: no memory for its marks")
     return bool(done)

@@ -41,7 +41,9 @@ def sensitivity_text(found: Sequence[Influence], problem: str, cycles: int) -> s
     lines += ["", *table(rows, head, right=(1, 5, 6))] if rows else []
     rest = len(found) - len(worth)
     if rest:
-        lines.append(f"{'  ' if rows else ''}{count(rest)} other numbers move the cycles by less than {100 * WORTH:g} %")
+        lines.append(
+            f"{'  ' if rows else ''}{count(rest)} other numbers move the cycles by less than {100 * WORTH:g} %"
+        )
     if not found:
         lines.append("no number that this time rests on is assumed, and sources agree")
     return "\n".join(lines)

@@ -42,6 +42,7 @@ SAMPLE = 192  # rows of A and columns of B that are looked at; the largest and t
 PREFIXES = 16  # sums over the first 1/16, 2/16, ... of K
 DIGITS = {"fp32": 24, "fp64": 53}
 SEED = 1
+CHUNK = 512  # rows at a time
 MEAN_CUT = 0.375  # of a unit in the last place, relative: a half at the low end of a binade, a quarter at the high
 
 
@@ -68,8 +69,8 @@ class Sample:
 
 def sample_of(a: Operand, b: Operand) -> Sample:
     """The sample of two operands, (..., m, k) and (..., k, n)."""
-    left = _rows(np.asarray(a.values()).reshape(-1, a.shape[1]))
-    right = _rows(np.swapaxes(np.asarray(b.values()), -1, -2).reshape(-1, b.shape[0])).T
+    left = _rows(a.values().reshape(-1, a.shape[1]))
+    right = _rows(np.swapaxes(b.values(), -1, -2).reshape(-1, b.shape[0])).T
     return _sampled(left, right, a.format, (_top(a.values()), _top(b.values())))
 
 
@@ -88,9 +89,13 @@ def _rows(x: NDArray[Any]) -> Array:
 
 
 def _top(x: NDArray[Any]) -> float:
-    with np.errstate(invalid="ignore"):
-        wide = np.abs(x, dtype=np.float64) if x.dtype.kind != "f" else np.abs(x)
-        return float(np.where(np.isfinite(wide), wide, 0).max(initial=0))
+    """Largest finite magnitude."""
+    rows, top = x.reshape(-1, x.shape[-1]), 0.0
+    for start in range(0, len(rows), CHUNK):
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            part = np.abs(rows[start : start + CHUNK].astype(np.float64))
+        top = max(top, float(part.max(initial=0.0, where=np.isfinite(part))))
+    return top
 
 
 def _sampled(a: Array, b: Array, fmt: str, tops: tuple[float, float]) -> Sample:
@@ -313,10 +318,16 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         if rest is not None:
             squares += _rms(rest @ other if is_left else other @ rest) ** 2
     formed = {pair for term in plan.terms for pair in term.products}
-    for i, left in enumerate(a.before):
-        for j, right in enumerate(b.before):
-            if (i, j) not in formed:
-                squares += _left_out(sample, left, right, a.drift is not None or b.drift is not None) ** 2
+    missing = sorted(
+        ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum
+    )
+    squares += sum(_together(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
+    if missing and (a.drift is not None or b.drift is not None):
+        # Cut pieces have the operands' signs. Those left out that are largest are alike, the others far below.
+        i, j = missing[0]
+        alike = sum(sum(pair) == i + j for pair in missing)
+        pieces = (np.copysign(rest / 2, x) for rest, x in ((a.before[i], sample.a), (b.before[j], sample.b)))
+        squares += (alike * _rms(np.matmul(*pieces))) ** 2
     for term in plan.terms:
         share = max(
             _together(a.before[i] ** 2, b.before[j] ** 2) / sample.energy if sample.energy else 0.0
@@ -324,14 +335,6 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         )
         squares += _sums(plan, term, device, sample, min(share, 1.0), of_k) ** 2
     return (math.sqrt(squares) + _joins(plan) * max(sample.peak, sample.result)) / sample.result
-
-
-def _left_out(sample: Sample, left: Array, right: Array, is_biased: bool) -> float:
-    """Size of a product of pieces that is not formed; cut pieces have the operands' signs."""
-    random = _together(left**2, right**2)
-    if not is_biased:
-        return random
-    return random + _rms((np.copysign(left, sample.a) / 2) @ (np.copysign(right, sample.b) / 2))
 
 
 def _joins(plan: Plan) -> float:

@@ -2,6 +2,7 @@
  *
  * The unit of work is one block of one row. Results do not depend on the number of threads.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "hw_host.h"
@@ -171,6 +172,7 @@ typedef struct {
     char *at;
     size_t count;
     int places, *fails;
+    unsigned char *done;
 } divide_job;
 
 enum { PART = 4096 };
@@ -181,30 +183,32 @@ static size_t part_of(const divide_job *j, size_t unit)
     return left < PART ? left : PART;
 }
 
-static void try_divide(const void *argument, size_t begin, size_t end)
-{
-    const divide_job *j = argument;
-    for (size_t unit = begin; unit < end; unit++)
-        if (!j->kernels->divides(j->at + 4 * unit * PART, j->places, part_of(j, unit))) {
-            __atomic_store_n(j->fails, 1, __ATOMIC_RELAXED);
-            return;
-        }
-}
-
 static void divide(const void *argument, size_t begin, size_t end)
 {
     const divide_job *j = argument;
-    for (size_t unit = begin; unit < end; unit++)
-        j->kernels->divide(j->at + 4 * unit * PART, j->places, part_of(j, unit));
+    for (size_t unit = begin; unit < end; unit++) {
+        char *at = j->at + 4 * unit * PART;
+        if (!j->kernels->divides(at, j->places, part_of(j, unit))) {
+            __atomic_store_n(j->fails, 1, __ATOMIC_RELAXED);
+            return;
+        }
+        j->kernels->divide(at, j->places, part_of(j, unit));
+        j->done[unit] = 1;
+    }
 }
 
 int hw_lanes_divide(const hw_lane_kernels *kernels, void *x, size_t n, int places, int threads)
 {
     int fails = 0;
-    const divide_job j = {.kernels = kernels, .at = x, .count = n, .places = places, .fails = &fails};
     const size_t units = (n + PART - 1) / PART;
-    hw_host_divide(try_divide, &j, units, MIN_BLOCKS, threads);
-    if (!fails)
-        hw_host_divide(divide, &j, units, MIN_BLOCKS, threads);
+    unsigned char *done = calloc(units ? units : 1, 1);
+    if (!done)
+        return -1;
+    const divide_job j = {.kernels = kernels, .at = x, .count = n, .places = places, .fails = &fails, .done = done};
+    hw_host_divide(divide, &j, units, MIN_BLOCKS, threads);
+    for (size_t unit = 0; fails && unit < units; unit++)
+        if (done[unit]) /* exact, so it can be taken back */
+            kernels->divide(j.at + 4 * unit * PART, -places, part_of(&j, unit));
+    free(done);
     return !fails;
 }

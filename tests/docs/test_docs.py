@@ -33,6 +33,7 @@ EXPECTED = {
     "ascend910a.md",
     "ascend910b.md",
     "campaign.md",
+    "choosing.md",
     "cli.md",
     "cublas.md",
     "cycles.md",

@@ -83,7 +83,7 @@ def test_refused_without_times(case):
 
 
 def test_devices_whose_clock_falls_under_load():
-    given = {"m": 256, "n": 256, "k": 256, "device": "h200", "scheme": "tf32x3"}
+    given = {"m": 128, "n": 128, "k": 128, "device": "h200", "scheme": "tf32x3"}
     chip, lowered = program(**given)
     found = sensitivity(lowered, chip)
     result = hwsim.run(**given, exact=False)

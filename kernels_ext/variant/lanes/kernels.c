@@ -122,7 +122,7 @@ static int divides(const void *values, int places, size_t n)
 static void divide(void *values, int places, size_t n)
 {
     uint32_t *words = values;
-    const uint32_t by = (uint32_t)places << 23;
+    const uint32_t by = (uint32_t)places * (1u << 23);
     ALONE
     for (size_t i = 0; i < n; i++)
         words[i] -= words[i] & INT32_MAX ? by : 0;
