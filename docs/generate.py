@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,21 @@ LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
+SOURCES = FOLDER.parent / "hwsim"
+#: Folders of modules, in the order of the layers; of the command line each module is one verb.
+PARTS = (
+    "",
+    "numerics",
+    "devices",
+    "program",
+    "machine",
+    "lowering",
+    "schemes",
+    "studies",
+    "golden",
+    "report",
+    "trace",
+)
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632
 PAPER_TFLOPS = {"double": 65.3, "single": 41.7}
@@ -58,7 +74,7 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[i
 
 
 def devices() -> str:
-    """Every device of the package, and what the release computes for it."""
+    """Every device of the package, and what is computed for it."""
 
     def rows() -> Iterator[tuple[str, ...]]:
         for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
@@ -67,11 +83,30 @@ def devices() -> str:
             yield (
                 f"`{name}`",
                 device.title,
-                "GEMM programs: bits and cycles" if whole else "single instructions",
+                "bits and cycles of GEMMs" if whole else "bits of GEMMs",
                 str(len(device.matrix_instructions)),
             )
 
     return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
+
+
+def modules() -> str:
+    """Every module of the package, but for the verbs of the command line, and what its docstring begins with."""
+    text = ""
+    for part in PARTS:
+        folder = SOURCES / part
+        files = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+        rows = (
+            (f"[{path.name}](../hwsim/{path.relative_to(SOURCES).as_posix()})", _first_line(path)) for path in files
+        )
+        text += f"### hwsim/{part}{'/' if part else ''}\n\n{table(('module', 'what it is'), rows)}\n"
+    return text
+
+
+def _first_line(path: Path) -> str:
+    """The first paragraph of a module's docstring."""
+    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+    return lines.replace("\n", " ").replace("|", "\\|")
 
 
 def parameters(name: str) -> str:
@@ -271,6 +306,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "schemes": schemes,
     **{f"options-{names[0]}": partial(options, names) for names in KIN},
     "devices": devices,
+    "modules": modules,
     "ascend910a-parameters": partial(parameters, "ascend910a"),
     "ascend910a-anchors": anchors,
     "ascend910a-sensitivity": sensitivity,

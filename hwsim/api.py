@@ -1,6 +1,7 @@
 """The Python API: run a GEMM scheme on a simulated device.
 
-It joins the layers and holds no fact of its own: scheme -> plan -> program, or schedule -> bits and cycles.
+It joins the layers and holds no fact of its own: scheme -> plan; plan and schedule, or the device's program -> bits;
+program -> cycles. Which way a request goes is hwsim.request's to say.
 """
 
 from __future__ import annotations
@@ -94,9 +95,10 @@ def run(
     the Frobenius norm (hwsim.studies.choice); the result's `scheme` is the one taken, and `choice` among its options
     tells of all candidates. format: operand format of the native scheme.
     output: format of D (default: the scheme's, or what the unit gives), rounded to nearest even at the end.
-    tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n).
-    n_fused, buffering ("single", "double"): davinci. stages (of shared memory), split_k (slices of K, merged by a
-    kernel of their own), swizzle (tiles in a band of columns): GPUs.
+    tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
+    n_fused: davinci (910A). buffering ("single", "double"): davinci, davinci_separated (910B). swizzle (tiles in a band
+    of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
+    own; the bits depend on it): GPUs.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
     sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
@@ -108,9 +110,10 @@ def run(
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.
-    Cycles come from the device's program: not for families without a dataflow, nor with a schedule, nor with C, alpha,
-    beta, bias or output where the family's dataflow takes none; the result says why there are none. Of a stack they
-    are those of one matrix times their number.
+    Cycles come from the device's program: not for devices without timing data, nor for plans that the family's
+    dataflow cannot carry, nor with a schedule, nor with C, alpha, beta, bias or output where the dataflow takes none
+    (davinci); the result's `timing_note` says why there are none. Of a stack they are those of one program for all
+    matrices on GPUs, else those of one matrix times their number (`batch_cycles` among the options).
 
     Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do,
     ConfigError for a bad device file.
@@ -215,7 +218,11 @@ def program(
     swizzle: int | None = None,
     **scheme_options: Any,
 ) -> tuple[Device, Program]:
-    """The device and the checked program that `run` would execute on it for fp32 operands; arguments as there."""
+    """The device and the checked program that `run` would time (and, where asked, execute) on it for fp32 operands.
+
+    Arguments and errors as there; UnsupportedError where the device has no program for the plan. `Program.computes`
+    says whether running it gives the bits.
+    """
     from hwsim.program.plan import Problem
     from hwsim.studies.bits import prepare
 

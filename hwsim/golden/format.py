@@ -160,7 +160,8 @@ def read_meta(path: Path) -> Meta | None:
 def keys(path: Path) -> list[str]:
     """INSTRUCTION/SET of every set of an archive, sorted."""
     with _open(path) as archive:
-        return _keys(archive.files)
+        files = set(archive.files)
+        return [key for key in _keys(files) if any(f"{key}/{x}" in files for x in OPERANDS)]  # not schemes' results
 
 
 def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:

@@ -1,6 +1,8 @@
 """Dataflows: one module per architecture family turns a plan into a program for a device of that family.
 
-A lowering knows plans and devices; it does not know how a scheme splits, which bits come out, or cycles.
+davinci and davinci_separated (Ascend) write their kernels themselves; the families of GPUs (sm70, sm80, sm90, sm100,
+cdna) describe how operands travel and hand the plan to hwsim.lowering.tiled. A lowering knows plans and devices; it
+does not know how a scheme splits, which bits come out, or cycles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fused multiply-add: d = a * b + c, exact and rounded once, one k at a time (fp64 and AMD's fp32 units).
+"""The fused multiply-add: d = a * b + c, exact and rounded once, one k at a time (fp64, fp32 lanes, AMD's fp32).
 
 One fma is an exact step with one product, so it has the same stages. Chains over K are in `reference`.
 """

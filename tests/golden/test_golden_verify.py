@@ -153,6 +153,8 @@ def test_whole_gemms() -> None:
 
 def test_folders_leave_whole_gemms_out() -> None:
     assert [path.name for path in golden_files(H200)] == ["instructions.npz", "edge.npz"]
+    whole = {path.name for path in golden_files([H200[0].parent])}
+    assert {"edge.npz", "h200.npz", "fp64_nan.npz"} <= whole and not {"schemes.npz", "gemm.npz", "survey.npz"} & whole
 
 
 THIRD_PARTY = os.environ.get("HWSIM_GOLDEN_DIR")

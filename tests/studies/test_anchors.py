@@ -61,11 +61,10 @@ def test_errors_are_from_the_nearest_end_of_a_range():
     assert error(2.0, 4.0, 5.0) == 0.25
 
 
-def test_calibration_gemms_of_an_h200_are_within_ten_percent_but_tf32():
+def test_calibration_gemms_of_an_h200_are_within_ten_percent():
     sets = {times.format: times for times in DATA.times if times.role == "calibration"}
     assert set(sets) == {"fp16", "bf16", "tf32", "e4m3", "fp64"}
-    found = {name: anchors.spread(times) for name, times in sets.items()}
-    assert {name for name, spread in found.items() if not spread.passes} == {"tf32"}
+    assert [name for name, times in sets.items() if not anchors.spread(times).passes] == []
 
 
 def test_validation_gemms_are_not_in_any_calibration():
