@@ -147,8 +147,8 @@ def run(
     )
     left, right, sizes, drawn = _operands(a, b, m, n, k, exact, seed, input_format, format, request.scheme)
     workers = (os.cpu_count() or 1) if threads is None else threads
-    if workers < 1:
-        raise InputError(f"threads = {threads}; allowed: at least 1")
+    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
+        raise InputError(f"threads = {threads!r}; allowed: an integer of at least 1")
     lead = () if left is None or right is None else _common(left, right)
     operands = None if left is None or right is None else (left, right)
     assumed = input_format or ("fp32" if exact or choice is not None else request.operand_format)
@@ -161,7 +161,10 @@ def run(
     facts = work.prepared.facts(sizes[2]) if work.program is None else dict(work.program.facts)
     how = "of one program for all" if work.in_one else "of one matrix, times their number"
     batch = {"batch": list(lead), "batch_cycles": how} if lead else {}
-    timed: dict[str, Any] = {"clock_mhz": clock_mhz, "launch_overhead": launch_overhead or None}
+    timed: dict[str, Any] = {
+        "clock_mhz": None if clock_mhz is None else float(clock_mhz),
+        "launch_overhead": launch_overhead or None,
+    }
     timed |= {"choice": None if choice is None else choice.to_dict()}
     result = Result(
         device=request.chip.name,
@@ -289,7 +292,8 @@ def _clocked(chip: Device, clock_mhz: float | None) -> Device:
     """The device at another core clock."""
     if clock_mhz is None:
         return chip
-    if isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int | float) or not 0 < clock_mhz < math.inf:
+    is_number = isinstance(clock_mhz, int | float | np.integer | np.floating) and not isinstance(clock_mhz, bool)
+    if not is_number or not 0 < clock_mhz < math.inf:
         raise InputError(f"clock_mhz = {clock_mhz!r}; allowed: a number above 0")
     return chip.model_copy(update={"clock_mhz": float(clock_mhz), "sustained_clock_mhz": {}, "power_limit": None})
 
@@ -337,6 +341,8 @@ def _operands(
             raise InputError(f"{name} = {value!r}; allowed: an integer of at least 1")
     drawn = left is None and exact
     if drawn:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise InputError(f"seed = {seed!r}; allowed: an integer of at least 0")
         from hwsim.studies.inputs import drawn as draw
 
         pair = draw(sizes["m"], sizes["n"], sizes["k"], seed, scheme.input_formats[0])

@@ -271,6 +271,8 @@ def _tile(tile: Mapping[str, int] | tuple[int, ...] | None, keys: tuple[str, ...
     if tile is None:
         return None
     if not isinstance(tile, Mapping):
+        if not isinstance(tile, tuple | list):
+            raise InputError(f"tile = {tile!r}; allowed: {len(keys)} numbers, in the order {', '.join(keys)}")
         if len(tile) != len(keys):
             raise InputError(
                 f"tile {tuple(tile)}: {len(tile)} numbers; allowed: {len(keys)}, in the order {', '.join(keys)}"

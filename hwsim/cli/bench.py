@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -60,6 +61,8 @@ def execute(arguments: argparse.Namespace) -> int:
     ):
         if min(values) < 1:
             raise InputError(f"--{name} {min(values)}: allowed: at least 1")
+    if not 0 <= arguments.seconds < math.inf:
+        raise InputError(f"--seconds {arguments.seconds:g}: allowed: at least 0")
     if len(arguments.threads) == 1 and all(os.environ.get(x) == str(arguments.threads[0]) for x in THREAD_VARIABLES):
         found = _measure(arguments, arguments.threads[0], int(defaults["program_size"]))
     else:

@@ -6,7 +6,6 @@ name with the ending .meta.json. Knows nothing of how results are computed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -186,11 +185,6 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
                 archive[f"{key}/d"] if f"{key}/d" in archive.files else None,
                 MappingProxyType({x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}),
             )
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _keys(names: Iterable[str]) -> list[str]:

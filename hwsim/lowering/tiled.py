@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -65,7 +67,7 @@ class _Call:
     """One GEMM kernel of the plan: its terms, what it makes of them and of the C of the call before."""
 
     terms: tuple[int, ...]
-    value: Expression | None
+    value: Expression
     exponent: int = 0  # of C
     order: str = "value"
     accumulates: bool = False
@@ -239,6 +241,7 @@ class _Lowering:
         )
         sliced = len(self.lengths) > 1
         value = None if sliced and plan.join != "group" else call.value
+        own = max(1, operations(call.value)) if self.stand_ins else 0  # a call does its own part of the sum alone
         if self.stand_ins and value is not None:
             value = TermValue(0)
         c, beta, alpha, bias = None, 0.0, 1.0, False
@@ -258,7 +261,7 @@ class _Lowering:
             beta,
             c,
             bias,
-            stand_ins=self.stand_ins,
+            stand_ins=own,
             words=self.words,
             order="c" if call.order == "c" else "value",
         )
@@ -382,7 +385,7 @@ class _Lowering:
         def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
             if self.stand_ins:
                 wide = replace(temps[0], cols=temps[0].cols * self.words, format="fp32")
-                for _ in range(self.stand_ins + count * (slices - 1) + (whole.c is not None)):
+                for _ in range(whole.stand_ins + count * (slices - 1) + (whole.c is not None) + whole.bias):
                     ops.op("add", wide, wide, wide)
                 return
             values: dict[int, LocalTile] = {}
@@ -438,9 +441,9 @@ def _whole(options: Mapping[str, Any], name: str, default: int) -> int:
     value = options.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} = {value!r}; allowed: an integer of at least 1")
-    return value
+    return int(value)
 
 
 __all__ = ["OPTIONS", "TILE_KEYS", "UnsupportedError", "lower"]

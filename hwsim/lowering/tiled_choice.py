@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -46,8 +48,9 @@ def choose(
     sizes: m, n. lengths: of the slices of K. Raises InputError for a tile or stages that are not allowed.
     """
     wanted, stages = options.get("tile"), options.get("stages")
-    if stages is not None and (isinstance(stages, bool) or not isinstance(stages, int) or stages < 1):
+    if stages is not None and (isinstance(stages, bool) or not isinstance(stages, int | np.integer) or stages < 1):
         raise InputError(f"stages = {stages!r}; allowed: an integer of at least 1")
+    stages = None if stages is None else int(stages)
     shapes = _shapes(family, device, works[0])
     counts = Counter(_alike(work) for work in works)
     works = list({_alike(work): work for work in works}.values())

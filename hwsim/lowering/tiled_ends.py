@@ -156,7 +156,7 @@ class Ends(Lanes):
             ops.wait(self.full("c"))
         if finish.stand_ins:
             wide = replace(target, cols=cols * finish.words)
-            for _ in range(finish.stand_ins):
+            for _ in range(finish.stand_ins + (c is not None) + finish.bias):
                 ops.op("add", wide, wide, wide, label="C")
         else:
             self._blend(ops, values, target, c, rows, cols, term, start, place)

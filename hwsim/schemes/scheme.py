@@ -81,6 +81,11 @@ class Scheme:
     alternatives: str | None = None
     survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
 
+    @property
+    def takes_native_formats(self) -> bool:
+        """Whether its `format` is any of the device's own, and the device's choice by default."""
+        return any(option.name == "format" and option.default is None for option in self.options)
+
     def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Defaults filled in, values checked. Raises InputError naming the options there are."""
         known = {option.name: option for option in self.options}

@@ -67,11 +67,11 @@ def _own_plan(
     options, input_format = dict(scheme_options), problem.input_format
     if format is not None:
         options["format"] = format
-    has_format = any(option.name == "format" and option.default is None for option in scheme.options)
+    has_format = scheme.takes_native_formats
     if has_format and options.get("format") is None:
         options["format"] = input_format if input_format in chip.native else chip.default_format
     complete = scheme.complete(options)
-    if scheme.name == "native" and complete["format"] not in chip.native:
+    if has_format and complete["format"] not in chip.native:
         raise UnsupportedError(
             f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
             f"{nearest(complete['format'], list(chip.native))}"

@@ -126,7 +126,7 @@ def _combinations(chip: Device, input_format: str) -> list[tuple[Scheme, dict[st
         integers_only = all(format_of(fmt).is_integer for fmt in scheme.input_formats)
         if integers_only and input_format not in scheme.input_formats:
             continue
-        if scheme.name == "native":
+        if scheme.takes_native_formats:
             formats = [fmt for fmt in chip.native if format_of(fmt).is_integer <= whole]
             found += [(scheme, {"format": fmt}) for fmt in formats]
         else:

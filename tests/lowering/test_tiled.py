@@ -161,6 +161,17 @@ def test_work_whose_values_are_not_formed_is_timed(scheme, input_format, options
     assert one.macs == 130 * 70 * 150 * plan_of(scheme, sizes, input_format, **options).products
 
 
+def test_a_kernel_of_one_term_does_its_own_part_of_the_sum_alone():
+    """Of 16 and of 17 slices: a call converts, scales and adds one product, however many others there are."""
+    per_call = set()
+    for slices in (16, 17):
+        program = lower(plan_of("ozaki-int8", (64, 64, 64), "fp64", slices=slices), load("a100"), 64, 64, 64, {})
+        calls = [kernel for kernel in program.kernels if kernel.name.startswith("gemm_")]
+        assert len(calls) == slices * (slices + 1) // 2
+        per_call |= {sum(instr.opcode == "add" for instr in kernel.instrs()) for kernel in calls[1:]}
+    assert per_call == {3}
+
+
 @pytest.mark.parametrize(
     ("device", "scheme", "options"),
     [
