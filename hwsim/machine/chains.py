@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hwsim.program.schedule import Run
 
 Codes = NDArray[Any]
+KEPT_BYTES = 1 << 26  # of one arrangement
 
 
 def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
@@ -98,6 +99,7 @@ class Chains:
     ) -> None:
         self.plan, self.device, self.permutation = plan, device, permutation
         self._units: dict[tuple[str, str], tuple[str, DotSpec, InstructionModel]] = {}
+        self._kept: dict[tuple[Stage, int], tuple[Sequence[Codes], Codes]] = {}
         for term in plan.terms:
             for i, j in term.products:
                 pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
@@ -107,6 +109,23 @@ class Chains:
                     assert model is not None
                     self._units[pair] = (name, dot_spec(device, name), model)
             self._check(term)
+
+    def _arranged(
+        self, stage: Stage, side: int, pieces: Sequence[Codes], span: tuple[int, int], step: int
+    ) -> list[Codes]:
+        """`_arranged` of the pieces of A (side 0) or B. Short spans are cut from an arrangement of all of K, kept."""
+        chosen, axis = [pieces[product[side]] for product in stage.products], 1 - side
+        start, stop = span
+        whole = chosen[0].shape[axis] // step * step
+        short = 0 < 2 * (stop - start) <= whole and stop <= whole and start % step == stop % step == 0
+        size = sum(piece.nbytes for piece in chosen)
+        if len(chosen) == 1 or not short or self.permutation is not None or size > KEPT_BYTES:
+            return _arranged(chosen, span, step, self.permutation, axis)
+        kept = self._kept.get((stage, side))
+        if kept is None or kept[0] is not pieces:
+            kept = self._kept[stage, side] = (pieces, _arranged(chosen, (0, whole), step, None, axis)[0])
+        part = slice(start * len(chosen), stop * len(chosen))
+        return [kept[1][:, part] if axis else kept[1][part]]
 
     @property
     def names(self) -> list[str]:
@@ -143,17 +162,24 @@ class Chains:
                 )
 
     def chain(
-        self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes], start: Codes | None, threads: int
+        self,
+        term: Term,
+        run: Run,
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        start: Codes | None,
+        threads: int,
+        room: Codes | None = None,
     ) -> Codes:
         """The term over the run's spans, from `start` (codes in the unit's c, or None: +0).
 
-        Each span begins a new instruction.
+        Each span begins a new instruction. room: where the result may lie (fresh memory costs more than adding to it).
         """
         value = start
         for stage in term.stages:
             for index, span in enumerate(run):
                 scale = 0 if index else stage.scale_exponent
-                value = self._stage(stage, span, a, b, value, value is start, scale, threads)
+                value = self._stage(stage, span, a, b, value, value is start, scale, threads, room)
         assert value is not None
         return value
 
@@ -167,14 +193,14 @@ class Chains:
         is_start: bool,
         scale: int,
         threads: int,
+        room: Codes | None,
     ) -> Codes:
         """The stage's products over one span; value: the accumulator (is_start: the caller's, in the unit's c)."""
         _, spec, model = self._unit(stage.products[0])
         others = {self._unit(product)[0] for product in stage.products}
-        accumulator = _Accumulator(value, is_start, scale, model, threads)
+        accumulator = _Accumulator(value, is_start, scale, model, threads, room)
         if len(others) == 1:
-            left = _arranged([a[i] for i, _ in stage.products], span, model.k, self.permutation, 1)
-            right = _arranged([b[j] for _, j in stage.products], span, model.k, self.permutation, 0)
+            left, right = (self._arranged(stage, side, pieces, span, model.k) for side, pieces in ((0, a), (1, b)))
             for x, y in zip(left, right, strict=True):
                 accumulator.add(spec, x, y)
             return accumulator.codes
@@ -193,7 +219,16 @@ class Chains:
 class _Accumulator:
     """An accumulator that products are added to, scaled before the first of them."""
 
-    def __init__(self, value: Codes | None, is_start: bool, scale: int, model: InstructionModel, threads: int) -> None:
+    def __init__(
+        self,
+        value: Codes | None,
+        is_start: bool,
+        scale: int,
+        model: InstructionModel,
+        threads: int,
+        room: Codes | None,
+    ) -> None:
+        self.room = room
         self.value, self.is_own = value, value is not None and not is_start
         self.scale, self.model, self.threads = scale if value is not None else 0, model, threads
 
@@ -210,7 +245,7 @@ class _Accumulator:
             x, y = self._add_scaled(spec, x, y)
         if not x.shape[1]:
             return
-        out = self.value if self.is_own else None
+        out = self.value if self.is_own else self.room
         self.value = gemm(spec, x, y, self.value, out=out, threads=self.threads)
         self.is_own = True
 

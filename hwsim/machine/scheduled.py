@@ -343,11 +343,11 @@ class _Part:
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
         if not is_promoted:
             return _Untouched(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
-        total = job.join.zeros((self.a.shape[0], self.b.shape[1]))
+        shape = (self.a.shape[0], self.b.shape[1])
+        total, room = job.join.zeros(shape), np.empty(shape, code_dtype(format_of(spec.d)))
         for index, run in enumerate(runs):
-            chained = job.chains.chain(
-                term, run, self.a.codes, self.b.codes, start if index == 0 else None, self.threads
-            )
+            begin = start if index == 0 else None
+            chained = job.chains.chain(term, run, self.a.codes, self.b.codes, begin, self.threads, room)
             value = job.join.load(chained, spec, self.threads)
             total = job.join.add(total, value, own=True, threads=self.threads)
         return total
