@@ -27,7 +27,8 @@ def dataflow(device: Device) -> ModuleType:
 
     It may also say: EPILOGUE (True: the options alpha, beta, c, bias and output are known), OUTPUTS (formats of
     results, where not all), CHOOSES_K_GROUP (True: where the plan leaves it open, how much of K the unit accumulates
-    from zero is the lowering's choice, so that the bits depend on it).
+    from zero is the lowering's choice, so that the bits depend on it), CHOOSERS (formulas that choose a tile for it,
+    hwsim.studies.analytic_tiles), FAMILY (hwsim.lowering.tiled_model).
     Raises UnsupportedError when there is none.
     """
     if device.family not in FAMILIES:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 CHOOSES_K_GROUP = True
+CHOOSERS = ("eq11",)
 TILE_KEYS = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
 OPTIONS = ("tile", "n_fused", "buffering")
 BUFFERS = {"single": 1, "double": 2}

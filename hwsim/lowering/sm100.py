@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hwsim.program.plan import Plan
 
 EPILOGUE = True
+CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm100",
@@ -57,4 +58,4 @@ def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[s
     return tiled.lower(FAMILY, plan, device, m, n, k, options)
 
 
-__all__ = ["EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]

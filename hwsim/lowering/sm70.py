@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.lowering import tiled
 from hwsim.lowering.tiled import OPTIONS, TILE_KEYS
-from hwsim.lowering.tiled_model import Family, Shape
+from hwsim.lowering.tiled_model import LANES, Family, Shape
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwsim.program.plan import Plan
 
 EPILOGUE = True
+CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm70",
@@ -40,13 +41,7 @@ FAMILY = Family(
         Shape(64, 64, 64, (32, 32)),
         Shape(32, 32, 64, (32, 32)),
     ),
-    lanes=(
-        Shape(128, 128, 32, (32, 64), accumulators=2),
-        Shape(128, 64, 32, (32, 64), accumulators=2),
-        Shape(64, 64, 32, (32, 32), accumulators=2),
-        Shape(32, 32, 32, (32, 32), accumulators=2),
-        Shape(32, 32, 32, (32, 32)),
-    ),
+    lanes=LANES,
 )
 
 
@@ -55,4 +50,4 @@ def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[s
     return tiled.lower(FAMILY, plan, device, m, n, k, options)
 
 
-__all__ = ["EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]

@@ -34,6 +34,16 @@ class Shape:
     rounds: int = 0
 
 
+#: Of fp32 products on lanes where nothing else is known: warps of 32 x 64 of C, smaller tiles for small ones.
+LANES = (
+    Shape(128, 128, 32, (32, 64), accumulators=2),
+    Shape(128, 64, 32, (32, 64), accumulators=2),
+    Shape(64, 64, 32, (32, 32), accumulators=2),
+    Shape(32, 32, 32, (32, 32), accumulators=2),
+    Shape(32, 32, 32, (32, 32)),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """How operands and results travel.
@@ -42,7 +52,7 @@ class Family:
     results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
     else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
     (multicast). lanes: shapes for instructions of the vector engine; warps: for those of the matrix unit whose operands
-    can only lie in registers (none: as the others).
+    can only lie in registers (none: as the others). wave_threads: of a warp (PTX: 32) or wavefront.
     """
 
     name: str
@@ -56,6 +66,7 @@ class Family:
     shapes: tuple[Shape, ...]
     lanes: tuple[Shape, ...]
     warps: tuple[Shape, ...] = ()
+    wave_threads: int = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.lowering import dataflow
 from hwsim.lowering.davinci_tiling import Limits, Tiling, b_m_least_traffic, legal, n_fused, traffic
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
     from hwsim.program.plan import Plan
 
-WAVE = {"cdna": 64}  # threads of a wavefront by family; elsewhere a warp of 32
-WARP = 32
 TABLE_2_K = 32
 WARP_TILE = 64 * 64  # elements of C that a warp of the libraries' large tiles owns
 
@@ -30,7 +29,7 @@ def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
 
     Raises UnsupportedError for a device without the blocks of a DaVinci core.
     """
-    if device.family != "davinci":
+    if not _has_chooser(device, "eq11"):
         raise UnsupportedError(f"--chooser eq11: Eq. 11 is for coupled DaVinci cores; {device.name} is {device.family}")
     limits = Limits.of(device, -(-format_of(plan.a_pieces[0].format).bits // 8))
     best_m = b_m_least_traffic(limits, 1.0)
@@ -43,6 +42,10 @@ def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
 
     b_m, b_k, b_n = min((tile for tile in tiles if tile[0] == nearest), key=moved)
     return {"m": b_m, "k": b_k, "n": b_n}
+
+
+def _has_chooser(device: Device, name: str) -> bool:
+    return name in getattr(dataflow(device), "CHOOSERS", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Parallelism:
 def parallelism(device: Device, tile: dict[str, int], m: int, n: int) -> Parallelism:
     """Eq. 12 and 15 to 17; phi, the wavefronts of a workgroup: one for each 64 x 64 elements of C, at least one."""
     t_m, t_n, t_k = tile["m"], tile["n"], tile["k"]
-    wave = WAVE.get(device.family, WARP)
+    wave = dataflow(device).FAMILY.wave_threads
     waves = max(1, t_m * t_n // WARP_TILE)
     return Parallelism(
         waves * wave * m * n / (t_m * t_n),
@@ -78,7 +81,7 @@ def tlp(
     The paper maximises both and leaves their weights open; this order is ours.
     Raises UnsupportedError for a DaVinci core, which has no threads.
     """
-    if device.family.startswith("davinci"):
+    if not _has_chooser(device, "tlp"):
         raise UnsupportedError(f"--chooser tlp: its model counts threads; {device.name} is {device.family}")
     found = [(tile, parallelism(device, tile, m, n)) for tile in tiles if is_legal(tile)]
     if not found:

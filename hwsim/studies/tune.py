@@ -135,7 +135,7 @@ def _space(chip: Device, plan: Plan, sizes: tuple[int, int, int]) -> _Space:
     i, j = plan.terms[0].products[0]
     unit = instruction_for(chip, plan.a_pieces[i].format, plan.b_pieces[j].format)
     others = {name: values for name, values in OTHERS.items() if name in flow.OPTIONS}
-    if chip.family == "davinci":
+    if "n_fused" in flow.OPTIONS:
         return _Space(_davinci_tiles(chip, plan, unit, sizes), others | {"n_fused": (None, 1, 2, 4, 8, 16, 32)})
     model = find(chip, unit)
     assert model is not None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from plan_cases import KS, Straight, drawn, evaluate
 
+import hwsim
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.machine import scheduled
@@ -147,3 +148,24 @@ def test_rows_and_threads_have_no_influence(monkeypatch: pytest.MonkeyPatch) -> 
     shares: list[float] = []
     assert np.array_equal(evaluate(plan, "a100", a, b, threads=3, progress=shares.append), want)
     assert len(shares) == 6 and shares[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "options"),
+    [
+        ("b200", "bf16x9", {}),
+        ("b200", "bf16x9", {"promotion_interval": 2}),
+        ("b200", "bf16x9", {"accumulation": "bands"}),
+        ("a100", "le-gemm", {"k_group": 32}),
+        ("a100", "ootomo-fp16", {}),
+    ],
+)
+def test_blocks_of_rows_do_not_see_each_other(device, name, options, monkeypatch):
+    """Rows computed in blocks, as in large products, against each row on its own: buffers and arrangements are kept."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((23, 130), (130, 19)))
+    single = [hwsim.matmul(a[i : i + 1], b, device=device, scheme=name, **options)[0] for i in range(len(a))]
+    monkeypatch.setattr(scheduled, "ROWS_PER_CALL", 7)
+    monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
+    blocked = hwsim.matmul(a, b, device=device, scheme=name, **options)
+    assert np.array_equal(blocked.view(np.uint32), np.array(single).view(np.uint32))
