@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 TILE_KEYS = ("m", "n", "k")
 OPTIONS = ("tile", "stages", "split_k", "swizzle", "batch")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
-COUNTED_ROUNDS = 2  # tiles of one core up to which a library hands them out without a counter in memory
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -355,8 +354,10 @@ class _Lowering:
     def _counter(self, tiles: int) -> None:
         """The memset of the counter that hands out tiles, where the library has one: no data of the program's."""
         library = self.device.library
-        time_us = library.tile_counter_us if library is not None else None
-        if not time_us or not self.family.persistent or tiles <= COUNTED_ROUNDS * self.device.cores:
+        if library is None or library.tile_counter_us is None or library.tile_counter_tiles is None:
+            return
+        time_us = library.tile_counter_us
+        if not time_us or not self.family.persistent or tiles <= library.tile_counter_tiles * self.device.cores:
             return
         engine = link_engine(self.device, self.family.registers, "GM")
         cycles = math.ceil(time_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles)
