@@ -6,7 +6,7 @@ kernels_ext/variant/dot) without the interpreter lock. Knows formats and units; 
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
 import numpy as np
@@ -32,6 +32,8 @@ cdef extern from "hw_dot.h" nogil:
         HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE, HW_BLOCK_SCALED
     enum:
         HW_RNE, HW_RNA, HW_RZ, HW_RU, HW_RD
+    enum:
+        HW_IEEE
     ctypedef struct hw_spec:
         hw_format a, b, c, d, result
         int model, terms, rounding, fraction_bits, floor_exponent
@@ -55,6 +57,7 @@ cdef extern from "hw_dot.h" nogil:
         const char *a_scale
         const char *b_scale
         ptrdiff_t a_scale_row, a_scale_column, b_scale_row, b_scale_column
+        const uint8_t *divide
     ctypedef struct hw_variant:
         const char *name
     int hw_variants(const hw_variant **table)
@@ -277,16 +280,17 @@ cdef ptrdiff_t _offset(Py_buffer *view, ptrdiff_t batch) noexcept nogil:
     return offset
 
 
-def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=None, _variant=None):
+def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int threads=1, out=None, _variant=None):
     """Codes of c + a b, as the chain of the unit's steps in order of k computes it.
 
     spec: DotSpec. a (..., M, K), b (..., K, N), c (..., M, N): unsigned arrays of codes of the formats' storage
     width (formats narrower than a byte: one per uint8), any strides, equal leading dimensions; None for c is
     +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block scales, for a spec that has them, the
     last block as short as K leaves it; leading dimensions as of a. c may have another format than d,
-    read by the first step. threads: over rows, or columns when there are
-    few rows; the result does not depend on it. _variant: one of `runnable_variants`, or "scalar" for the integer
-    code behind all of them (for tests). out: array for the result, C-contiguous, of d's width; it may
+    read by the first step. divide (steps,), uint8: before each step the accumulator counts times 2^-divide, exactly,
+    though its format may have no such number (tcgen05's scale-input-d); None: times 1. threads: over rows, or
+    columns when there are few rows; the result does not depend on it. _variant: one of `runnable_variants`, or
+    "scalar" for the integer code behind all of them (for tests). out: array for the result, C-contiguous, of d's width; it may
     be c itself. Returns the codes of the result (..., M, N).
     Raises InputError for arrays or formats that do not fit, UnsupportedError for a unit without a kernel.
     """
@@ -301,6 +305,8 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=N
     cdef ptrdiff_t one[5]
     cdef ptrdiff_t *offsets = one
     cdef bint wide_c = False
+    cdef const uint8_t[::1] places
+    block.divide = NULL
     cdef int width = s.d.storage_bits // 8
     if _variant is not None:
         variant = &hw_scalar_variant if _variant == "scalar" else &_table[_variant_index(_variant)]
@@ -359,6 +365,10 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=N
             block.b_scale_column = vscale[1].strides[va.ndim - 1]
         elif scale_a is not None or scale_b is not None:
             raise InputError("gemm: scale_a and scale_b: this unit takes no block scales")
+        if divide is not None:
+            places = _divisions(s, divide, block.k, wide_c)
+            if places.shape[0]:
+                block.divide = &places[0]
         PyObject_GetBuffer(out, &vout, PyBUF_STRIDES | PyBUF_FORMAT | PyBUF_WRITABLE)
         try:
             if _BUFFER_BITS.get(<bytes>vout.format) != s.d.storage_bits:
@@ -409,6 +419,17 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, int threads=1, out=N
             PyBuffer_Release(&vb)
         if held >= 2:
             PyBuffer_Release(&vc)
+
+
+cdef const uint8_t[::1] _divisions(hw_spec *s, divide, ptrdiff_t k, bint wide_c):
+    steps = (k + s.terms - 1) // s.terms
+    if not isinstance(divide, np.ndarray) or divide.dtype != np.uint8 or divide.shape != (steps,):
+        got = f"{divide.dtype} {divide.shape}" if isinstance(divide, np.ndarray) else type(divide).__name__
+        raise InputError(f"gemm: divide must be uint8 ({steps},): one number for each {s.terms} of K; got {got}")
+    if wide_c or s.d.special != HW_IEEE:
+        raise UnsupportedError("gemm: divide needs an accumulator of the result's format, with infinities; "
+                               f"got {s.c.name.decode()} and {s.d.name.decode()}")
+    return np.ascontiguousarray(divide)
 
 
 cdef int _first_step(hw_block block, Py_buffer *c, ptrdiff_t batches, ptrdiff_t *offsets) noexcept nogil:

@@ -13,6 +13,7 @@ def gemm(
     *,
     scale_a: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     scale_b: npt.NDArray[np.unsignedinteger[Any]] | None = None,
+    divide: npt.NDArray[np.uint8] | None = None,
     threads: int = 1,
     out: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     _variant: str | None = None,

@@ -7,7 +7,6 @@ of K; it knows nothing of what happens outside the unit.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,9 @@ from hwsim.devices.arithmetic import scaled_accumulator
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
+from hwsim.machine.arranged import Runs, arranged, whole
 from hwsim.machine.scaled import scaled_gemm
-from hwsim.numerics.units import IntegerUnit
+from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device, InstructionModel
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hwsim.program.schedule import Run
 
 Codes = NDArray[Any]
-KEPT_BYTES = 1 << 26  # of one arrangement
 
 
 def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
@@ -99,7 +98,7 @@ class Chains:
     ) -> None:
         self.plan, self.device, self.permutation = plan, device, permutation
         self._units: dict[tuple[str, str], tuple[str, DotSpec, InstructionModel]] = {}
-        self._kept: dict[tuple[Stage, int], tuple[Sequence[Codes], Codes]] = {}
+        self._runs: dict[Term, tuple[Runs, Runs] | None] = {}
         for term in plan.terms:
             for i, j in term.products:
                 pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
@@ -109,23 +108,6 @@ class Chains:
                     assert model is not None
                     self._units[pair] = (name, dot_spec(device, name), model)
             self._check(term)
-
-    def _arranged(
-        self, stage: Stage, side: int, pieces: Sequence[Codes], span: tuple[int, int], step: int
-    ) -> list[Codes]:
-        """`_arranged` of the pieces of A (side 0) or B. Short spans are cut from an arrangement of all of K, kept."""
-        chosen, axis = [pieces[product[side]] for product in stage.products], 1 - side
-        start, stop = span
-        whole = chosen[0].shape[axis] // step * step
-        short = 0 < 2 * (stop - start) <= whole and stop <= whole and start % step == stop % step == 0
-        size = sum(piece.nbytes for piece in chosen)
-        if len(chosen) == 1 or not short or self.permutation is not None or size > KEPT_BYTES:
-            return _arranged(chosen, span, step, self.permutation, axis)
-        kept = self._kept.get((stage, side))
-        if kept is None or kept[0] is not pieces:
-            kept = self._kept[stage, side] = (pieces, _arranged(chosen, (0, whole), step, None, axis)[0])
-        part = slice(start * len(chosen), stop * len(chosen))
-        return [kept[1][:, part] if axis else kept[1][part]]
 
     @property
     def names(self) -> list[str]:
@@ -176,12 +158,53 @@ class Chains:
         Each span begins a new instruction. room: where the result may lie (fresh memory costs more than adding to it).
         """
         value = start
+        short = self._short_run(term, run, a, b) if self.permutation is None else None
+        if short is not None:
+            _, spec, model = self._unit(term.products[0])
+            accumulator = _Accumulator(start, True, 0, model, threads, room)
+            accumulator.add(spec, *short, self._divisions(term, run[0], start is not None))
+            return accumulator.codes
         for stage in term.stages:
             for index, span in enumerate(run):
                 scale = 0 if index else stage.scale_exponent
                 value = self._stage(stage, span, a, b, value, value is start, scale, threads, room)
         assert value is not None
         return value
+
+    def _short_run(self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes]) -> tuple[Codes, Codes] | None:
+        """The operands of all stages one after the other, for one of many short runs; None where that cannot be."""
+        if term not in self._runs:
+            self._runs[term] = self._in_one(term)
+        runs = self._runs[term]
+        if runs is None or len(run) != 1:
+            return None
+        left, right = runs[0].cut(a, run[0]), runs[1].cut(b, run[0])
+        return None if left is None or right is None else (left, right)
+
+    def _in_one(self, term: Term) -> tuple[Runs, Runs] | None:
+        """The runs of a term whose stages one call of the kernels computes."""
+        (name, spec, model), *others = (self._unit(product) for product in term.products)
+        divides = any(stage.scale_exponent for stage in term.stages)
+        is_exact = isinstance(spec.unit, FusedUnit) and model.scale_input_d_rule == "exact"
+        if not others or any(other[0] != name for other in others):
+            return None
+        if divides and not (is_exact and spec.c == spec.d == "fp32"):
+            return None
+        left, right = (
+            Runs([[product[side] for product in stage.products] for stage in term.stages], model.k, 1 - side)
+            for side in (0, 1)
+        )
+        return left, right
+
+    def _divisions(self, term: Term, span: tuple[int, int], has_start: bool) -> Codes | None:
+        """By how many places the accumulator is divided before each step of a run of all stages."""
+        if not any(stage.scale_exponent for stage in term.stages):
+            return None
+        steps = (span[1] - span[0]) // self.spec(term).unit.terms
+        places = [np.zeros(steps * len(stage.products), np.uint8) for stage in term.stages]
+        for index, stage in enumerate(term.stages):
+            places[index][0] = stage.scale_exponent if index or has_start else 0
+        return np.concatenate(places)
 
     def _stage(
         self,
@@ -200,14 +223,19 @@ class Chains:
         others = {self._unit(product)[0] for product in stage.products}
         accumulator = _Accumulator(value, is_start, scale, model, threads, room)
         if len(others) == 1:
-            left, right = (self._arranged(stage, side, pieces, span, model.k) for side, pieces in ((0, a), (1, b)))
+            left, right = (
+                arranged(
+                    [pieces[product[side]] for product in stage.products], span, model.k, self.permutation, 1 - side
+                )
+                for side, pieces in ((0, a), (1, b))
+            )
             for x, y in zip(left, right, strict=True):
                 accumulator.add(spec, x, y)
             return accumulator.codes
         # Unlike instructions: wrapping integers are the same in any order, others alternate.
         wraps = isinstance(spec.unit, IntegerUnit) and spec.unit.overflow == "wrap"
-        lefts = [_whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
-        rights = [_whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
+        lefts = [whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
+        rights = [whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
         length = lefts[0].shape[1]
         step = length if wraps else model.k
         for at in range(0, length, step):
@@ -237,8 +265,8 @@ class _Accumulator:
         assert self.value is not None
         return self.value
 
-    def add(self, spec: DotSpec, x: Codes, y: Codes) -> None:
-        """value = value + x y, chained."""
+    def add(self, spec: DotSpec, x: Codes, y: Codes, divide: Codes | None = None) -> None:
+        """value = value + x y, chained; divide: as of the kernels."""
         if self.is_own and spec.c != spec.d:
             spec = _continued(spec)
         if self.scale:
@@ -246,7 +274,7 @@ class _Accumulator:
         if not x.shape[1]:
             return
         out = self.value if self.is_own else self.room
-        self.value = gemm(spec, x, y, self.value, out=out, threads=self.threads)
+        self.value = gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
         self.is_own = True
 
     def _add_scaled(self, spec: DotSpec, x: Codes, y: Codes) -> tuple[Codes, Codes]:
@@ -280,58 +308,3 @@ def _continued(spec: DotSpec) -> DotSpec:
     if spec not in _continuations:
         _continuations[spec] = dataclasses.replace(spec, c=spec.d)
     return _continuations[spec]
-
-
-def _arranged(
-    pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
-) -> list[Codes]:
-    """The codes of a span of K as the instructions take them: one array, or two that are chained.
-
-    Several pieces (products of one stage) alternate instruction by instruction. The last instruction is filled up with
-    zeros: for units that tell -0 from +0 they are not nothing.
-    """
-    start, stop = span
-    length = stop - start
-    if len(pieces) == 1 and permutation is None:
-        split = length - length % step
-        cut = pieces[0]
-        parts = [cut[:, start : start + split] if axis else cut[start : start + split]] if split else []
-        if split < length:
-            parts.append(_padded(cut, start + split, stop, step, axis))
-        return parts
-    whole = [_whole(piece, span, step, permutation, axis) for piece in pieces]
-    if len(whole) == 1:
-        return whole
-    if axis:
-        blocks = [piece.reshape(piece.shape[0], -1, step) for piece in whole]
-        return [np.stack(blocks, 2).reshape(whole[0].shape[0], -1)]
-    blocks = [piece.reshape(-1, step, piece.shape[1]) for piece in whole]
-    return [np.stack(blocks, 1).reshape(-1, whole[0].shape[1])]
-
-
-def _whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int) -> Codes:
-    """A span of K of one piece, filled up with zeros to whole instructions, in the order of the permutation."""
-    start, stop = span
-    unit = math.lcm(step, len(permutation)) if permutation is not None else step
-    length = -(-(stop - start) // unit) * unit
-    if length == stop - start:
-        full = piece[:, start:stop] if axis else piece[start:stop]
-    else:
-        full = _padded(piece, start, stop, length, axis)
-    if permutation is None:
-        return full
-    count = length // len(permutation)
-    index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
-    taken: Codes = np.take(full, index, axis)
-    return taken
-
-
-def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
-    """A copy of piece[start:stop] along the axis, with zeros up to `length` (+0 is code 0 in every operand format)."""
-    other = piece.shape[1 - axis]
-    full = np.zeros((other, length) if axis else (length, other), piece.dtype)
-    if axis:
-        full[:, : stop - start] = piece[:, start:stop]
-    else:
-        full[: stop - start] = piece[start:stop]
-    return full

@@ -59,7 +59,18 @@ typedef struct hw_block {
     /* codes of block scales, (m, blocks) and (blocks, n); unused without */
     const char *a_scale, *b_scale;
     ptrdiff_t a_scale_row, a_scale_column, b_scale_row, b_scale_column;
+    /* For each step the places by which the accumulator is divided before it, exactly: it counts times 2^-places,
+     * with the format's exponents as much lower. 0: nobody is. */
+    const uint8_t *divide;
 } hw_block;
+
+/* The step from `step` on, below `steps`, before which the accumulator is divided next; or `steps`. */
+static inline ptrdiff_t hw_next_division(const hw_block *block, ptrdiff_t step, ptrdiff_t steps)
+{
+    while (block->divide && step < steps && !block->divide[step])
+        step++;
+    return block->divide ? step : steps;
+}
 
 /* Scales of one step's blocks; beyond the last of k they are 1. given: products of the step that are no padding. */
 typedef struct hw_scales {

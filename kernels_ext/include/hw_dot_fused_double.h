@@ -86,15 +86,17 @@ static __attribute__((noinline)) void double_panel(state *s, const char *from, i
     s->b_doubled = 1;
 }
 
-/* HALF columns of row i over `padded` products; c: their accumulators. What may not stand is marked in `marks`. */
-static __attribute__((noinline)) void run_double(const state *s, int half, ptrdiff_t padded, ptrdiff_t i, float *c,
-                                                 uint8_t *marks)
+/* HALF columns of row i over the products first .. last of `padded`, in whole steps; c: their accumulators. What may not
+ * stand is marked in `marks`.
+ */
+static __attribute__((noinline)) void run_double(const state *s, int half, ptrdiff_t padded, ptrdiff_t first,
+                                                 ptrdiff_t last, ptrdiff_t i, float *c, uint8_t *marks)
 {
     int terms = s->spec->terms, F = s->spec->fraction_bits;
-    const double *a = s->a_double + i * padded, *b = s->b_double + half * padded * WIDTH;
-    const int32_t *side = s->a_double_side + i * padded;
-    const uint64_t *a_exponent = s->a_double_exponent + i * padded;
-    const int16_t *b_exponent = s->b_double_exponent + half * padded * HALF;
+    const double *a = s->a_double + i * padded + first, *b = s->b_double + (half * padded + first) * WIDTH;
+    const int32_t *side = s->a_double_side + i * padded + first;
+    const uint64_t *a_exponent = s->a_double_exponent + i * padded + first;
+    const int16_t *b_exponent = s->b_double_exponent + (half * padded + first) * HALF;
     vs floor = vs_all((int16_t)((s->spec->floor_exponent + 1023) * (1 << EXPONENT_SHIFT)));
     vl up = vl_bits((int64_t)(52 - F) << 52), exponent = vl_bits((int64_t)0x7FF << 52);
     vd zero = vd_all(0), least = vd_all(0x1p-126), sum[VECTORS], worst[VECTORS];
@@ -104,7 +106,7 @@ static __attribute__((noinline)) void run_double(const state *s, int half, ptrdi
         finite[v] = (vl)(sum[v] - sum[v] == zero);
         worst[v] = zero;
     }
-    for (ptrdiff_t step = 0; step < padded; step += terms) {
+    for (ptrdiff_t k = first; k < last; k += terms) {
         vs top = floor;
         for (int t = 0; t < terms; t++, b_exponent += HALF)
             top = vs_max(top, vs_add_saturating((vs)vl_bits((int64_t)a_exponent[t]), vs_load(b_exponent)));
@@ -119,10 +121,10 @@ static __attribute__((noinline)) void run_double(const state *s, int half, ptrdi
         }
         for (int t = 0; t < terms; t++, b += WIDTH) {
             vd row = vd_all(a[t]);
-            const double *first = b + side[t], *second = b + (side[t] ^ HALF);
+            const double *own = b + side[t], *other = b + (side[t] ^ HALF);
             for (int v = 0; v < VECTORS; v++) {
-                plus[v] = vd_add_product(row, vd_load(first + v * DOUBLE_LANES), plus[v]);
-                minus[v] = vd_add_product(row, vd_load(second + v * DOUBLE_LANES), minus[v]);
+                plus[v] = vd_add_product(row, vd_load(own + v * DOUBLE_LANES), plus[v]);
+                minus[v] = vd_add_product(row, vd_load(other + v * DOUBLE_LANES), minus[v]);
             }
         }
         for (int v = 0; v < VECTORS; v++) {
@@ -138,6 +140,32 @@ static __attribute__((noinline)) void run_double(const state *s, int half, ptrdi
         vl good = (vl)(worst[v] < vd_all(0x1.fffffep127)) & finite[v];
         for (int j = 0; j < DOUBLE_LANES; j++)
             marks[v * DOUBLE_LANES + j] |= !good[j];
+    }
+}
+
+/* Accumulators times 2^-places; those that are then no normal numbers of binary32 are marked. */
+static void divide_floats(float *c, int places, uint8_t *marks)
+{
+    uint32_t words[HALF], least = (uint32_t)(places + 1) << 23;
+    memcpy(words, c, sizeof words);
+    for (int j = 0; j < HALF; j++) {
+        uint32_t magnitude = words[j] & 0x7FFFFFFF;
+        marks[j] |= magnitude && (magnitude < least || magnitude >= 0x7F800000);
+        words[j] -= magnitude ? (uint32_t)places << 23 : 0;
+    }
+    memcpy(c, words, sizeof words);
+}
+
+/* HALF columns of row i over all `padded` products, with the divisions of the row's block between them. */
+static void run_double_row(const state *s, const hw_block *row, int half, ptrdiff_t padded, ptrdiff_t i, float *c,
+                           uint8_t *marks)
+{
+    ptrdiff_t terms = s->spec->terms, steps = padded / terms;
+    for (ptrdiff_t step = 0, next; step < steps; step = next) {
+        if (row->divide && row->divide[step])
+            divide_floats(c, row->divide[step], marks);
+        next = hw_next_division(row, step + 1, steps);
+        run_double(s, half, padded, step * terms, next * terms, i, c, marks);
     }
 }
 #endif

@@ -143,9 +143,46 @@ static inline __attribute__((always_inline)) void run_chain(const state *s, cons
         run_integers(g, vectors, g->terms, 0, c);
 }
 
+/* Accumulators, relative to the bases, times 2^-places. Returns whether one leaves the range. */
+static inline __attribute__((always_inline)) int divide_vectors(const state *s, int vectors, int a_base, int places,
+                                                                vf *c)
+{
+    vi bad = vi_all(0);
+    vf factor = vf_all(power_of_two(-places));
+    for (int v = 0; v < vectors; v++) {
+        vi least = vi_all(0), magnitude = (vi)c[v] & 0x7FFFFFFF;
+        if (s->based)   /* where the bases are negative, the lane's number is larger than the accumulator */
+            least = vi_max(-(vi_load(s->b_base + v * LANES) + a_base), least);
+        bad |= (magnitude - ((least + (PRODUCT_LOW + 127 + places)) << 23)) & (magnitude > 0);
+        c[v] *= factor;
+    }
+    return vi_any_negative(bad);
+}
+
+/* The chain over whole steps, with the divisions of the row's block between them. */
+static inline __attribute__((always_inline)) int run_divided(const state *s, const chain *g, const hw_block *row,
+                                                             int vectors, int a_base, vf *c)
+{
+    chain part = *g;
+    ptrdiff_t steps = g->padded / g->terms, wide = s->signs ? 2 * WIDTH : WIDTH;
+    for (ptrdiff_t step = 0, next; step < steps; step = next) {
+        if (row->divide[step] && divide_vectors(s, vectors, a_base, row->divide[step], c))
+            return 1;
+        next = hw_next_division(row, step + 1, steps);
+        part.padded = (next - step) * g->terms;
+        run_chain(s, &part, vectors, c);
+        part.a += part.padded;
+        part.a_side += part.padded;
+        part.a_exponent += part.padded;
+        part.b += part.padded * wide;
+        part.b_exponent += part.padded * WIDTH;
+    }
+    return 0;
+}
+
 /* Row i, whose results are at `out`. Returns 1, and leaves them, when an accumulator is out of range. */
-static inline __attribute__((always_inline)) int run_vectors(const state *s, const chain *g, int vectors, int a_base,
-                                                             float *out)
+static inline __attribute__((always_inline)) int run_vectors(const state *s, const chain *g, const hw_block *row,
+                                                             int vectors, int a_base, float *out)
 {
     vf c[VECTORS];
     vi bad = vi_all(0), low = vi_all((PRODUCT_LOW + 127) << 23), high = vi_all((SUM_HIGH + 127) << 23);
@@ -162,7 +199,10 @@ static inline __attribute__((always_inline)) int run_vectors(const state *s, con
     }
     if (vi_any_negative(bad))
         return 1;
-    run_chain(s, g, vectors, c);
+    if (!row->divide)
+        run_chain(s, g, vectors, c);
+    else if (run_divided(s, g, row, vectors, a_base, c))
+        return 1;
     for (int v = 0; v < vectors; v++) {
         if (s->based)
             c[v] *= (vf)((127 + a_base + vi_load(s->b_base + v * LANES)) << 23);
@@ -171,17 +211,18 @@ static inline __attribute__((always_inline)) int run_vectors(const state *s, con
     return 0;
 }
 
-static __attribute__((noinline)) int run_single(const state *s, int columns, ptrdiff_t padded, ptrdiff_t i, char *out)
+static __attribute__((noinline)) int run_single(const state *s, const hw_block *row, int columns, ptrdiff_t padded,
+                                                ptrdiff_t i, char *out)
 {
     chain g = {padded, s->spec->terms, s->spec->fraction_bits, (int32_t)~hw_mask(s->spec->result.pad),
                s->a + i * padded, s->a_exponent + i * padded, s->a_side + i * padded, s->b, s->b_exponent};
     int a_base = s->a_line[i].base;
     if (columns == WIDTH)
-        return run_vectors(s, &g, VECTORS, a_base, (float *)(void *)out);
+        return run_vectors(s, &g, row, VECTORS, a_base, (float *)(void *)out);
     _Alignas(64) float c[WIDTH] = {0};
     memcpy(c, out, 4 * (size_t)columns);
-    if (columns <= LANES ? run_vectors(s, &g, 1, a_base, c)
-        : columns <= 2 * LANES ? run_vectors(s, &g, 2, a_base, c) : run_vectors(s, &g, VECTORS, a_base, c))
+    if (columns <= LANES ? run_vectors(s, &g, row, 1, a_base, c)
+        : columns <= 2 * LANES ? run_vectors(s, &g, row, 2, a_base, c) : run_vectors(s, &g, row, VECTORS, a_base, c))
         return 1;
     memcpy(out, c, 4 * (size_t)columns);
     return 0;

@@ -78,6 +78,11 @@ static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrd
                                           : hw_load_code(c + (i + x) * c_row + (j + y) * c_column, f->storage_bits);
                         for (ptrdiff_t z = 0; z < padded; z += terms) {
                             hw_scales scales = {0, 0, (int)(depth - z < terms ? depth - z : terms)};
+                            hw_format divided = *f;
+                            if (g->divide) {
+                                divided.bias += g->divide[(k + z) / terms];
+                                f = &divided;
+                            }
                             if (block) {
                                 scales.a = a_scale + (x * padded + z) / block;
                                 scales.b = b_scale + (y * padded + z) / block;

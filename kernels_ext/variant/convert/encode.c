@@ -169,21 +169,36 @@ PATH(integer64_u32, 64, double, uint32_t, round_narrow_64, FINISH64_INTEGER)
 /* The processor's own conversion to fp16, which rounds by its operand and ignores flush-to-zero. What it
  * gives for finite overflow is IEEE's; `ceiling` cuts an infinity to the largest finite value where the
  * policy saturates. */
+#ifdef __AVX512BW__
+#define F16C_LOOP(immediate)                                                                             \
+    for (; i + 16 <= n; i += 16) {                                                                       \
+        const __m512 value = _mm512_loadu_ps(x + i);                                                     \
+        const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);                         \
+        __m256i raw = _mm512_cvtps_ph(value, immediate);                                                 \
+        if (saturates)                                                                                   \
+            raw = _mm256_or_si256(_mm256_min_epi16(_mm256_andnot_si256(sign, raw), ceiling),             \
+                                  _mm256_and_si256(raw, sign));                                          \
+        _mm256_storeu_si256((__m256i *)(codes + i), _mm256_mask_mov_epi16(raw, is_nan, nan));            \
+    }
+#else
 #define F16C_LOOP(immediate)                                                                             \
     for (; i + 16 <= n; i += 16) {                                                                       \
         const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), immediate);                          \
         const __m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(x + i + 8), immediate);                     \
         const __m256i raw = _mm256_set_m128i(high, low);                                                 \
         const __m256i magnitude = _mm256_andnot_si256(sign, raw);                                        \
-        const __m256i is_nan = _mm256_cmpgt_epi16(magnitude, infinity);                                  \
-        const __m256i cut = _mm256_or_si256(_mm256_min_epi16(magnitude, ceiling), _mm256_and_si256(raw, sign)); \
+        const __m256i is_nan = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x7c00));                 \
+        const __m256i cut = !saturates ? raw                                                             \
+            : _mm256_or_si256(_mm256_min_epi16(magnitude, ceiling), _mm256_and_si256(raw, sign));        \
         _mm256_storeu_si256((__m256i *)(codes + i), _mm256_blendv_epi8(cut, nan, is_nan));               \
     }
+#endif
 
 static void fp16_by_processor(const hw_encoder *e, const float *x, uint16_t *codes, size_t n)
 {
-    const __m256i sign = _mm256_set1_epi16(INT16_MIN), infinity = _mm256_set1_epi16(0x7c00);
-    const __m256i ceiling = _mm256_set1_epi16((short)e->infinity[0]), nan = _mm256_set1_epi16((short)e->nan);
+    const __m256i sign = _mm256_set1_epi16(INT16_MIN), ceiling = _mm256_set1_epi16((short)e->infinity[0]);
+    const __m256i nan = _mm256_set1_epi16((short)e->nan);
+    const int saturates = e->infinity[0] < 0x7c00;
     size_t i = 0;
     if (e->rounding == HW_RNE) {
         F16C_LOOP(_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)

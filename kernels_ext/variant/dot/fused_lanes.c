@@ -49,7 +49,7 @@ static int rest_of_row(state *s, ptrdiff_t i, const hw_block *row, ptrdiff_t pad
         memcpy(marks, s->b_special, WIDTH);
         memcpy(c, row->out, 4 * (size_t)row->n);
         for (int half = 0; half * HALF < row->n; half++)
-            run_double(s, half, padded, i, c + half * HALF, marks + half * HALF);
+            run_double_row(s, row, half, padded, i, c + half * HALF, marks + half * HALF);
         hw_lanes_leave(control);
         store_columns((float *)(void *)row->out, c, marks, row->n);
         return scalar_columns(row, marks);
@@ -72,11 +72,11 @@ static int one_row(state *s, ptrdiff_t i, const hw_block *row, ptrdiff_t padded)
     if (!fits(s, &s->a_line[i]))
         return rest_of_row(s, i, row, padded);
     if (!(s->b_flags & LINE_SPECIAL))
-        return run_single(s, (int)row->n, padded, i, row->out) ? rest_of_row(s, i, row, padded) : 0;
+        return run_single(s, row, (int)row->n, padded, i, row->out) ? rest_of_row(s, i, row, padded) : 0;
     /* Columns with infinities or NaNs stand as zeros in the panel: the others' results count. */
     _Alignas(64) float c[WIDTH] = {0};
     memcpy(c, row->out, 4 * (size_t)row->n);
-    if (run_single(s, WIDTH, padded, i, (char *)c))
+    if (run_single(s, row, WIDTH, padded, i, (char *)c))
         return rest_of_row(s, i, row, padded);
     store_columns((float *)(void *)row->out, c, s->b_special, row->n);
     return scalar_columns(row, s->b_special);
@@ -116,8 +116,8 @@ static int run(state *s)
 {
     const hw_block *g = s->g;
     ptrdiff_t terms = s->spec->terms, steps = (g->k + terms - 1) / terms;
-    ptrdiff_t most = (s->signs && terms <= DEPTH / 2 ? DEPTH / 2 : DEPTH) / terms;
-    ptrdiff_t chunk = (steps < most ? steps : most) * terms, rows = g->m < ROWS ? g->m : ROWS;
+    ptrdiff_t most = (s->signs && terms <= DEPTH / 2 ? DEPTH / 2 : DEPTH) / terms, chunks = (steps + most - 1) / most;
+    ptrdiff_t chunk = (steps + chunks - 1) / chunks * terms, rows = g->m < ROWS ? g->m : ROWS;
     size_t lines = (size_t)(rows * chunk), panel = (size_t)(WIDTH * chunk);
     /* Pages that nobody writes to cost nothing: the binary64 part is touched when needed. */
     char *memory = malloc(lines * (12 + 20) + panel * (9 + 18) + sizeof(line) * (size_t)rows + 1024);
@@ -143,6 +143,8 @@ static int run(state *s)
             part.m = 1;
             part.k = g->k - k < chunk ? g->k - k : chunk;
             part.a += i0 * g->a_row + k * g->a_column;
+            if (g->divide)
+                part.divide += k / terms;
             ptrdiff_t padded = (part.k + terms - 1) / terms * terms;
             pack_rows(s, part.a, m, part.k, padded);
             for (ptrdiff_t j = 0; j < g->n && !status; j += WIDTH) {

@@ -16,7 +16,8 @@ int HW_BUILD(hw_gemm)(const hw_block *block)
         [HW_FUSED] = {hw_fused_bytes},
         [HW_BLOCK_SCALED] = {hw_block_scaled},
     };
-    hw_path *const *chosen = (block->spec->scale_block ? scaled : paths)[block->spec->model];
+    static hw_path *const divided[HW_MODELS][3] = {[HW_FUSED] = {hw_fused_lanes}};
+    hw_path *const *chosen = (block->divide ? divided : block->spec->scale_block ? scaled : paths)[block->spec->model];
     for (int i = 0; i < 3; i++)
         if (chosen[i]) {
             int status = chosen[i](block);

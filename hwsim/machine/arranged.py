@@ -1,0 +1,126 @@
+"""The order of operands in memory in which a chain of instructions takes them.
+
+It knows pieces of a matrix as codes, the K of an instruction and which axis K is; no unit, no plan, no device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[Any]
+KEPT_BYTES = 320 << 20  # of one arrangement of many runs
+
+
+class Runs:
+    """One operand of many runs of K of equal length, each run with all its products one after the other.
+
+    stages: for each stage the piece of each product; for the K of each instruction in turn all products of a stage,
+    over all of the run, then the next stage. step: the K of an instruction. axis: that of K. Runs are arranged many at
+    a time and kept, because they are short: arranging each by itself would cost more than its products.
+    """
+
+    def __init__(self, stages: Sequence[Sequence[int]], step: int, axis: int) -> None:
+        self.stages, self.step, self.axis = stages, step, axis
+        self.products = sum(map(len, stages))
+        self._pieces: Sequence[Codes] = ()
+        self._length = self._first = self._last = 0
+        self._codes: Codes = np.empty((0, 0), np.uint8)
+
+    def cut(self, pieces: Sequence[Codes], span: tuple[int, int]) -> Codes | None:
+        """The operand of the run `span`; None for one that is not short, or not one of equals."""
+        start, stop = span
+        length, depth = stop - start, pieces[0].shape[self.axis]
+        if length <= 0 or length % self.step or start % length or stop > depth or 2 * length > depth:
+            return None
+        index = start // length
+        is_kept = pieces is self._pieces and length == self._length and self._first <= index < self._last
+        if not is_kept:
+            self._keep(pieces, length, index)
+        part = slice((index - self._first) * length * self.products, (index + 1 - self._first) * length * self.products)
+        return self._codes[:, part] if self.axis else self._codes[part]
+
+    def _keep(self, pieces: Sequence[Codes], length: int, index: int) -> None:
+        depth, others = pieces[0].shape[self.axis], pieces[0].shape[1 - self.axis]
+        run_bytes = length * self.products * others * pieces[0].itemsize
+        count = max(1, KEPT_BYTES // max(run_bytes, 1))
+        first = index // count * count
+        last = min(first + count, depth // length)
+        within = slice(first * length, last * length)
+        blocks = (last - first, length // self.step, self.step)
+        runs = (last - first, length * self.products)
+        self._codes = np.empty((others, *runs) if self.axis else (*runs, others), pieces[0].dtype)
+        at = 0
+        for stage in self.stages:
+            part = slice(at, at + length * len(stage))
+            at += length * len(stage)
+            shape = (blocks[0], blocks[1], len(stage), self.step)
+            if self.axis:
+                to = self._codes[:, :, part].reshape(others, *shape)
+                for place, piece in enumerate(stage):
+                    to[..., place, :] = pieces[piece][:, within].reshape(others, *blocks)
+            else:
+                to = self._codes[:, part].reshape(*shape, others)
+                for place, piece in enumerate(stage):
+                    to[:, :, place] = pieces[piece][within].reshape(*blocks, others)
+        self._codes = self._codes.reshape(others, -1) if self.axis else self._codes.reshape(-1, others)
+        self._pieces, self._length, self._first, self._last = pieces, length, first, last
+
+
+def arranged(
+    pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
+) -> list[Codes]:
+    """The codes of a span of K as the instructions take them: one array, or two that are chained.
+
+    Several pieces (products of one stage) alternate instruction by instruction. The last instruction is filled up with
+    zeros: for units that tell -0 from +0 they are not nothing.
+    """
+    start, stop = span
+    length = stop - start
+    if len(pieces) == 1 and permutation is None:
+        split = length - length % step
+        cut = pieces[0]
+        parts = [cut[:, start : start + split] if axis else cut[start : start + split]] if split else []
+        if split < length:
+            parts.append(_padded(cut, start + split, stop, step, axis))
+        return parts
+    filled = [whole(piece, span, step, permutation, axis) for piece in pieces]
+    if len(filled) == 1:
+        return filled
+    if axis:
+        blocks = [piece.reshape(piece.shape[0], -1, step) for piece in filled]
+        return [np.stack(blocks, 2).reshape(filled[0].shape[0], -1)]
+    blocks = [piece.reshape(-1, step, piece.shape[1]) for piece in filled]
+    return [np.stack(blocks, 1).reshape(-1, filled[0].shape[1])]
+
+
+def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int) -> Codes:
+    """A span of K of one piece, filled up with zeros to whole instructions, in the order of the permutation."""
+    start, stop = span
+    unit = math.lcm(step, len(permutation)) if permutation is not None else step
+    length = -(-(stop - start) // unit) * unit
+    if length == stop - start:
+        full = piece[:, start:stop] if axis else piece[start:stop]
+    else:
+        full = _padded(piece, start, stop, length, axis)
+    if permutation is None:
+        return full
+    count = length // len(permutation)
+    index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
+    taken: Codes = np.take(full, index, axis)
+    return taken
+
+
+def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
+    """A copy of piece[start:stop] along the axis, with zeros up to `length` (+0 is code 0 in every operand format)."""
+    other = piece.shape[1 - axis]
+    full = np.zeros((other, length) if axis else (length, other), piece.dtype)
+    if axis:
+        full[:, : stop - start] = piece[:, start:stop]
+    else:
+        full[: stop - start] = piece[start:stop]
+    return full
