@@ -290,8 +290,8 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
     read by the first step. divide (steps,), uint8: before each step the accumulator counts times 2^-divide, exactly,
     though its format may have no such number (tcgen05's scale-input-d); None: times 1. threads: over rows, or
     columns when there are few rows; the result does not depend on it. _variant: one of `runnable_variants`, or
-    "scalar" for the integer code behind all of them (for tests). out: array for the result, C-contiguous, of d's width; it may
-    be c itself. Returns the codes of the result (..., M, N).
+    "scalar" for the integer code behind all of them (for tests). out: array for the result, C-contiguous, of d's
+    width; it may be c itself. Returns the codes of the result (..., M, N).
     Raises InputError for arrays or formats that do not fit, UnsupportedError for a unit without a kernel.
     """
     cdef _Prepared prepared = _prepare(spec)
