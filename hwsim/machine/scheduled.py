@@ -33,8 +33,8 @@ __all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", 
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
-PRODUCTS_PER_CALL = 1 << 32  # between two reports of progress; also how long an interrupt may wait
-ROWS_PER_CALL = 256  # at least so many: each call arranges B for itself
+PRODUCTS_PER_CALL = 1 << 32  # of a thread between two reports of progress; also how long an interrupt may wait
+ROWS_PER_CALL = 256  # of a thread, at least so many: each arranges B for itself
 UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
 
 
@@ -105,7 +105,7 @@ def evaluate(
     job = _Job(plan, schedule, device, c is not None)
     (m, k), n = left.shape, right.shape[1]
     cuts = schedule.layout(k) if layout is None else layout
-    rows = max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+    rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
     with np.errstate(all="ignore"):
         if m <= rows:
             codes = job.block(left, right, c, bias, cuts, threads)
