@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 Codes = NDArray[Any]
 KEPT_BYTES = 320 << 20  # of one arrangement of many runs
+THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
 
 class Runs:
@@ -31,7 +33,7 @@ class Runs:
         self._length = self._first = self._last = 0
         self._codes: Codes = np.empty((0, 0), np.uint8)
 
-    def cut(self, pieces: Sequence[Codes], span: tuple[int, int]) -> Codes | None:
+    def cut(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
         """The operand of the run `span`; None for one that is not short, or not one of equals."""
         start, stop = span
         length, depth = stop - start, pieces[0].shape[self.axis]
@@ -40,11 +42,11 @@ class Runs:
         index = start // length
         is_kept = pieces is self._pieces and length == self._length and self._first <= index < self._last
         if not is_kept:
-            self._keep(pieces, length, index)
+            self._keep(pieces, length, index, threads)
         part = slice((index - self._first) * length * self.products, (index + 1 - self._first) * length * self.products)
         return self._codes[:, part] if self.axis else self._codes[part]
 
-    def _keep(self, pieces: Sequence[Codes], length: int, index: int) -> None:
+    def _keep(self, pieces: Sequence[Codes], length: int, index: int, threads: int) -> None:
         depth, others = pieces[0].shape[self.axis], pieces[0].shape[1 - self.axis]
         run_bytes = length * self.products * others * pieces[0].itemsize
         count = max(1, KEPT_BYTES // max(run_bytes, 1))
@@ -54,6 +56,7 @@ class Runs:
         blocks = (last - first, length // self.step, self.step)
         runs = (last - first, length * self.products)
         self._codes = np.empty((others, *runs) if self.axis else (*runs, others), pieces[0].dtype)
+        copies: list[tuple[Codes, Codes]] = []
         at = 0
         for stage in self.stages:
             part = slice(at, at + length * len(stage))
@@ -62,11 +65,17 @@ class Runs:
             if self.axis:
                 to = self._codes[:, :, part].reshape(others, *shape)
                 for place, piece in enumerate(stage):
-                    to[..., place, :] = pieces[piece][:, within].reshape(others, *blocks)
+                    copies.append((to[..., place, :], pieces[piece][:, within].reshape(others, *blocks)))
             else:
                 to = self._codes[:, part].reshape(*shape, others)
                 for place, piece in enumerate(stage):
-                    to[:, :, place] = pieces[piece][within].reshape(*blocks, others)
+                    copies.append((to[:, :, place], pieces[piece][within].reshape(*blocks, others)))
+        if threads > 1 and self._codes.nbytes >= THREADED_BYTES:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda copy: np.copyto(*copy), copies))
+        else:
+            for to, piece_codes in copies:
+                np.copyto(to, piece_codes)
         self._codes = self._codes.reshape(others, -1) if self.axis else self._codes.reshape(-1, others)
         self._pieces, self._length, self._first, self._last = pieces, length, first, last
 

@@ -158,7 +158,7 @@ class Chains:
         Each span begins a new instruction. room: where the result may lie (fresh memory costs more than adding to it).
         """
         value = start
-        short = self._short_run(term, run, a, b) if self.permutation is None else None
+        short = self._short_run(term, run, a, b, threads) if self.permutation is None else None
         if short is not None:
             _, spec, model = self._unit(term.products[0])
             accumulator = _Accumulator(start, True, 0, model, threads, room)
@@ -171,14 +171,16 @@ class Chains:
         assert value is not None
         return value
 
-    def _short_run(self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes]) -> tuple[Codes, Codes] | None:
+    def _short_run(
+        self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes], threads: int
+    ) -> tuple[Codes, Codes] | None:
         """The operands of all stages one after the other, for one of many short runs; None where that cannot be."""
         if term not in self._runs:
             self._runs[term] = self._in_one(term)
         runs = self._runs[term]
         if runs is None or len(run) != 1:
             return None
-        left, right = runs[0].cut(a, run[0]), runs[1].cut(b, run[0])
+        left, right = runs[0].cut(a, run[0], threads), runs[1].cut(b, run[0], threads)
         return None if left is None or right is None else (left, right)
 
     def _in_one(self, term: Term) -> tuple[Runs, Runs] | None:

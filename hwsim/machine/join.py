@@ -47,6 +47,9 @@ class Join(Protocol):
     def add(self, left: Value, right: Value, *, own: bool = False, threads: int = 1) -> Value:
         """left + right. own: left may be overwritten."""
 
+    def accumulate(self, total: Value, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
+        """total (may be overwritten) + the values of a unit's results."""
+
     def scaled(self, value: Value, exponent: int) -> Value:
         """value * 2^exponent."""
 
@@ -77,13 +80,16 @@ class _Base:
         self.dtype: np.dtype[Any] = array_dtype(self.format)
         self._sources: dict[str, Lanes] = {}
 
-    def _unit_values(self, codes: Array, spec: DotSpec) -> Array:
+    def _unit_values(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
         """Values of the unit's results in the unit's own type."""
         if spec.d == self.format.name:
-            return self.lanes.load(codes)
+            return self.lanes.load(codes, threads)
         if spec.d not in self._sources:
             self._sources[spec.d] = Lanes(self.device, spec)
-        return self._sources[spec.d].load(codes)
+        return self._sources[spec.d].load(codes, threads)
+
+    def accumulate(self: Any, total: Value, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
+        return self.add(total, self.load(codes, spec, threads), own=True, threads=threads)
 
     def joined(self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
         later = []  # right operands of the sums on the left edge: those of many slices are deeper than calls may be
@@ -109,8 +115,15 @@ class FloatJoin(_Base):
     """fp32 or fp64, nearest even each time, by the device's lanes."""
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
-        values = self._unit_values(codes, spec)
+        values = self._unit_values(codes, spec, threads)
         return values.astype(self.dtype, copy=False)
+
+    def accumulate(self, total: Array, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+        if spec.d != self.format.name:
+            added: Array = super().accumulate(total, codes, spec, threads)
+            return added
+        # The addition itself gives the device's infinities and NaNs: no pass before it.
+        return self.lanes.add(total, codes.view(self.dtype), out=total, threads=threads)
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         return np.zeros(shape, self.dtype)

@@ -43,11 +43,11 @@ class Lanes:
         # PTX: single and half precision instructions give one NaN, all ones but for the sign.
         self.all_ones = code is not None and code == (1 << (self.result.bits - 1)) - 1
 
-    def load(self, codes: Array) -> Array:
+    def load(self, codes: Array, threads: int = 1) -> Array:
         """Values of the unit's results, in the working type (exact)."""
         if codes.dtype.itemsize == self.dtype.itemsize:
-            return self._settle(codes.view(self.dtype))
-        return self._settle(decode(codes, self.result, np.float32))
+            return self._settle(codes.view(self.dtype), threads)
+        return self._settle(decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: Array, fmt: Format) -> Array:
         """Values of codes of any float format, rounded to the working type if they do not fit it."""
@@ -124,14 +124,15 @@ class Lanes:
         width = dtype.itemsize * 8
         return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
 
-    def _settle(self, values: Array) -> Array:
+    def _settle(self, values: Array, threads: int = 1) -> Array:
         """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
-        if values.dtype.kind == "i" or not _has_special(values):
+        if values.dtype.kind == "i" or not _has_special(values, threads):
             return values
-        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=self._nan_code(values.dtype))
+        nan_code = self._nan_code(values.dtype)
+        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads)
 
 
-def _has_special(values: Array) -> bool:
+def _has_special(values: Array, threads: int = 1) -> bool:
     """Whether an element of a float array is an infinity or a NaN."""
     matrix = values if values.ndim == 2 else values.reshape(1, -1)
-    return bool(specials(matrix)[0].any())
+    return bool(specials(matrix, threads=threads)[0].any())

@@ -348,8 +348,7 @@ class _Part:
         for index, run in enumerate(runs):
             begin = start if index == 0 else None
             chained = job.chains.chain(term, run, self.a.codes, self.b.codes, begin, self.threads, room)
-            value = job.join.load(chained, spec, self.threads)
-            total = job.join.add(total, value, own=True, threads=self.threads)
+            total = job.join.accumulate(total, chained, spec, self.threads)
         return total
 
 
