@@ -43,7 +43,8 @@ enum {
     DEPTH = 256,        /* chunk of k: a panel of B stays in the first cache */
     PART = 64,          /* parts of a chunk, when the whole is too wide; of whole steps */
     PARTS = DEPTH / (PART / 2),
-    ROWS = 1020,        /* rows packed at once: a multiple of every MR */
+    /* rows packed at once, a megabyte for the second cache: a multiple of every MR */
+    ROWS = 1032 * 4 / (int)sizeof(real),
     COLUMNS = 256 * 4 / (int)sizeof(real)
 };
 
@@ -85,11 +86,14 @@ static inline __attribute__((always_inline)) void pack(const state *s, const hw_
             memset(to, 0, sizeof(real) * (size_t)(width * padded));
         if (f->storage_bits == 64) {
             for (ptrdiff_t k = 0; k < depth; k++)
-                for (int r = 0; r < here; r++) {
-                    double x;
-                    memcpy(&x, base + r * line + k * along, 8);
-                    to[k * width + r] = (real)x;
-                }
+                if (sizeof(real) == 8 && line == 8 && here == width)
+                    memcpy(to + k * width, base + k * along, sizeof(real) * (size_t)width);
+                else
+                    for (int r = 0; r < here; r++) {
+                        double x;
+                        memcpy(&x, base + r * line + k * along, 8);
+                        to[k * width + r] = (real)x;
+                    }
         } else if (by_lines) {
             for (int r = 0; r < here; r++) {
                 hw_lines_read(lines, buffer, base + r * line, along, depth);
@@ -304,7 +308,7 @@ int REAL_MAIN(const hw_block *g)
     ptrdiff_t chunk = DEPTH / s.part * s.part;
     ptrdiff_t steps = (g->k + terms - 1) / terms * terms;
     chunk = steps < chunk ? steps : chunk;
-    ptrdiff_t rows = g->m < ROWS ? (g->m + MR - 1) / MR * MR : ROWS;
+    ptrdiff_t blocks = (g->m + ROWS - 1) / ROWS, rows = ((g->m + blocks - 1) / blocks + MR - 1) / MR * MR;
     ptrdiff_t columns = g->n < COLUMNS ? (g->n + NR - 1) / NR * NR : COLUMNS;
     size_t panels = (size_t)(rows / MR + columns / NR);
     char *memory = malloc(sizeof(real) * (size_t)((rows + columns) * chunk) + sizeof(panel) * panels + 256);
