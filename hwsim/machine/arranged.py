@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Codes = NDArray[Any]
-KEPT_BYTES = 320 << 20  # of one arrangement of many runs
+KEPT_BYTES = 1 << 24  # of the runs arranged at a time
 THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
 
@@ -23,7 +23,8 @@ class Runs:
 
     stages: for each stage the piece of each product; for the K of each instruction in turn all products of a stage,
     over all of the run, then the next stage. step: the K of an instruction. axis: that of K. Runs are arranged many at
-    a time and kept, because they are short: arranging each by itself would cost more than its products.
+    a time, because they are short: arranging each by itself would cost more than its products. They lie in memory that
+    is used again: fresh pages cost more than copying.
     """
 
     def __init__(self, stages: Sequence[Sequence[int]], step: int, axis: int) -> None:
@@ -32,6 +33,7 @@ class Runs:
         self._pieces: Sequence[Codes] = ()
         self._length = self._first = self._last = 0
         self._codes: Codes = np.empty((0, 0), np.uint8)
+        self._room: Codes = np.empty(0, np.uint8)
 
     def cut(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
         """The operand of the run `span`; None for one that is not short, or not one of equals."""
@@ -55,7 +57,11 @@ class Runs:
         within = slice(first * length, last * length)
         blocks = (last - first, length // self.step, self.step)
         runs = (last - first, length * self.products)
-        self._codes = np.empty((others, *runs) if self.axis else (*runs, others), pieces[0].dtype)
+        size = run_bytes * (last - first)
+        if self._room.size < size:
+            self._room = np.empty(size, np.uint8)
+        flat = self._room[:size].view(pieces[0].dtype)
+        self._codes = flat.reshape((others, *runs) if self.axis else (*runs, others))
         copies: list[tuple[Codes, Codes]] = []
         at = 0
         for stage in self.stages:
