@@ -21,6 +21,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.lowering import dataflow
 from hwsim.lowering.elementwise import lower_pass, stand_in_pass
+from hwsim.lowering.tiled import layout_of
 from hwsim.machine import scheduled, timing
 from hwsim.machine.lanes import Lanes
 from hwsim.machine.split import Pieces, pieces_of
@@ -282,7 +283,10 @@ def program_mixed(
         depths = {plan.scheme: k if plan is whole else 0 for plan in mixed.plans}
     else:
         depths = {p.scheme: x for p, x in zip(mixed.plans, _depths(counted.shares, k), strict=True)}
-    made = _Merge(GlobalArray("A", batch * m, k, "fp32"), GlobalArray("B", batch * k, n, "fp32"))
+    made = _Merge(
+        GlobalArray("A", batch * m, k, "fp32", layout_of(options, "A")),
+        GlobalArray("B", batch * k, n, "fp32", layout_of(options, "B")),
+    )
     if whole is None or mixed.options.get("strategy") == DECIDE:
         _look(made, mixed, chip, flow, sizes)
     used = [plan for plan in mixed.plans if depths[plan.scheme]]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Role = Literal["calibration", "validation"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
-LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output")
+LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output", "b_layout")
 
 
 class Record(BaseModel):
@@ -55,6 +55,7 @@ class Run(Record):
     stages: int | None = None
     n_fused: int | None = None
     buffering: str | None = None
+    b_layout: str | None = None
     changes: dict[str, Any] = {}
     phase: str | None = None
 
