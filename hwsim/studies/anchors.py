@@ -64,7 +64,8 @@ class Entry(Record):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
-    not busy. cap: a stated efficiency of the library, times which the simulation counts. why: a miss, explained.
+    not busy. cap: a stated efficiency of the library, times which the simulation counts. host_us: time of the host that
+    the source says its times contain. why: a miss, explained.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Entry(Record):
     role: Role
     source: str
     cap: float = 1.0
+    host_us: float = 0.0
     why: str = ""
 
 
@@ -184,10 +186,11 @@ def _device(run: Run) -> Device:
 def row(entry: Entry) -> Row:
     """One point simulated."""
     found = simulate(entry.run)
+    seconds = found.seconds / entry.cap + entry.host_us * 1e-6
     if entry.quantity == "tflops":
-        value = found.tflops * entry.cap
+        value = found.tflops * found.seconds / seconds
     elif entry.quantity == "ms":
-        value = found.seconds * 1e3 / entry.cap
+        value = seconds * 1e3
     elif entry.quantity == "ratio":
         if entry.over is None:
             raise InputError(f"point {entry.id}: a ratio needs `over`")
