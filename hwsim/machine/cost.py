@@ -193,7 +193,7 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
         window=window,
         window_bytes=moved,
         multicast=instr.multicast,
-        fetch_bytes=1 if write else link.fetch_bytes,
+        fetch_bytes=1 if write else link.fetch_bytes or 1,
     )
 
 

@@ -460,7 +460,7 @@ def _cost(
     """Seconds of a plan over some K, a straight line through two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
-    times = [cost(plan, chip, (m, n, x), options).seconds for x in lengths]
+    times = [cost(plan, chip, (m, n, x), options, warm=0).seconds for x in lengths]
     if len(lengths) == 1:
         return lambda depth: times[0] * depth / lengths[0]
     slope = (times[1] - times[0]) / (lengths[1] - lengths[0])
