@@ -248,13 +248,16 @@ class InstructionModel(Record):
 
 
 class VectorModel(Record):
-    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU)."""
+    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
+
+    In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
+    """
 
     engine: Name
     memory: Name
     repeat_bytes: PositiveInt  # bytes of the widest operand that one repeat handles
     overhead_cycles: Count
-    cycles_per_repeat: dict[Literal["copy", "cast", "add", "sub", "mul", "scale", "fill"], Rate]
+    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Rate]
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 

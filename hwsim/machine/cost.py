@@ -223,5 +223,7 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     target = instr.writes[0]
     widest = max(scope.bits(tile) for tile in (*instr.writes, *instr.reads))
     repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
-    cycles = vector.overhead_cycles + repeats * exact(vector.cycles_per_repeat[opcode])
+    widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
+    per_repeat = vector.cycles_per_repeat.get("widen" if widens else opcode, vector.cycles_per_repeat[opcode])
+    cycles = vector.overhead_cycles + repeats * exact(per_repeat)
     return Cost(instr.repeat * ticks(cycles))
