@@ -62,6 +62,17 @@ def test_time_of_the_host_is_added_to_the_devices():
     assert anchors.row(in_ms).simulated == pytest.approx(2 * flop / alone * 1e-9 + 0.021)
 
 
+def test_the_share_of_kernels():
+    entry = POINTS["ape-split-t4"]
+    row = anchors.row(entry)
+    assert row.passes
+    both = [anchors.row(entry.model_copy(update={"kernels": (name,)})).simulated for name in entry.kernels]
+    assert sum(both) == pytest.approx(row.simulated) and min(both) > 0.07
+    for kernels in ((), ("split_c",)):
+        with pytest.raises(InputError, match="the program has split_a, split_b, gemm"):
+            anchors.row(entry.model_copy(update={"kernels": kernels}))
+
+
 def test_errors_are_from_the_nearest_end_of_a_range():
     def error(low: float, high: float, simulated: float) -> float:
         return anchors.Row("", "", "", (low, high), simulated, 0.1, "validation", "").error
