@@ -64,8 +64,9 @@ class Entry(Record):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
-    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library, times which the simulation counts. host_us: time of the host that
-    the source says its times contain. why: a miss, explained.
+    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library,
+    times which the simulation counts. host_us: time of the host that the source says its times contain. why: a miss,
+    explained.
     """
 
     id: str
