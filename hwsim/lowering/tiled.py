@@ -59,7 +59,8 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     Epilogue: alpha, beta, c (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or
     none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
-    `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels.
+    `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels, and
+    layouts by columns.
     """
     return _Lowering(family, plan, device, m, n, k, options).program()
 
@@ -165,6 +166,7 @@ class _Lowering:
             "unit": layout.unit_name,
             "kernels": len(self.kernels),
         }
+        self.facts |= {f"{side.lower()}_layout": order for side, order in self.order.items() if order != "rows"}
         return Program(
             tuple(self.arrays.values()),
             tuple(self.kernels),

@@ -221,6 +221,8 @@ def test_rows_that_are_short_in_memory_take_a_request_each():
     assert requests() == requests(a_layout="rows", b_layout="rows") == pytest.approx(128 + 32, rel=0.01)
     assert requests(b_layout="columns") == pytest.approx(128 + 128, rel=0.01)
     assert requests(a_layout="columns") == pytest.approx(32 + 32, rel=0.01)
+    assert lower(plan, chip, *sizes, {"b_layout": "columns"}).facts["b_layout"] == "columns"
+    assert "b_layout" not in lower(plan, chip, *sizes, {}).facts
     with pytest.raises(InputError, match="b_layout = 'col'; allowed: rows, columns"):
         requests(b_layout="col")
 
