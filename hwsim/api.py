@@ -70,6 +70,8 @@ def run(
     stages: int | None = None,
     split_k: int | None = None,
     swizzle: int | None = None,
+    a_layout: str | None = None,
+    b_layout: str | None = None,
     schedule: Schedule | Mapping[str, Any] | None = None,
     rows: Any = None,
     cols: Any = None,
@@ -98,7 +100,8 @@ def run(
     tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
     n_fused: davinci (910A). buffering ("single", "double"): davinci, davinci_separated (910B). swizzle (tiles in a band
     of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
-    own; the bits depend on it): GPUs.
+    own; the bits depend on it), a_layout, b_layout ("rows", "columns": what follows one another in memory; the time of
+    transfers depends on it, no bit): GPUs.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
     sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
@@ -126,6 +129,8 @@ def run(
         "stages": stages,
         "split_k": split_k,
         "swizzle": swizzle,
+        "a_layout": a_layout,
+        "b_layout": b_layout,
     }
     chip, choice = _clocked(_loaded(device), clock_mhz), None
     if scheme == AUTO or error_target is not None:
@@ -219,6 +224,8 @@ def program(
     stages: int | None = None,
     split_k: int | None = None,
     swizzle: int | None = None,
+    a_layout: str | None = None,
+    b_layout: str | None = None,
     **scheme_options: Any,
 ) -> tuple[Device, Program]:
     """The device and the checked program that `run` would time (and, where asked, execute) on it for fp32 operands.
@@ -238,6 +245,8 @@ def program(
         "stages": stages,
         "split_k": split_k,
         "swizzle": swizzle,
+        "a_layout": a_layout,
+        "b_layout": b_layout,
     }
     ready = prepare(chip, chosen, Problem("fp32", *sizes), format=format, scheme_options=scheme_options)
     return chip, lower(chip, ready, sizes, lowering)

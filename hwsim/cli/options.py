@@ -60,6 +60,12 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--swizzle", type=whole(1), metavar="N", help="tiles in a band of columns gone through together (GPUs)"
     )
+    for side in "AB":
+        group.add_argument(
+            f"--{side.lower()}-layout",
+            choices=("rows", "columns"),
+            help=f"{side} in memory: row by row, or column by column (GPUs; default: rows)",
+        )
     add_scheme_options(parser)
 
 
@@ -100,7 +106,7 @@ def flag(parser: argparse.ArgumentParser, name: str) -> str:
 
 def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of `add_problem`'s options, as arguments for hwsim.run and hwsim.api.program."""
-    names = ("m", "n", "k", "tile", "n_fused", "buffering", "stages", "split_k", "swizzle")
+    names = ("m", "n", "k", "tile", "n_fused", "buffering", "stages", "split_k", "swizzle", "a_layout", "b_layout")
     given = {name: getattr(arguments, name) for name in names}
     given |= {key.removeprefix(DEST): value for key, value in vars(arguments).items() if key.startswith(DEST)}
     given = {name: value for name, value in given.items() if value is not None}

@@ -248,13 +248,16 @@ class InstructionModel(Record):
 
 
 class VectorModel(Record):
-    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU)."""
+    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
+
+    In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
+    """
 
     engine: Name
     memory: Name
     repeat_bytes: PositiveInt  # bytes of the widest operand that one repeat handles
     overhead_cycles: Count
-    cycles_per_repeat: dict[Literal["copy", "cast", "add", "sub", "mul", "scale", "fill"], Rate]
+    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Rate]
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
@@ -291,6 +294,8 @@ class LinkModel(Record):
     whole requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance).
     in_flight_bytes: a transfer does not start while it and those of this link that have not completed would be more
     (one alone always may). conflict_factor (None: 1): bytes count as many times on the link (bank conflicts).
+    fetch_bytes (None: sectors of 32 bytes): pieces of a row of an array, from its start, that a read which misses in L2
+    fetches whole (TMA: the L2 promotion of its tensor map).
     row_cycles (None: 0): added to the overhead for each row of the tile (rows turned into fractals on the way).
     """
 
@@ -305,6 +310,7 @@ class LinkModel(Record):
     casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
     conflict_factor: Annotated[float, Field(ge=1)] | None = None
     row_cycles: Annotated[float, Field(ge=0)] | None = None
+    fetch_bytes: PositiveInt | None = None
 
 
 class EngineModel(Record):

@@ -106,8 +106,11 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     scratch = sum(bytes_of(format) for format in work.temporaries)
     slots = 2 * (len(work.inputs) + len(work.outputs)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
-    # Deal out rows; a matrix with fewer rows than cores is dealt out by columns.
-    by_rows = rows >= min(cols, device.cores)
+    # Deal out lines of memory; a matrix with fewer of them than cores is dealt out across them.
+    if (*work.inputs, *work.outputs)[0].order == "rows":
+        by_rows = rows >= min(cols, device.cores)
+    else:
+        by_rows = cols < min(rows, device.cores)
     dealt, across = (rows, cols) if by_rows else (cols, rows)
     other = min(across, elements)
     block = max(1, min(elements // other, -(-dealt // device.cores)))

@@ -35,7 +35,7 @@ from hwsim.lowering.tiled_model import Blocking, Family, Finish, Source, Work
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
+from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Order, Program
 from hwsim.program.plan import Expression, Piece, Plan, Term, TermValue
 from hwsim.program.schedule import Schedule
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 TILE_KEYS = ("m", "n", "k")
-OPTIONS = ("tile", "stages", "split_k", "swizzle", "batch")
+OPTIONS = ("tile", "stages", "split_k", "swizzle", "a_layout", "b_layout", "batch")
+LAYOUTS: tuple[Order, ...] = ("rows", "columns")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
@@ -53,10 +54,13 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
 
     options: tile {"m", "n", "k"}; stages of shared memory; split_k slices of K (cut as hwsim.program.schedule does),
     merged by a kernel of their own; swizzle: tiles in a band of columns gone through together; batch: that many
-    products, of matrices under one another in A, B and C. Epilogue: alpha, beta, c (True: C is read), bias (True),
-    output (format of the result). Absent or None: chosen, or none.
+    products, of matrices under one another in A, B and C; a_layout, b_layout: "rows" or "columns", what follows one
+    another in memory of A and B, and of the pieces made of them (with "columns", a batch's columns do).
+    Epilogue: alpha, beta, c (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or
+    none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
-    `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels.
+    `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels, and
+    layouts by columns.
     """
     return _Lowering(family, plan, device, m, n, k, options).program()
 
@@ -81,6 +85,7 @@ class _Lowering:
         self.family, self.plan, self.device, self.m, self.n, self.k = family, plan, device, m, n, k
         self.options = options
         self.batch = _whole(options, "batch", 1)
+        self.order = {side: layout_of(options, side) for side in ("A", "B")}
         self.alpha = 1.0 if options.get("alpha") is None else float(options["alpha"])
         self.reads_c = bool(options.get("c"))
         beta = options.get("beta")
@@ -161,6 +166,7 @@ class _Lowering:
             "unit": layout.unit_name,
             "kernels": len(self.kernels),
         }
+        self.facts |= {f"{side.lower()}_layout": order for side, order in self.order.items() if order != "rows"}
         return Program(
             tuple(self.arrays.values()),
             tuple(self.kernels),
@@ -226,10 +232,11 @@ class _Lowering:
                     self.batch * rows,
                     cols,
                     plan.input_format if self.rounds_on_load else pieces[p].format,
+                    self.order[side],
                 )
                 for p in used
             }
-            raw = GlobalArray(side, self.batch * rows, cols, plan.input_format) if in_kernel else None
+            raw = GlobalArray(side, self.batch * rows, cols, plan.input_format, self.order[side]) if in_kernel else None
             sides.append(Source(arrays, {p: pieces[p].format for p in used}, raw, tuple(pieces)))
         target = (
             self.output
@@ -313,13 +320,14 @@ class _Lowering:
         plan = self.plan
         used = sorted({pair["AB".index(side)] for term in plan.terms for pair in term.products})
         if in_kernel or self.rounds_on_load:
-            self.arrays[side] = GlobalArray(side, rows, cols, plan.input_format)
+            self.arrays[side] = GlobalArray(side, rows, cols, plan.input_format, self.order[side])
             return side
-        made = {p: GlobalArray(_piece(side, p, pieces), rows, cols, pieces[p].format) for p in used}
+        order = self.order[side]
+        made = {p: GlobalArray(_piece(side, p, pieces), rows, cols, pieces[p].format, order) for p in used}
         if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
             self.arrays[side] = made[0]
             return side
-        source = GlobalArray(f"{side}.in", rows, cols, plan.input_format)
+        source = GlobalArray(f"{side}.in", rows, cols, plan.input_format, order)
         self.arrays[source.name] = source
         self.arrays.update({array.name: array for array in made.values()})
         for work in operand_passes(plan, "a" if side == "A" else "b", source, made):
@@ -436,6 +444,15 @@ class _Lowering:
 
 def _piece(side: str, p: int, pieces: Sequence[Piece]) -> str:
     return side if len(pieces) == 1 else f"{side}{p + 1}"
+
+
+def layout_of(options: Mapping[str, Any], side: str) -> Order:
+    """What follows one another in memory of operand `side` ("A", "B"), by its option; absent: its rows."""
+    value = options.get(name := f"{side.lower()}_layout") or "rows"
+    for order in LAYOUTS:
+        if value == order:
+            return order
+    raise InputError(f"{name} = {value!r}; allowed: {', '.join(LAYOUTS)}")
 
 
 def _whole(options: Mapping[str, Any], name: str, default: int) -> int:

@@ -55,7 +55,7 @@ class Lanes(Loads):
                 repeat = self._repeat(i, place) if own and self.layout.places[1] == self.rf else 1
                 waits = [self.ring_free(raw.name), *([self.full("stage")] if at == 0 and i == 0 else [])]
                 signals = [self.full(raw.name)]
-                if at + 1 == len(steps) and i == 1:
+                if at + 1 == len(steps) and i == 1 and not self.layout.serial:
                     signals.append(self.free("stage", self.b.stages))
                 s.emit(
                     engine,

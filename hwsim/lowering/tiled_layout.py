@@ -104,6 +104,15 @@ class Layout:
         self._operands()
         self._results()
 
+    @property
+    def serial(self) -> bool:
+        """Whether a block of K is asked for when the products of the one before are done: one stage, no pipeline.
+
+        A kernel's only barrier then stands behind the products, in the program's order, and nothing is read ahead into
+        registers. Not where sums outside the unit wait for the next block's pieces (see tiled_kernel).
+        """
+        return self.blocking.stages == 1 and not (self.work.in_kernel and any(self.short))
+
     @staticmethod
     def is_on_lanes(device: Device, work: Work) -> bool:
         """Whether the unit is the vector engine's own instruction."""

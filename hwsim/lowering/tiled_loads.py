@@ -49,6 +49,8 @@ class Loads(Emitter):
             ring = Ring(f"{name}.load" if through else name)
             if through:
                 waits, signals = [self.ring_free(ring.name)], [self.full(ring.name)]
+                if first and self.layout.serial:
+                    waits.append(self.free("stage", self.b.stages))
             else:
                 waits = [self.free("stage", self.b.stages)] if first else []
                 signals = [self.full("stage")] if last else []
@@ -86,7 +88,9 @@ class Loads(Emitter):
         """Registers -> a stage of shared memory: (ring, ring in registers, rows, cols, format) of each operand."""
         engine = link_engine(self.layout.device, self.rf, self.sh)
         for at, (name, source, rows, cols, fmt) in enumerate(tiles):
-            waits = [self.full(source), *([self.free("stage", self.b.stages)] if at == 0 else [])]
+            waits = [self.full(source)]
+            if at == 0 and not self.layout.serial:
+                waits.append(self.free("stage", self.b.stages))
             signals = [self.ring_free(source), *([self.full("stage")] if at + 1 == len(tiles) else [])]
             ring, own = Ring(name), Ring(source)
             s.emit(

@@ -53,13 +53,9 @@ class Products(Emitter):
                 self._fragments(s, place, sweep, block.size, start, size, first, last)
             ringed = self.layout.fragments or self.work.in_kernel
             waits = [self.full("A.op"), self.full("B.op")] if ringed else [self.full("stage")] if first else []
-            signals = (
-                [self.free("A.op", self._op_slots(0)), self.free("B.op", self._op_slots(1))]
-                if ringed
-                else [self.free("stage", self.b.stages)]
-                if last
-                else []
-            )
+            signals = [self.free("A.op", self._op_slots(0)), self.free("B.op", self._op_slots(1))] if ringed else []
+            if last and (self.layout.serial or not ringed):
+                signals.append(self.free("stage", self.b.stages))
             fresh = sweep == 0 and first
             zero = (zero_at((run, block)), zero_at((block,))) if fresh else (None, None)
             self._mmas(s, place, sweep, (0 if ringed else start), size, block.size, zero, waits, signals)
@@ -93,7 +89,8 @@ class Products(Emitter):
             waits = [self.full("stage")] if first and at == 0 else []
             waits += [self.free(f"{side}.op", self._op_slots(i))] if begins else []
             signals = [self.full(f"{side}.op")] if ends else []
-            signals += [self.free("stage", self.b.stages)] if last and at + 1 == len(copies) else []
+            if last and at + 1 == len(copies) and not self.layout.serial:
+                signals.append(self.free("stage", self.b.stages))
             s.emit(engine, "copy", target, [source], waits, signals, repeat=self._repeat(i, place), label=side)
             s.pushed(own)
             if last:

@@ -41,6 +41,7 @@ class Cost(NamedTuple):
     window: int = -1  # row of `windows`
     window_bytes: int = 0
     multicast: int = 1  # cores that take one transfer from L2 together
+    fetch_bytes: int = 1  # pieces of a line that a miss fetches whole
 
 
 COST_COLUMNS = Cost._fields
@@ -164,9 +165,9 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
 def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: int, window: int) -> Cost:
     target, source = instr.writes[0], instr.reads[0]
     rate = exact(link.bytes_per_cycle) / exact(link.conflict_factor or 1)
-    rows = target.rows * exact(link.row_cycles) if link.row_cycles is not None else Fraction(0)
-    overhead, tail = instr.repeat * ticks(link.overhead_cycles + rows), ticks(link.startup_cycles)
     tile = target if isinstance(target, GlobalTile) else source
+    rows = scope.stored(tile)[0] * exact(link.row_cycles) if link.row_cycles is not None else Fraction(0)
+    overhead, tail = instr.repeat * ticks(link.overhead_cycles + rows), ticks(link.startup_cycles)
     if not isinstance(tile, GlobalTile):
         size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
         moved = -(-size // link.request_bytes) * link.request_bytes
@@ -192,6 +193,7 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
         window=window,
         window_bytes=moved,
         multicast=instr.multicast,
+        fetch_bytes=1 if write else link.fetch_bytes or 1,
     )
 
 
@@ -204,11 +206,13 @@ def _slower_write(device: Device) -> Fraction:
 
 
 def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
-    """Bytes of the whole requests that a tile in global memory takes: rows are apart unless they are whole."""
-    row_bytes = -(-tile.cols * scope.bits(tile) // 8)
-    if tile.cols == scope.arrays[tile.array].cols:
-        return -(-tile.rows * row_bytes // request_bytes) * request_bytes
-    return tile.rows * (-(-row_bytes // request_bytes) * request_bytes)
+    """Bytes of the whole requests that a tile in global memory takes: lines are apart unless they are whole."""
+    lines, length = scope.stored(tile)
+    line_bytes = -(-length * scope.bits(tile) // 8)
+    array = scope.arrays[tile.array]
+    if length == (array.cols if array.order == "rows" else array.rows):
+        return -(-lines * line_bytes // request_bytes) * request_bytes
+    return lines * (-(-line_bytes // request_bytes) * request_bytes)
 
 
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
@@ -219,5 +223,7 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     target = instr.writes[0]
     widest = max(scope.bits(tile) for tile in (*instr.writes, *instr.reads))
     repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
-    cycles = vector.overhead_cycles + repeats * exact(vector.cycles_per_repeat[opcode])
+    widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
+    per_repeat = vector.cycles_per_repeat.get("widen" if widens else opcode, vector.cycles_per_repeat[opcode])
+    cycles = vector.overhead_cycles + repeats * exact(per_repeat)
     return Cost(instr.repeat * ticks(cycles))

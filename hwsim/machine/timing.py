@@ -48,7 +48,7 @@ from hwsim.machine.cost import (
 from hwsim.machine.cost import exact as exact_number
 from hwsim.machine.rows import ROW_DTYPE, Rows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
-from hwsim.program.ir import Kernel, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.resolve import Scope
 
 CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
@@ -145,7 +145,7 @@ def run(
         shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
         shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
         device.hbm is not None,
-        np.array([(a.rows, a.cols, format_of(a.format).bits) for a in program.arrays], np.int64),
+        np.array([(*_stored(a), format_of(a.format).bits) for a in program.arrays], np.int64),
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
     )
     for _ in range(warm):
@@ -167,6 +167,11 @@ def run(
         sum(k.instructions for k in kernels),
         collector.finish() if trace else None,
     )
+
+
+def _stored(array: GlobalArray) -> tuple[int, int]:
+    """Lines of an array in memory, and the elements of each."""
+    return (array.rows, array.cols) if array.order == "rows" else (array.cols, array.rows)
 
 
 def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:
@@ -202,7 +207,10 @@ def _kernel(
     named = {instr.engine for instr in kernel.instrs()}
     engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)  # those at work
     flat = flatten(
-        kernel, {name: i for i, name in enumerate(engines)}, {array.name: i for i, array in enumerate(program.arrays)}
+        kernel,
+        {name: i for i, name in enumerate(engines)},
+        {array.name: i for i, array in enumerate(program.arrays)},
+        [array.name for array in program.arrays if array.order == "columns"],
     )
     scope = Scope(kernel, program.arrays, device)
     cost = cost_table(scope, flat, free)
@@ -364,6 +372,7 @@ class _Collector:
         self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
         self.kernels = tuple(kernel.name for kernel in program.kernels)
         self.arrays = tuple(array.name for array in program.arrays)
+        self.turned = [i for i, array in enumerate(program.arrays) if array.order == "columns"]
         self.labels: dict[str, int] = {}
         self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
         self.parts: list[NDArray[np.void]] = []
@@ -399,6 +408,8 @@ class _Collector:
         rows["engine"] = np.array([order.index(name) for name in engines])[column["engine"]]
         for name in ("instr", "row", "col", "slot"):
             rows[name] = column[name]
+        across = np.isin(rows["array"], self.turned)
+        rows["row"][across], rows["col"][across] = column["col"][across], column["row"][across]
         for name in ("issue", "start", "free", "end"):
             rows[name] = column[name] + base
         for name in ("bytes", "macs"):

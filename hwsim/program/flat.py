@@ -7,7 +7,7 @@ per stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,14 +78,21 @@ class FlatKernel:
     semaphore_initial: Table
 
 
-def flatten(kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int]) -> FlatKernel:
-    """Return the tables of `kernel`. Raises KeyError for a name that the checker should have refused."""
-    return _Flattener(kernel, engines, arrays).flatten()
+def flatten(
+    kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], turned: Collection[str] = ()
+) -> FlatKernel:
+    """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
+
+    Raises KeyError for a name that the checker should have refused.
+    """
+    return _Flattener(kernel, engines, arrays, turned).flatten()
 
 
 class _Flattener:
-    def __init__(self, kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int]) -> None:
-        self.kernel, self.engines, self.arrays = kernel, engines, arrays
+    def __init__(
+        self, kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], turned: Collection[str]
+    ) -> None:
+        self.kernel, self.engines, self.arrays, self.turned = kernel, engines, arrays, turned
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
         self.instr: list[tuple[int, ...]] = []
@@ -178,17 +185,10 @@ class _Flattener:
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
         if isinstance(tile, GlobalTile):
-            return (
-                TILE_GLOBAL,
-                self.arrays[tile.array],
-                tile.rows,
-                tile.cols,
-                self._affine(tile.row),
-                self._affine(tile.col),
-                -1,
-                0,
-                0,
-            )
+            row, col = self._affine(tile.row), self._affine(tile.col)
+            if tile.array in self.turned:
+                return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
+            return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
         return (
             TILE_LOCAL,
             self.buffers[tile.buffer],

@@ -16,6 +16,7 @@ from typing import Literal
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 
 Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
+Order = Literal["rows", "columns"]  # what follows one another in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,16 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class GlobalArray:
-    """A row-major matrix in global memory: rows x cols elements of a format (hwsim.formats)."""
+    """A matrix in global memory: rows x cols elements of a format (hwsim.formats), stored by rows or by columns.
+
+    order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
+    """
 
     name: str
     rows: int
     cols: int
     format: str
+    order: Order = "rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,16 @@ class Scope:
         """Bits of one element of a tile."""
         return format_of(self.format(tile)).bits
 
+    def stored(self, tile: Tile) -> tuple[int, int]:
+        """Lines of a tile that lie apart, and elements that follow one another in each."""
+        if isinstance(tile, GlobalTile) and self.arrays[tile.array].order == "columns":
+            return tile.cols, tile.rows
+        return tile.rows, tile.cols
+
     def bytes(self, tile: Tile) -> int:
-        """Bytes of a tile's elements, each row from a whole byte."""
-        return tile.rows * -(-tile.cols * self.bits(tile) // 8)
+        """Bytes of a tile's elements, each line of memory from a whole byte."""
+        lines, length = self.stored(tile)
+        return lines * -(-length * self.bits(tile) // 8)
 
     def padded_bytes(self, tile: LocalTile) -> int:
         """Bytes that a tile takes in a core's memory: whole fractals on a device that has them.

@@ -21,6 +21,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.lowering import dataflow
 from hwsim.lowering.elementwise import lower_pass, stand_in_pass
+from hwsim.lowering.tiled import layout_of
 from hwsim.machine import scheduled, timing
 from hwsim.machine.lanes import Lanes
 from hwsim.machine.split import Pieces, pieces_of
@@ -282,7 +283,10 @@ def program_mixed(
         depths = {plan.scheme: k if plan is whole else 0 for plan in mixed.plans}
     else:
         depths = {p.scheme: x for p, x in zip(mixed.plans, _depths(counted.shares, k), strict=True)}
-    made = _Merge(GlobalArray("A", batch * m, k, "fp32"), GlobalArray("B", batch * k, n, "fp32"))
+    made = _Merge(
+        GlobalArray("A", batch * m, k, "fp32", layout_of(options, "A")),
+        GlobalArray("B", batch * k, n, "fp32", layout_of(options, "B")),
+    )
     if whole is None or mixed.options.get("strategy") == DECIDE:
         _look(made, mixed, chip, flow, sizes)
     used = [plan for plan in mixed.plans if depths[plan.scheme]]
@@ -456,7 +460,7 @@ def _cost(
     """Seconds of a plan over some K, a straight line through two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
-    times = [cost(plan, chip, (m, n, x), options).seconds for x in lengths]
+    times = [cost(plan, chip, (m, n, x), options, warm=0).seconds for x in lengths]
     if len(lengths) == 1:
         return lambda depth: times[0] * depth / lengths[0]
     slope = (times[1] - times[0]) / (lengths[1] - lengths[0])

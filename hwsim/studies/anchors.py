@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Role = Literal["calibration", "validation"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
-LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output")
+LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output", "b_layout")
 
 
 class Record(BaseModel):
@@ -55,6 +55,7 @@ class Run(Record):
     stages: int | None = None
     n_fused: int | None = None
     buffering: str | None = None
+    b_layout: str | None = None
     changes: dict[str, Any] = {}
     phase: str | None = None
 
@@ -63,20 +64,24 @@ class Entry(Record):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
-    not busy. cap: a stated efficiency of the library, times which the simulation counts. why: a miss, explained.
+    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library,
+    times which the simulation counts. host_us: time of the host that the source says its times contain. why: a miss,
+    explained.
     """
 
     id: str
     what: str
-    quantity: Literal["tflops", "ms", "ratio", "idle"]
+    quantity: Literal["tflops", "ms", "ratio", "idle", "share"]
     run: Run
     over: Run | None = None
     engine: str | None = None
+    kernels: tuple[str, ...] = ()
     measured: float | tuple[float, float]
     tolerance: float = Field(ge=0)
     role: Role
     source: str
     cap: float = 1.0
+    host_us: float = 0.0
     why: str = ""
 
 
@@ -132,11 +137,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores."""
+    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores; kernels: share
+    of the time that each kernel takes."""
 
     seconds: float
     tflops: float
     busy: Mapping[str, float]
+    kernels: Mapping[str, float]
 
 
 def read(file: Path | None = None) -> Anchors:
@@ -172,7 +179,8 @@ def simulate(run: Run) -> Outcome:
     if run.phase is not None:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
     busy = {name: x.busy_cycles / (timed.cycles * chip.cores) for name, x in timed.engines.items()}
-    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy)
+    kernels = {kernel.name: kernel.cycles / timed.cycles for kernel in timed.kernels}
+    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, kernels)
 
 
 def _device(run: Run) -> Device:
@@ -183,14 +191,22 @@ def _device(run: Run) -> Device:
 def row(entry: Entry) -> Row:
     """One point simulated."""
     found = simulate(entry.run)
+    seconds = found.seconds / entry.cap + entry.host_us * 1e-6
     if entry.quantity == "tflops":
-        value = found.tflops * entry.cap
+        value = found.tflops * found.seconds / seconds
     elif entry.quantity == "ms":
-        value = found.seconds * 1e3 / entry.cap
+        value = seconds * 1e3
     elif entry.quantity == "ratio":
         if entry.over is None:
             raise InputError(f"point {entry.id}: a ratio needs `over`")
         value = simulate(entry.over).seconds / found.seconds
+    elif entry.quantity == "share":
+        missing = [name for name in entry.kernels if name not in found.kernels]
+        if missing or not entry.kernels:
+            raise InputError(
+                f"point {entry.id}: kernels {missing or 'none'}; the program has {', '.join(found.kernels)}"
+            )
+        value = sum(found.kernels[name] for name in entry.kernels)
     else:
         if entry.engine is None or entry.engine not in found.busy:
             raise InputError(f"point {entry.id}: engine {entry.engine!r}; the device has {', '.join(found.busy)}")

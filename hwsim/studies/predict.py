@@ -45,9 +45,14 @@ def program_of(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], op
 
 
 def cost(
-    plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], options: Mapping[str, Any] | None = None
+    plan: Plan | Mixed,
+    chip: Device,
+    sizes: tuple[int, int, int],
+    options: Mapping[str, Any] | None = None,
+    *,
+    warm: int = 1,
 ) -> Cost:
-    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the dataflow.
+    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the dataflow; warm: of `under_load`.
 
     Raises UnsupportedError where the device has no dataflow or no times for the plan.
     """
@@ -55,18 +60,19 @@ def cost(
     reason = timing.missing(chip, program)
     if reason is not None:
         raise UnsupportedError(reason)
-    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")), warm=warm)
     moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
     return Cost(timed.cycles, timing.seconds(timed, loaded), moved, dict(program.facts))
 
 
-def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timing]:
+def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> tuple[Device, Timing]:
     """The chip at the clock that it keeps while it runs `program`, and the times at that clock.
 
     With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
     without work the device's; between them it falls in proportion to the share of the time that the engine is busy.
     Where the file says how the clock falls, the run is one of a series, as GEMMs are measured: L2 holds what the run
-    before has left, and the power limit has acted if SERIES runs last long enough. Else it is a single one, L2 empty.
+    before has left (warm=0: nothing, as where the run stands for a part of a larger one), and the power limit has acted
+    if SERIES runs last long enough. Else it is a single one, L2 empty.
     """
     instruction = find(chip, unit)
     if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
@@ -79,7 +85,7 @@ def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timin
     limited_mhz = limited_clock(chip, instruction.a, SERIES * timed.cycles / (mhz * 1e3))
     mhz = _between(chip.clock_mhz, limited_mhz, busy)
     loaded = at_clock(chip, mhz)
-    return loaded, timing.run(program, loaded, warm=1)
+    return loaded, timing.run(program, loaded, warm=warm)
 
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:

@@ -219,7 +219,7 @@ static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *co
         const spot same = {0, 0, tile->rows, tile->cols}, *at = where ? where->at : &same;
         for (int64_t i = 0, count = where ? where->count : 1; i < count; i++)
             if (hw_l2_access(k->l2, tile->object, g->now.row + at[i].row, g->now.col + at[i].col,
-                             at[i].rows, at[i].cols, (int)write, &fetched, &written_back))
+                             at[i].rows, at[i].cols, (int)write, cost->fetch_bytes, &fetched, &written_back))
                 m->failed = 1;
         k->counter[write ? HW_L2_WRITE : HW_L2_READ] += cost->bytes * cores / cost->multicast;
     }

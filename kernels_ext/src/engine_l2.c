@@ -132,12 +132,16 @@ int64_t hw_l2_flush(hw_l2 *l2)
 }
 
 int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t rows, int64_t cols, int write,
-                 int64_t *fetched, int64_t *written_back)
+                 int64_t fetch_bytes, int64_t *fetched, int64_t *written_back)
 {
     const hw_array *a = &l2->arrays[array];
     int64_t row0 = max64(row, 0), row1 = min64(row + rows, a->rows);
     int64_t byte0 = max64(col, 0) * a->bits / 8, byte1 = (min64(col + cols, a->cols) * a->bits + 7) / 8;
     if (row0 >= row1 || byte0 >= byte1) return 0;
+    if (fetch_bytes > SECTOR_BYTES) {
+        byte0 -= byte0 % fetch_bytes;
+        byte1 = min64((byte1 + fetch_bytes - 1) / fetch_bytes * fetch_bytes, row_bytes(a));
+    }
     const table *t = table_of(l2, array);
     if (!t) return -1;
     uint64_t s0 = (uint64_t)row0 / SECTOR_ROWS, s1 = (uint64_t)(row1 - 1) / SECTOR_ROWS;

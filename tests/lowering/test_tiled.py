@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -67,6 +68,7 @@ def tile(m, n, k):
         ((330, 257, 40), tile(64, 64, 16) | {"swizzle": 2}),  # edges on both sides, tiles beyond one round
         ((70, 90, 500), tile(64, 64, 32) | {"split_k": 3}),
         ((70, 90, 500), tile(64, 64, 32) | {"stages": 1}),
+        ((70, 90, 500), tile(64, 64, 32) | {"a_layout": "columns", "b_layout": "columns"}),
     ],
 )
 def test_native_bits_whatever_the_tile(device, sizes, options):
@@ -170,6 +172,59 @@ def test_a_kernel_of_one_term_does_its_own_part_of_the_sum_alone():
         assert len(calls) == slices * (slices + 1) // 2
         per_call |= {sum(instr.opcode == "add" for instr in kernel.instrs()) for kernel in calls[1:]}
     assert per_call == {3}
+
+
+@pytest.mark.parametrize("options", [{"stages": 1}, {"a_layout": "columns", "b_layout": "columns"}])
+@pytest.mark.parametrize("device", ["v100", "a100", "h100", "b200", "mi300x"])
+@pytest.mark.parametrize("scheme", ["le-gemm", "ootomo-fp16", "sgemm-cube"])
+def test_one_stage_and_other_layouts_change_no_bit(device, scheme, options):
+    sizes = (70, 33, 150)
+    got, expected, program = both(device, plan_of(scheme, sizes), sizes, options)
+    assert np.array_equal(got, expected)
+    assert timing.run(program, load(device)).cycles > 0
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "mi210", "h100"])
+@pytest.mark.parametrize("scheme", ["le-gemm", "native"])
+def test_one_stage_asks_for_a_block_when_the_products_are_done(device, scheme):
+    """Rows of the trace: the next block's first load starts where the last block's last product ends."""
+    chip, sizes = load(device), (64, 64, 256)
+    plan = plan_of(scheme, sizes, **({"format": "fp16"} if scheme == "native" else {}))
+
+    def rows(stages):
+        timed = timing.run(lower(plan, chip, *sizes, tile(64, 64, 32) | {"stages": stages}), chip, trace=10**6)
+        kernel = timed.trace.kernels.index("gemm")
+        found = [row for row in timed.trace.rows if row["kernel"] == kernel]
+        label = timed.trace.labels.index("A")
+        loads = [row for row in found if row["array"] >= 0 and row["label"] == label]
+        return loads, [row for row in found if timed.trace.opcodes[row["opcode"]] == "mma"]
+
+    loads, products = rows(1)
+    done = [row["end"] for row in products]
+    for before, after in itertools.pairwise(loads):
+        assert after["start"] in done and after["start"] > before["end"]
+    loads, products = rows(2)
+    assert loads[1]["start"] < products[0]["start"]
+
+
+def test_rows_that_are_short_in_memory_take_a_request_each():
+    """Blocks of 16 of K, requests of 128 bytes: 128 rows of A of 32 bytes, 16 rows of B of 256; or columns of them."""
+    chip, sizes = load("b200"), (128, 128, 512)
+    plan = plan_of("native", sizes, "fp16", format="fp16")
+
+    def requests(**layout):
+        timed = timing.run(lower(plan, chip, *sizes, tile(128, 128, 16) | layout), chip)
+        assert timed.traffic_bytes["HBM read"] == 2 * 128 * 512 * 2
+        link = chip.links["GM_SMEM"]
+        return timed.engines["TMA"].busy_cycles * link.bytes_per_cycle / link.request_bytes / (512 / 16)
+
+    assert requests() == requests(a_layout="rows", b_layout="rows") == pytest.approx(128 + 32, rel=0.01)
+    assert requests(b_layout="columns") == pytest.approx(128 + 128, rel=0.01)
+    assert requests(a_layout="columns") == pytest.approx(32 + 32, rel=0.01)
+    assert lower(plan, chip, *sizes, {"b_layout": "columns"}).facts["b_layout"] == "columns"
+    assert "b_layout" not in lower(plan, chip, *sizes, {}).facts
+    with pytest.raises(InputError, match="b_layout = 'col'; allowed: rows, columns"):
+        requests(b_layout="col")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,40 @@ def test_traffic_agrees_with_the_plain_model(seed):
     assert (got.get("HBM read", 0), got.get("HBM write", 0)) == (plain.read, plain.written)
 
 
+def reads(cols, count, fetch_bytes=None, order="rows"):
+    """HBM bytes read by each of `count` copies beside each other, 64 lines of `cols` fp16 each, in turn."""
+    dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12}, links__GM_L1__fetch_bytes=fetch_bytes)
+    shape = (64, cols, ZERO, lambda i: ZERO + i * cols)
+    found = []
+    for n in range(1, count + 1):
+        kernels = []
+        for i in range(n):
+            rows, columns, row, col = shape[0], shape[1], shape[2], shape[3](i)
+            if order == "columns":
+                rows, columns, row, col = columns, rows, col, row
+            kernels.append(kernel((load("X", rows, columns, row, col),)))
+        arrays = (GlobalArray("X", 600, 600, "fp16", order),)
+        found.append(run(program(*kernels, arrays=arrays), dev).traffic_bytes["HBM read"])
+    return [after - before for before, after in zip([0, *found], found, strict=False)]
+
+
+@pytest.mark.parametrize("order", ["rows", "columns"])
+def test_a_miss_fetches_whole_pieces_of_a_row(order):
+    line = 64 * 32
+    assert reads(16, 5, None, order) == [line] * 5
+    assert reads(16, 5, 64, order) == [2 * line, 0, 2 * line, 0, 2 * line]
+    assert reads(16, 5, 128, order) == [4 * line, 0, 0, 0, 4 * line]
+    assert reads(64, 2, 128, order) == [4 * line, 4 * line]
+
+
+def test_pieces_end_with_the_row():
+    """600 fp16 are 1200 bytes: the last piece of 128 has 48, and its second sector 16."""
+    dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12}, links__GM_L1__fetch_bytes=128)
+    arrays = (GlobalArray("X", 16, 600, "fp16"),)
+    last = kernel((load("X", 16, 8, ZERO, ZERO + 576),))
+    assert run(program(last, arrays=arrays), dev).traffic_bytes["HBM read"] == 16 * 48
+
+
 def test_more_blocks_than_the_table_begins_with():
     """4096 x 4096 in two arrays is 2048 blocks; all stay, and are found again."""
     dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12})

@@ -278,3 +278,15 @@ def test_instructions_can_be_made_free_of_all_but_what_they_share():
     assert run(prog, dev, free=lambda i, link: link == "GM_L1").cycles == 1 + 64  # HBM's 128 a cycle
     free = run(prog, dev, free=lambda i, link: i.engine == "MOVE")
     assert free.engines["MOVE"].busy_cycles == 0 and free.traffic_bytes["L1_LA"] == 4096
+
+
+def test_a_cast_to_more_bits_has_a_time_of_its_own():
+    """64 x 64 elements are 64 repeats of 256 bytes of fp32."""
+    narrow, wide = (LocalTile("ub", 64, 64, fmt, slot=ZERO + i) for i, fmt in enumerate(("fp16", "fp32")))
+    casts = [Instr("V", "cast", (narrow,), (wide,)), Instr("V", "cast", (wide,), (narrow,))]
+
+    def occupied(**changes):
+        return [r["free"] - r["start"] for r in rows_of(program(kernel(tuple(casts))), device(**changes))]
+
+    assert occupied() == [24 + 64, 24 + 64]
+    assert occupied(vector__cycles_per_repeat__widen=3.0) == [24 + 64, 24 + 3 * 64]

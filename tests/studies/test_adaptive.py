@@ -183,8 +183,9 @@ def test_cycles_are_linear_in_the_share_of_wide_blocks():
 
 def test_the_ends_are_the_plans_own_cycles_and_the_look_at_the_blocks():
     for percent, plan in ((0, "ape-fp32-f"), (100, "ape-fp32-b")):
-        result = hwsim.run(m=1024, n=512, k=768, device=CHIP, scheme="ape", exact=False, wide_percent=percent)
-        alone = hwsim.run(m=1024, n=512, k=768, device=CHIP, scheme=plan, exact=False)
+        problem = {"m": 1024, "n": 512, "k": 768, "device": CHIP, "exact": False, "clock_mhz": 1410}  # of one clock
+        result = hwsim.run(scheme="ape", wide_percent=percent, **problem)
+        alone = hwsim.run(scheme=plan, **problem)
         names = [phase["name"] for phase in result.phases]
         assert names[:4] == ["mask_a", "mask_b", "count1.gemm", "count2.gemm"]
         own = [phase["cycles"] for phase in result.phases[4:]]
@@ -213,9 +214,8 @@ def test_decide_takes_the_fastest_that_the_data_admit():
 
 @pytest.mark.parametrize("percent", [0, 40])
 def test_the_prediction_is_near_what_the_timing_machine_finds(percent):
-    result = hwsim.run(
-        m=2048, n=1024, k=4096, device=CHIP, scheme="ape", exact=False, strategy="decide", wide_percent=percent
-    )
+    problem = {"m": 2048, "n": 1024, "k": 4096, "device": CHIP, "exact": False, "clock_mhz": 1410}  # of one clock
+    result = hwsim.run(scheme="ape", strategy="decide", wide_percent=percent, **problem)
     predicted = result.options["predicted_us"]
     assert result.options["decided"] == ("fp32-f" if percent == 0 else "hybrid")
     assert result.seconds * 1e6 == pytest.approx(predicted[result.options["decided"]], rel=0.05)

@@ -43,13 +43,34 @@ def test_points_that_pass_do_so_and_stand_on_the_page(name):
 
 
 def test_a_miss_is_shown_with_its_reason():
-    row = anchors.row(POINTS["tcgen05-k16-s5"])
+    row = anchors.row(POINTS["tcgen05-k64-s4"])
     assert not row.passes and row.why
     assert "**no**: " in anchors.rows_text([row]) and row.why in PAGE
 
 
 def test_every_point_stands_on_the_page():
     assert [entry.what for entry in DATA.points if f"| {entry.what} |" not in PAGE] == []
+
+
+def test_time_of_the_host_is_added_to_the_devices():
+    entry = POINTS["a100-k512"]
+    assert entry.host_us == 21
+    alone, with_host = (anchors.row(e).simulated for e in (entry.model_copy(update={"host_us": 0.0}), entry))
+    flop = 2 * 8192 * 512 * 512
+    assert flop / with_host - flop / alone == pytest.approx(21e6)
+    in_ms = entry.model_copy(update={"quantity": "ms", "cap": 0.5})
+    assert anchors.row(in_ms).simulated == pytest.approx(2 * flop / alone * 1e-9 + 0.021)
+
+
+def test_the_share_of_kernels():
+    entry = POINTS["ape-split-t4"]
+    row = anchors.row(entry)
+    assert row.passes
+    both = [anchors.row(entry.model_copy(update={"kernels": (name,)})).simulated for name in entry.kernels]
+    assert sum(both) == pytest.approx(row.simulated) and min(both) > 0.07
+    for kernels in ((), ("split_c",)):
+        with pytest.raises(InputError, match="the program has split_a, split_b, gemm"):
+            anchors.row(entry.model_copy(update={"kernels": kernels}))
 
 
 def test_errors_are_from_the_nearest_end_of_a_range():
