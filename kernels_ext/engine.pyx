@@ -60,6 +60,7 @@ cdef extern from "hw_engine.h":
         hw_l2 *l2
         int64_t *capacity
         int has_hbm
+        int64_t deferred_limit, deferred
         int64_t *executed
         int64_t *account
         int64_t *stalled
@@ -100,16 +101,20 @@ cdef class Machine:
 
     l2_capacity: bytes, 0 for no L2. l2_rate, hbm_rate: bytes per tick with RATE_BITS fraction bits, 0 for no
     limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 3): rows, columns, bits per element.
-    miss_ticks: how much later than a hit a read completes that HBM has a part in.
+    miss_ticks: how much later than a hit a read completes that HBM has a part in. deferred_bytes: at most so many that
+    leave L2 dirty wait until HBM is idle (0: none; HBM writes them during the transfer that pushes them out).
     """
 
     cdef hw_l2 *l2
-    cdef int64_t l2_rate, hbm_rate, miss_ticks
+    cdef int64_t l2_rate, hbm_rate, miss_ticks, deferred_limit, deferred
     cdef int has_hbm
     cdef object arrays
 
     def __cinit__(self, int64_t l2_capacity, int64_t l2_rate, int64_t hbm_rate, bint has_hbm, arrays,
-                  int64_t miss_ticks=0):
+                  int64_t miss_ticks=0, int64_t deferred_bytes=0):
+        if not 0 <= deferred_bytes < 1 << 30:
+            raise ValueError("timing engine: deferred_bytes below 2^30")
+        self.deferred_limit = deferred_bytes << HW_RATE_BITS
         self.l2_rate, self.hbm_rate, self.has_hbm, self.miss_ticks = l2_rate, hbm_rate, has_hbm, miss_ticks
         self.arrays = _table("arrays", arrays, 3)
         rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
@@ -126,6 +131,11 @@ cdef class Machine:
     def flush(self):
         """Write back what is dirty in L2; returns the bytes."""
         return hw_l2_flush(self.l2) if self.l2 != NULL else 0
+
+    @property
+    def waiting(self):
+        """Bytes that have left L2 and that HBM has not written yet."""
+        return self.deferred >> HW_RATE_BITS
 
     def run(self, tables, int64_t trace):
         """Time one kernel.
@@ -173,6 +183,7 @@ cdef class Machine:
         k.l2, k.has_hbm = self.l2, self.has_hbm
         k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0
         k.capacity[HW_HBM] = self.hbm_rate
+        k.deferred_limit, k.deferred = self.deferred_limit, self.deferred
         k.executed, k.account = <int64_t *>address(executed), <int64_t *>address(account)
         k.stalled = <int64_t *>address(stalled)
         k.group_end, k.semaphore = <int64_t *>address(group_end), <int64_t *>address(semaphore)
@@ -182,6 +193,7 @@ cdef class Machine:
         k.end, k.row, k.row_limit, k.rows = 0, <hw_row *>address(rows), trace, 0
         with nogil:
             status = hw_run_kernel(&k)
+        self.deferred = k.deferred
         if status == HW_NO_MEMORY:
             raise MemoryError("timing engine: out of memory")
         return {

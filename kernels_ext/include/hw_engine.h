@@ -92,6 +92,7 @@ typedef struct {
     int64_t instrs, streams, groups, engines, semaphores, windows;
     int64_t miss_ticks;         /* from completion of a read that hits to that of one that misses */
     hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
+    int64_t deferred_limit, deferred; /* bytes that left L2 dirty and wait until HBM is idle, HW_RATE_BITS: most, now */
     /* results, zeroed by the caller */
     int64_t *executed;          /* per instruction */
     int64_t *account;           /* groups x engines x (HW_FIRST_SEMAPHORE + semaphores), ticks */

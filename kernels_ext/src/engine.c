@@ -83,7 +83,7 @@ typedef struct {
     engine **flows;
     hw_share **shares;
     int64_t *rates;
-    int64_t active;
+    int64_t active, shared_at; /* flows; since when they have had their rates */
     int failed;
 } machine;
 
@@ -205,6 +205,20 @@ static void share(machine *m, int64_t time)
     }
 }
 
+/* What waits to be written goes out at the rate that the flows have left HBM since `shared_at`. */
+static void write_deferred(machine *m, int64_t time)
+{
+    hw_kernel *k = m->k;
+    int64_t spent = time - m->shared_at, idle = k->capacity[HW_HBM];
+    m->shared_at = time;
+    if (!k->deferred) return;
+    for (int64_t i = 0; i < m->active; i++) {
+        const hw_share *flow = &m->flows[i]->share;
+        idle -= (int64_t)((__int128)flow->rate * flow->weight[HW_HBM] >> HW_WEIGHT_BITS);
+    }
+    if (idle > 0) k->deferred = spent > k->deferred / idle ? 0 : k->deferred - idle * spent;
+}
+
 /* Bytes that HBM moves for a transfer of a whole group; counts the traffic of L2 and HBM. */
 static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *cost)
 {
@@ -227,6 +241,11 @@ static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *co
     if (fetched) g->late = k->miss_ticks;
     k->counter[HW_HBM_READ] += fetched;
     k->counter[HW_HBM_WRITE] += written_back;
+    int64_t room = (k->deferred_limit - k->deferred) >> HW_RATE_BITS;
+    if (k->capacity[HW_HBM] && room > 0) {
+        int64_t later = written_back < room ? written_back : room;
+        k->deferred += later << HW_RATE_BITS, written_back -= later;
+    }
     return fetched + written_back;
 }
 
@@ -234,6 +253,7 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     const hw_cost *cost = &m->k->cost[g->now.instr];
+    write_deferred(m, time);
     int64_t hbm = hbm_bytes(m, c, g, cost);
     release(g->now.where), g->now.where = NULL;
     g->share.cap = cost->flow_rate, g->share.rate = 0;
@@ -247,6 +267,7 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
 
 static void end_flow(machine *m, engine *g, int64_t time)
 {
+    write_deferred(m, time);
     engine *last = m->flows[--m->active];
     m->flows[g->flow] = last, last->flow = g->flow;
     share(m, time);
@@ -711,6 +732,7 @@ static int finish(machine *m)
     for (int64_t i = 0; i < k->groups; i++)
         if (k->group_end[i] > k->end) k->end = k->group_end[i];
     k->end = (k->end + HW_TICKS - 1) / HW_TICKS * HW_TICKS;
+    write_deferred(m, k->end);
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
         for (int64_t e = 0; e < k->engines; e++)

@@ -278,3 +278,16 @@ def test_instructions_can_be_made_free_of_all_but_what_they_share():
     assert run(prog, dev, free=lambda i, link: link == "GM_L1").cycles == 1 + 64  # HBM's 128 a cycle
     free = run(prog, dev, free=lambda i, link: i.engine == "MOVE")
     assert free.engines["MOVE"].busy_cycles == 0 and free.traffic_bytes["L1_LA"] == 4096
+
+
+def test_cores_start_late_where_the_device_says_so():
+    prog = program(kernel((sync("M"), load("X", 64, 64), sync("V"))), kernel((sync("V"),)))
+    now, late = (run(prog, device(**{"core_start_us": us} if us else {}), trace=64) for us in (0, 2.5))
+    start = round(2.5 * device().clock_mhz)
+    assert [b.cycles - a.cycles for a, b in zip(now.kernels, late.kernels, strict=True)] == [start, start]
+    assert late.trace.rows["start"][0] - now.trace.rows["start"][0] == start * late.trace.ticks_per_cycle
+    assert late.trace.rows["end"][-1] - now.trace.rows["end"][-1] == 2 * start * late.trace.ticks_per_cycle
+    for a, b in zip(now.kernels, late.kernels, strict=True):
+        for name, engine in b.engines.items():
+            assert engine.busy_cycles == a.engines[name].busy_cycles
+            assert engine.busy_cycles + sum(engine.stall_cycles.values()) == b.cycles * b.cores
