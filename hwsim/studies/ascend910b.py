@@ -62,13 +62,16 @@ FIG11_SHORT: dict[str, Sequence[tuple[int, int, int]]] = {
 }
 #: Why points are missed, by what and quantity.
 WHY = {
-    ("FP16 8192^3", "FixPipe busy, UnitFlag"): "UnitFlag is not modelled: the time holds the FixPipe's waiting for the cube",
-    ("PTO 1536^3", "core time"): "MTE2 is busy 5 us longer than simulated, while data first come from HBM",
-    ("128 x 30720 x 64, 24 cores, constant tiling", "slowest core"): "its cores start sooner than in the transfer benchmark",
-    ("128 x 30720 x 64, 20 cores, no UnitFlag", "slowest core"): "7.87 us elsewhere in the same guide: the set-up of its API",
+    ("FP16 8192^3", "FixPipe busy, UnitFlag"): "UnitFlag is not modelled; the time holds the wait for the cube",
+    ("PTO 1536^3", "core time"): "MTE2 is busy 5 us longer, while data first come from HBM",
+    (
+        "128 x 30720 x 64, 24 cores, constant tiling",
+        "slowest core",
+    ): "cores start sooner than in the transfer runs",
+    ("128 x 30720 x 64, 20 cores, no UnitFlag", "slowest core"): "the same guide has 7.87 us for it: its API's set-up",
     ("128 x 30720 x 1024, packets of four", "slowest core"): "cores in step: while all read A from L2, HBM idles",
-    ("4096 x 5120 x 4096, packets of one block", "MTE2 busy"): "rows of 128 bytes cost as much as 512, here they did not",
-    ("torch fp16 10240^3", "rate"): "bf16, which moves the same bytes, stays at 301: not traffic",
+    ("4096 x 5120 x 4096, packets of one block", "MTE2 busy"): "rows of 128 bytes count as 512, as in the benchmark",
+    ("torch fp16 10240^3", "rate"): "not traffic: bf16, with the same bytes, stays at 301",
 }
 #: Other readings of the tables for transfers from global memory to L1.
 READINGS: dict[str, Mapping[str, Any]] = {
@@ -150,7 +153,8 @@ def huawei(chip: Device | None = None) -> list[Point]:
         run = gemm(chip, n, n, n, "fp16", **PTO)
         points.append(Point(f"PTO {n}^3", "core time", "us", (time, time), run.total))
         for pipe, share in PTO_BUSY[n].items():
-            points.append(Point(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (share * time, share * time), run.busy[pipe]))
+            busy = share * time
+            points.append(Point(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (busy, busy), run.busy[pipe]))
     return points
 
 
@@ -169,14 +173,14 @@ def guide() -> list[Point]:
 def library_tile(format: str) -> dict[str, Any]:
     """Options for the block that CANN's library starts from (ops-nn, mat_mul_v3), and half of L1 for each operand.
 
-    128 x 256, and 128 bytes of K. Newer ones then make the block of a GEMM of few rounds less tall; whether the one that was
-    measured did is not known, and this does not.
+    128 x 256, and 128 bytes of K. Newer ones then make the block of a GEMM of few rounds less tall; whether the one
+    that was measured did is not known, and this does not.
     """
     return {"tile": {"m": 128, "n": 256, "k": 1024 // format_of(format).bits}, "step_ka": 8, "step_kb": 4}
 
 
 def torch() -> list[Point]:
-    """PyTorch on a 910B2: 24 cores at 1800 MHz, blocks as in CANN's library, their order ours, the launch in the time."""
+    """PyTorch on a 910B2: 24 cores at 1800 MHz, blocks of CANN's library, their order ours, the launch in the time."""
     chip = changed(load("ascend910b3"), {"cores": 24})
     points = []
     for fmt, row in TORCH.items():
