@@ -55,6 +55,7 @@ cdef extern from "hw_engine.h":
         const hw_engine_model *engine
         const hw_window *window
         const int64_t *semaphore_initial
+        const int64_t *semaphore_pieces
         int64_t instrs, streams, groups, engines, semaphores, windows
         int64_t miss_ticks
         hw_l2 *l2
@@ -86,6 +87,7 @@ CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
     "instr": 12, "cost": 11, "tile": 9, "affine": 3, "term": 2, "derived": 4, "sync": 2, "node": 4,
     "stream": 5, "group": 4, "engine": 2, "window": 1, "semaphore_initial": 1,
+    "semaphore_pieces": 1,
 }
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
@@ -179,6 +181,7 @@ cdef class Machine:
         k.window = <const hw_window *>address(checked["window"])
         k.windows, k.miss_ticks = len(tables["window"]), self.miss_ticks
         k.semaphore_initial = address(checked["semaphore_initial"])
+        k.semaphore_pieces = address(checked["semaphore_pieces"])
         k.instrs, k.streams, k.groups, k.engines, k.semaphores = instrs, streams, groups, engines, semaphores
         k.l2, k.has_hbm = self.l2, self.has_hbm
         k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0

@@ -329,9 +329,13 @@ class PowerModel(Record):
 
 
 class FlagsModel(Record):
-    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it."""
+    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
+
+    unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
+    """
 
     per_pipe_pair: PositiveInt
+    unit_bytes: PositiveInt | None = None
 
 
 class LibraryModel(Record):

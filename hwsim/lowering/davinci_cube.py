@@ -34,7 +34,8 @@ LARGEST_TILE = 512  # side of a tile that is looked at by default
 class Blocking:
     """A tile of C of m x n, blocks of K of k elements, step_a and step_b of them in a packet of A and of B.
 
-    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C.
+    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C. unit_flag: the cube hands C to the FixPipe
+    piece by piece, and gets L0C back so.
     """
 
     m: int
@@ -44,6 +45,7 @@ class Blocking:
     step_b: int
     buffers: int = 2
     accumulators: int = 1
+    unit_flag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +323,7 @@ class _Kernel:
             ]
             for i, (side, shape) in enumerate(zip(SIDES, ((b.m, b.k), (b.k, b.n)), strict=True))
         )
-        self.l0c = self.builder.ring("C.L0", "L0C", b.accumulators, shapes.size("L0C", b.m, b.n, 32))
+        self.l0c = self.builder.ring("C.L0", "L0C", b.accumulators, shapes.size("L0C", b.m, b.n, 32), b.unit_flag)
         self.d = shapes.unit.d
         self.cube = shapes.unit.engine
         self.mte2 = link_engine(self.device, "GM", "L1")

@@ -268,6 +268,7 @@ def _tables(
         "term": flat.term,
         "sync": flat.sync,
         "semaphore_initial": flat.semaphore_initial,
+        "semaphore_pieces": flat.semaphore_pieces,
         "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
         "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
         "stream": np.array(

@@ -89,6 +89,7 @@ typedef struct {
     const hw_instr *instr; const hw_cost *cost; const hw_tile *tile; const hw_affine *affine; const hw_term *term;
     const hw_derived *derived; const hw_sync *sync; const hw_node *node; const hw_stream *stream;
     const hw_group *group; const hw_engine_model *engine; const hw_window *window; const int64_t *semaphore_initial;
+    const int64_t *semaphore_pieces; /* handed over in pieces: given when the signaller begins */
     int64_t instrs, streams, groups, engines, semaphores, windows;
     int64_t miss_ticks;         /* from completion of a read that hits to that of one that misses */
     hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
