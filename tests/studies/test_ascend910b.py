@@ -19,7 +19,7 @@ def test_huaweis_gemm(huawei):
     assert abs(found["core time, mean"]) < 0.10 and abs(found["task"]) < 0.10
     for pipe in ("cube busy", "MTE1 busy", "MTE2 busy", "FixPipe busy, no UnitFlag"):
         assert abs(found[pipe]) < 0.20
-    assert found["FixPipe busy, UnitFlag"] < -0.5  # its waiting for the cube is not modelled
+    assert found["FixPipe busy, UnitFlag"] > 0.2  # it waits from its issue, which is too early
 
 
 @pytest.mark.parametrize("size", sorted(ascend910b.PTO_US))
@@ -43,7 +43,7 @@ def test_ptos_times_are_core_times(huawei):
 def test_the_tuning_guide():
     found = {(point.what, point.quantity): point for point in ascend910b.guide()}
     missed = {key for key, point in found.items() if abs(point.error) >= (0.2 if "busy" in key[1] else 0.1)}
-    assert len(found) == 8 and missed == {key for key in ascend910b.WHY if key in found}
+    assert len(found) == 9 and missed == {key for key in ascend910b.WHY if key in found}
 
 
 def test_torch_on_a_910b2():
@@ -56,8 +56,13 @@ def test_torch_on_a_910b2():
 
 
 def test_every_reason_belongs_to_a_point(huawei):
-    points = {(point.what, point.quantity) for point in (*ascend910b.guide(), *ascend910b.torch())} | set(huawei)
-    assert set(ascend910b.WHY) <= points
+    rest = (*ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper())
+    assert set(ascend910b.WHY) <= {(point.what, point.quantity) for point in rest} | set(huawei)
+
+
+def test_fp32_on_a_910b3_is_faster_than_in_the_paper():
+    (point,) = ascend910b.paper()
+    assert 0.10 < point.error < 0.20 and 63 < point.simulated < 73.73  # the paper's, the peak
 
 
 def test_native_fp32_is_flat_in_k_and_falls_beyond_l2_row_by_row():
