@@ -251,7 +251,7 @@ def lower(
         return made
 
     # Of a mixture of plans the program follows from the data as well.
-    return KEPT.get(chip, ready.plan, sizes, options, make) if type(ready) is Prepared else make()
+    return KEPT.get(flow.lower, chip, ready.plan, sizes, options, make) if type(ready) is Prepared else make()
 
 
 def _check_lowering(flow: ModuleType, chip: Device, lowering: Mapping[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Programs kept between calls: what was lowered and checked once is not lowered again for the same question.
 
-A program follows from the device, the plan, the sizes and the options, and from nothing else. Devices are known by
-identity (they are immutable, and kept here as long as their programs), the rest by its whole text, so that 1 and True,
-or 0.0 and -0.0, are two questions. It does not know what a program is made of.
+A program follows from the dataflow's function, the device, the plan, the sizes and the options, and from nothing else.
+Function and device are known by identity (devices are immutable; both are kept here as long as their programs), the
+rest by its whole text, so that 1 and True, or 0.0 and -0.0, are two questions. It does not know what a program is
+made of.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class Kept:
 
     def __init__(self, most: int = MOST) -> None:
         self.most, self.lock = most, Lock()
-        self.found: OrderedDict[tuple[int, str], tuple[Device, Program]] = OrderedDict()
+        self.found: OrderedDict[tuple[int, int, str], tuple[object, Device, Program]] = OrderedDict()
 
     def get(
         self,
+        dataflow: object,
         device: Device,
         plan: Plan,
         sizes: tuple[int, int, int],
@@ -38,15 +40,15 @@ class Kept:
         make: Callable[[], Program],
     ) -> Program:
         """The program of this question: an earlier one, or what `make` returns. `facts` are the caller's own."""
-        key = id(device), repr((device.family, sizes, sorted(options.items()), plan))
+        key = id(dataflow), id(device), repr((sizes, sorted(options.items()), plan))
         with self.lock:
             entry = self.found.get(key)
             if entry is not None:
                 self.found.move_to_end(key)
-        program = make() if entry is None else entry[1]
+        program = make() if entry is None else entry[2]
         if entry is None:
             with self.lock:
-                self.found[key] = device, program
+                self.found[key] = dataflow, device, program
                 while len(self.found) > self.most:
                     self.found.popitem(last=False)
         return replace(program, facts=copy.deepcopy(program.facts))

@@ -66,6 +66,14 @@ def test_other_questions_are_not_served_with_it(lowered):
         hwsim.api.program(**SIZES, scheme="sgemm-cube", device=chip, swizzle=True)
 
 
+def test_another_dataflow_is_asked_again(lowered, monkeypatch):
+    hwsim.api.program(**SIZES, device="ascend910a", scheme="sgemm-cube")
+    own = davinci.lower
+    monkeypatch.setattr(davinci, "lower", lambda *given: own(*given))
+    hwsim.api.program(**SIZES, device="ascend910a", scheme="sgemm-cube")
+    assert len(lowered) == 2
+
+
 def test_few_are_kept_those_asked_for_last():
     chip, kept, made = load("ascend910a"), Kept(2), []
 
@@ -74,7 +82,7 @@ def test_few_are_kept_those_asked_for_last():
             made.append(m)
             return Program((), (), (), "C")
 
-        kept.get(chip, None, (m, 1, 1), {}, make)
+        kept.get(davinci.lower, chip, None, (m, 1, 1), {}, make)
 
     for m in (1, 2, 1, 3, 1, 2, 3):
         ask(m)
