@@ -86,7 +86,7 @@ CAUSE_NONE, CAUSE_EMPTY = HW_CAUSE_NONE, HW_CAUSE_EMPTY
 CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
     "instr": 12, "cost": 11, "tile": 9, "affine": 3, "term": 2, "derived": 4, "sync": 2, "node": 4,
-    "stream": 5, "group": 4, "engine": 2, "window": 1, "semaphore_initial": 1,
+    "stream": 5, "group": 4, "engine": 3, "window": 1, "semaphore_initial": 1,
     "semaphore_pieces": 1,
 }
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")

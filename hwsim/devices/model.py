@@ -331,10 +331,12 @@ class PowerModel(Record):
 class FlagsModel(Record):
     """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
 
+    queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
     unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
     """
 
     per_pipe_pair: PositiveInt
+    queued: bool = False
     unit_bytes: PositiveInt | None = None
 
 

@@ -6,7 +6,8 @@ kernels_ext/src/engine.c carries out in integer ticks (TICKS_PER_CYCLE to a cycl
 * Kernels follow one another, each from a whole cycle on; all cores of a group do the same, and one stands for them.
   Their streams begin `core_start_us` after the kernel, where the device file gives it.
 * A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
-  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left).
+  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left), of
+  which each wait and signal counts as one where the device's flags are queued.
 * An engine takes its queue in order. The head starts when the engine is free and all its waits can be taken
   together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
   interval. Completions of one engine are in order; signals are given at completion.
@@ -260,6 +261,7 @@ def _tables(
     derived = [len(stream.derived) for stream in streams]
     first_derived = np.cumsum([0, *derived])[:-1]
     firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    queued = device.flags is not None and device.flags.queued
     return {
         "instr": flat.instr,
         "cost": cost,
@@ -282,7 +284,10 @@ def _tables(
             [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
         ),
         "engine": np.array(
-            [(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in map(device.engines.__getitem__, engines)],
+            [
+                (m.queue_depth, ticks(exact_number(m.issue_cycles)), queued)
+                for m in map(device.engines.__getitem__, engines)
+            ],
             np.int64,
         ),
         "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),

@@ -63,15 +63,8 @@ FIG11_SHORT: dict[str, Sequence[tuple[int, int, int]]] = {
 }
 #: Why points are missed, by what and quantity.
 WHY = {
-    (
-        "FP16 8192^3",
-        "FixPipe busy, UnitFlag",
-    ): "most is waiting from its issue on, which is too early: flags fill no queue",
     ("PTO 1536^3", "core time"): "MTE2 is busy 5 us longer, while data first come from HBM",
-    (
-        "128 x 30720 x 64, 24 cores, constant tiling",
-        "slowest core",
-    ): "cores start sooner than in the transfer runs",
+    ("128 x 30720 x 64, 24 cores, constant tiling", "slowest core"): "cores start sooner than in transfer runs",
     ("128 x 30720 x 64, 20 cores, no UnitFlag", "slowest core"): "the same guide has 7.87 us for it: its API's set-up",
     ("128 x 30720 x 64, 20 cores, no UnitFlag", "saved by UnitFlag"): "of a run three times as long as simulated",
     ("128 x 30720 x 1024, packets of four", "slowest core"): "cores in step: while all read A from L2, HBM idles",
@@ -153,7 +146,7 @@ def huawei(chip: Device | None = None) -> list[Point]:
         Point(what, "cube busy", "us", (3076, 3082), run.busy["M"]),
         Point(what, "MTE1 busy", "us", (2534, 2553), run.busy["MTE1"], "calibrated"),
         Point(what, "MTE2 busy", "us", (3436, 3552), run.busy["MTE2"]),
-        Point(what, "FixPipe busy, no UnitFlag", "us", (45, 48), run.busy["FIX"]),
+        Point(what, "FixPipe busy, no UnitFlag", "us", (45, 48), run.busy["FIX"], "calibrated"),
         Point(what, "FixPipe busy, UnitFlag", "us", (160, 273), flagged.busy["FIX"]),
     ]
     for n, time in PTO_US.items():

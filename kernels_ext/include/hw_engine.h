@@ -41,7 +41,7 @@ typedef struct {
     int64_t occupancy, tail, flow_bytes, flow_rate, gm_tile, gm_write, bytes, macs, window, window_bytes, multicast;
 } hw_cost;
 
-typedef struct { int64_t queue_depth, issue_ticks; } hw_engine_model;
+typedef struct { int64_t queue_depth, issue_ticks, flags_queued; } hw_engine_model; /* flags: waits and signals */
 typedef struct { int64_t bytes; } hw_window; /* started and not completed, at most; one alone always may */
 typedef struct { int64_t first, count, first_stream, streams; } hw_group;
 typedef struct { int64_t first_node, nodes, variables, first_derived, derived; } hw_stream;

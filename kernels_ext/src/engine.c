@@ -33,6 +33,7 @@ typedef struct {
     int64_t late;              /* ticks that the transfer under way completes later than a hit */
     int64_t start, cause, last_completion;
     uint64_t blocked;          /* streams that wait for room in the queue */
+    int64_t taken;             /* places of the queue */
     hw_share share;            /* while DRAINING */
     int64_t remaining, updated, flow; /* bytes left and when; position among the active flows */
     int32_t actor;             /* of its occupancy */
@@ -309,6 +310,12 @@ static int has_room(const machine *m, const core *c, const hw_cost *cost)
     return c->in_flight[cost->window] + cost->window_bytes <= m->k->window[cost->window].bytes;
 }
 
+/* Places of its queue: one, and where flags are queued one for each wait and each signal. */
+static int64_t places_of(const machine *m, const hw_instr *in)
+{
+    return 1 + (m->k->engine[in->engine].flags_queued ? in->waits + in->signals : 0);
+}
+
 static void give_back(const machine *m, core *c, const hw_instr *in)
 {
     const hw_sync *wait = &m->k->sync[in->first_wait];
@@ -376,7 +383,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     }
     int flows = cost->flow_bytes > 0;
     g->state = flows ? OVERHEAD : OCCUPIED, g->since = time;
-    g->now = pop(&g->queue);
+    g->now = pop(&g->queue), g->taken -= places_of(m, &m->k->instr[index]);
     g->start = time, g->late = 0;
     if (cost->window >= 0) c->in_flight[cost->window] += cost->window_bytes;
     m->k->executed[index]++;
@@ -692,14 +699,15 @@ static void issue_event(machine *m, core *c, int64_t index, int64_t time)
     int64_t e = m->k->instr[s->next.instr].engine;
     engine *g = &c->engines[e];
     int32_t a = stream_actor(m, c, index);
-    if (g->queue.count >= m->k->engine[e].queue_depth) {
+    int64_t places = places_of(m, &m->k->instr[s->next.instr]);
+    if (g->queue.count && g->taken + places > m->k->engine[e].queue_depth) {
         g->blocked |= UINT64_C(1) << index;
         s->on = e, s->since = time;
         set_key(m, a, HW_NEVER);
         return;
     }
     s->next.time = time;
-    s->next.given = 0;
+    s->next.given = 0, g->taken += places;
     push(m, &g->queue, &s->next);
     fetch(m, c, s);
     set_key(m, a, s->next.instr < 0 ? HW_NEVER : time + m->k->engine[m->k->instr[s->next.instr].engine].issue_ticks);

@@ -355,6 +355,21 @@ def test_buffers_of_any_name_are_found():
     assert run(program(kernel(body, buffers=(Buffer("x", "L1", 1, 512),))), device()).cycles == 9
 
 
+def test_flags_take_places_of_the_queue_where_the_device_says_so():
+    """Syncs of 10 cycles on V, queue of 4, each with a wait that never lacks and a signal."""
+    body = (sync("V", "s", "s"),) * 4
+    prog = program(kernel(body, semaphores={"s": 1}))
+    plain = rows_of(prog)
+    assert [r["issue"] for r in plain] == [1, 2, 3, 4]
+    # Three places each: one waits beside the one that runs, and the next enters when that starts.
+    queued = rows_of(prog, device(flags={"per_pipe_pair": 1, "queued": True}))
+    assert [r["issue"] for r in queued] == [1, 2, 11, 21]
+    assert [r["start"] for r in queued] == [r["start"] for r in plain] == [1, 11, 21, 31]
+    # An instruction of more places than there are enters an empty queue.
+    wide = program(kernel((sync("V", "a b c d", "a b c d"),) * 2, semaphores=dict.fromkeys("abcd", 1)))
+    assert [r["start"] for r in rows_of(wide, device(flags={"per_pipe_pair": 1, "queued": True}))] == [1, 11]
+
+
 # --- hand-over in pieces --------------------------------------------------------------------------------------
 
 
