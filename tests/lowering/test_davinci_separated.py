@@ -198,7 +198,7 @@ def test_unit_flag_saves_time_and_changes_no_bit():
     slow, fast = (timing.run(made, chip) for made in larger)
     assert fast.cycles < slow.cycles
     assert fast.engines["FIX"].busy_cycles > slow.engines["FIX"].busy_cycles  # its waiting is its own
-    assert fast.engines["M"].busy_cycles < 1.2 * slow.engines["M"].busy_cycles
+    assert fast.engines["M"].busy_cycles > slow.engines["M"].busy_cycles  # so is that of products that trail it
 
 
 def test_unit_flag_is_refused_where_the_device_has_none():
