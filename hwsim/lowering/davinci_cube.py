@@ -430,7 +430,7 @@ class _Kernel:
         self._products(s, place, stage, pieces, size, _zero_at(outer) if fresh else None)
         if following is None:
             return
-        for i, packet in reversed(self._by_length()):  # the shorter is needed sooner
+        for i, packet in reversed(self._by_length()):  # the shorter is needed sooner; of equals B's is first
             left = outer.size + following - (start + packet)
             if start % packet == 0 and left > 0:
                 inside = min(left, outer.size - (start + packet)) or left
