@@ -414,7 +414,7 @@ static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t 
     for (int64_t i = 0; i < in->signals; i++) {
         int64_t s = signal[i].semaphore;
         if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += signal[i].count;
-        c->signalled[s] += signal[i].count;
+        if (m->pieces) c->signalled[s] += signal[i].count;
     }
     if (cost->window >= 0) c->in_flight[cost->window] -= cost->window_bytes;
     for (int64_t i = 0; i < in->signals; i++) {
@@ -422,7 +422,7 @@ static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t 
         for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
     }
     if (cost->window >= 0 && c->engines[in->engine].state == THROTTLED) try_start(m, c, in->engine, time);
-    for (uint64_t held = in->signals ? c->held : 0; held; held &= held - 1) {
+    for (uint64_t held = c->held; held; held &= held - 1) {
         int64_t e = __builtin_ctzll(held);
         if (c->engines[e].state == HELD && c->signalled[c->engines[e].piece] >= c->engines[e].held_for)
             leave(m, c, e, time);
