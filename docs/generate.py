@@ -312,7 +312,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ascend910a-sensitivity": sensitivity,
     "ascend910a-traffic": traffic,
     "ascend910b3-parameters": partial(parameters, "ascend910b3"),
-    "ascend910b-gemm": lambda: ascend910b.points_text(ascend910b.huawei()),
+    "ascend910b-gemm": lambda: ascend910b.points_text(ascend910b.huawei() + ascend910b.guide()),
     "ascend910b-torch": lambda: ascend910b.points_text(ascend910b.torch()),
     "ascend910b-fig11": lambda: ascend910b.fig11_text(list(ascend910b.fig11(ascend910b.FIG11_SHORT))),
     "ascend910b-readings": lambda: ascend910b.readings_text(list(ascend910b.readings())),

@@ -236,15 +236,22 @@ def lower(
 ) -> Program:
     """The checked program of a plan for `chip` and (m, n, k). epilogue: for dataflows that take one."""
     from hwsim.lowering import dataflow
+    from hwsim.lowering.kept import KEPT
     from hwsim.program.check import check
+    from hwsim.studies.bits import Prepared
 
     flow = dataflow(chip)
     _check_lowering(flow, chip, lowering)
     own = {name: value for name, value in lowering.items() if name in flow.OPTIONS}
     options = {**own, "tile": _tile(lowering["tile"], flow.TILE_KEYS), **epilogue}
-    lowered: Program = ready.program(flow, sizes, options)
-    check(lowered, chip)
-    return lowered
+
+    def make() -> Program:
+        made: Program = ready.program(flow, sizes, options)
+        check(made, chip)
+        return made
+
+    # Of a mixture of plans the program follows from the data as well.
+    return KEPT.get(flow.lower, chip, ready.plan, sizes, options, make) if type(ready) is Prepared else make()
 
 
 def _check_lowering(flow: ModuleType, chip: Device, lowering: Mapping[str, Any]) -> None:

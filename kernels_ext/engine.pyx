@@ -55,11 +55,13 @@ cdef extern from "hw_engine.h":
         const hw_engine_model *engine
         const hw_window *window
         const int64_t *semaphore_initial
+        const int64_t *semaphore_pieces
         int64_t instrs, streams, groups, engines, semaphores, windows
         int64_t miss_ticks
         hw_l2 *l2
         int64_t *capacity
         int has_hbm
+        int64_t deferred_limit, deferred
         int64_t *executed
         int64_t *account
         int64_t *stalled
@@ -84,7 +86,8 @@ CAUSE_NONE, CAUSE_EMPTY = HW_CAUSE_NONE, HW_CAUSE_EMPTY
 CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
     "instr": 12, "cost": 12, "tile": 9, "affine": 3, "term": 2, "derived": 4, "sync": 2, "node": 4,
-    "stream": 5, "group": 4, "engine": 2, "window": 1, "semaphore_initial": 1,
+    "stream": 5, "group": 4, "engine": 3, "window": 1, "semaphore_initial": 1,
+    "semaphore_pieces": 1,
 }
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
@@ -100,16 +103,20 @@ cdef class Machine:
 
     l2_capacity: bytes, 0 for no L2. l2_rate, hbm_rate: bytes per tick with RATE_BITS fraction bits, 0 for no
     limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 3): rows, columns, bits per element.
-    miss_ticks: how much later than a hit a read completes that HBM has a part in.
+    miss_ticks: how much later than a hit a read completes that HBM has a part in. deferred_bytes: at most so many that
+    leave L2 dirty wait until HBM is idle (0: none; HBM writes them during the transfer that pushes them out).
     """
 
     cdef hw_l2 *l2
-    cdef int64_t l2_rate, hbm_rate, miss_ticks
+    cdef int64_t l2_rate, hbm_rate, miss_ticks, deferred_limit, deferred
     cdef int has_hbm
     cdef object arrays
 
     def __cinit__(self, int64_t l2_capacity, int64_t l2_rate, int64_t hbm_rate, bint has_hbm, arrays,
-                  int64_t miss_ticks=0):
+                  int64_t miss_ticks=0, int64_t deferred_bytes=0):
+        if not 0 <= deferred_bytes < 1 << 30:
+            raise ValueError("timing engine: deferred_bytes below 2^30")
+        self.deferred_limit = deferred_bytes << HW_RATE_BITS
         self.l2_rate, self.hbm_rate, self.has_hbm, self.miss_ticks = l2_rate, hbm_rate, has_hbm, miss_ticks
         self.arrays = _table("arrays", arrays, 3)
         rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
@@ -126,6 +133,11 @@ cdef class Machine:
     def flush(self):
         """Write back what is dirty in L2; returns the bytes."""
         return hw_l2_flush(self.l2) if self.l2 != NULL else 0
+
+    @property
+    def waiting(self):
+        """Bytes that have left L2 and that HBM has not written yet."""
+        return self.deferred >> HW_RATE_BITS
 
     def run(self, tables, int64_t trace):
         """Time one kernel.
@@ -169,10 +181,12 @@ cdef class Machine:
         k.window = <const hw_window *>address(checked["window"])
         k.windows, k.miss_ticks = len(tables["window"]), self.miss_ticks
         k.semaphore_initial = address(checked["semaphore_initial"])
+        k.semaphore_pieces = address(checked["semaphore_pieces"])
         k.instrs, k.streams, k.groups, k.engines, k.semaphores = instrs, streams, groups, engines, semaphores
         k.l2, k.has_hbm = self.l2, self.has_hbm
         k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0
         k.capacity[HW_HBM] = self.hbm_rate
+        k.deferred_limit, k.deferred = self.deferred_limit, self.deferred
         k.executed, k.account = <int64_t *>address(executed), <int64_t *>address(account)
         k.stalled = <int64_t *>address(stalled)
         k.group_end, k.semaphore = <int64_t *>address(group_end), <int64_t *>address(semaphore)
@@ -182,6 +196,7 @@ cdef class Machine:
         k.end, k.row, k.row_limit, k.rows = 0, <hw_row *>address(rows), trace, 0
         with nogil:
             status = hw_run_kernel(&k)
+        self.deferred = k.deferred
         if status == HW_NO_MEMORY:
             raise MemoryError("timing engine: out of memory")
         return {

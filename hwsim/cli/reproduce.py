@@ -17,7 +17,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "fig11": "throughput against m = n, k and all three, beside native fp32 on a 910B3",
     },
     "ascend910b": {
-        "gemm": "Huawei's 8192^3 FP16 by pipe, and PTO's GEMMs",
+        "gemm": "Huawei's 8192^3 FP16 and PTO's GEMMs by pipe, and Huawei's tuning guide",
         "torch": "PyTorch's GEMMs on a 910B2",
         "readings": "other readings of the tables of transfers",
     },
@@ -152,9 +152,9 @@ def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _gemm(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.studies.ascend910b import huawei, points_text
+    from hwsim.studies.ascend910b import guide, huawei, points_text
 
-    found = huawei()
+    found = huawei() + guide()
     return [asdict(point) for point in found], points_text(found)
 
 

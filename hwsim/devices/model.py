@@ -275,6 +275,8 @@ class SharedModel(Record):
 
     latency_ns: what it adds to the completion of a transfer, beyond the link's start-up: L2 to every transfer from
     or to global memory, HBM to a read of which any byte has to come from it.
+    deferred_write_bytes: of L2, how much of what leaves it dirty may wait until HBM is idle; what is beyond that, and
+    all without it, slows the transfer that pushes it out.
     coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
     """
 
@@ -284,6 +286,7 @@ class SharedModel(Record):
     line_bytes: PositiveInt = 1
     latency_ns: Annotated[float, Field(ge=0)] | None = None
     coalesced_reads: PositiveInt | None = None
+    deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
 
 class LinkModel(Record):
@@ -332,9 +335,15 @@ class PowerModel(Record):
 
 
 class FlagsModel(Record):
-    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it."""
+    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
+
+    queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
+    unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
+    """
 
     per_pipe_pair: PositiveInt
+    queued: bool = False
+    unit_bytes: PositiveInt | None = None
 
 
 class LibraryModel(Record):
@@ -359,6 +368,7 @@ class Device(Record):
     sustained_clock_mhz: dict[Name, Rate] = {}  # matrix unit always busy, by operand format or "default"
     power_limit: PowerModel | None = None
     launch_overhead_us: Annotated[float, Field(ge=0)] | None = None  # of one kernel, from the host's call to its start
+    core_start_us: Annotated[float, Field(ge=0)] | None = None  # from a kernel's start to its cores' first instruction
     dot_units: dict[Name, UnitModel]
     matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
     native: dict[Name, Name] = {}  # format= of the native scheme -> instruction

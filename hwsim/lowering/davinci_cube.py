@@ -34,7 +34,8 @@ LARGEST_TILE = 512  # side of a tile that is looked at by default
 class Blocking:
     """A tile of C of m x n, blocks of K of k elements, step_a and step_b of them in a packet of A and of B.
 
-    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C.
+    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C. unit_flag: the cube hands C to the FixPipe
+    piece by piece, and gets L0C back so.
     """
 
     m: int
@@ -44,6 +45,7 @@ class Blocking:
     step_b: int
     buffers: int = 2
     accumulators: int = 1
+    unit_flag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +323,7 @@ class _Kernel:
             ]
             for i, (side, shape) in enumerate(zip(SIDES, ((b.m, b.k), (b.k, b.n)), strict=True))
         )
-        self.l0c = self.builder.ring("C.L0", "L0C", b.accumulators, shapes.size("L0C", b.m, b.n, 32))
+        self.l0c = self.builder.ring("C.L0", "L0C", b.accumulators, shapes.size("L0C", b.m, b.n, 32), b.unit_flag)
         self.d = shapes.unit.d
         self.cube = shapes.unit.engine
         self.mte2 = link_engine(self.device, "GM", "L1")
@@ -362,11 +364,10 @@ class _Kernel:
     def _run(self, s: StreamBuilder, place: Spot, run: Span) -> None:
         """One tile of C over one run of K, and its way out."""
         s.emit(self.cube, "sync", waits=[self.l0c.free])
-        period = self.b.k * max(self.b.step_a, self.b.step_b)
         for sweep, stage in enumerate(self.work.term.stages):
-            for outer in s.blocks("k", run.size, period):
+            for outer, following in self._periods(s, place, run, stage):
                 for start in range(0, outer.size, self.b.k):
-                    self._step(s, place, run, outer, stage, start, sweep == 0 and start == 0)
+                    self._step(s, place, run, outer, following, stage, start, sweep == 0 and start == 0)
         s.emit(self.cube, "sync", signals=[self.l0c.full])
         s.pushed(self.l0c)
         target = self.work.target
@@ -376,25 +377,64 @@ class _Kernel:
         s.emit(self.fix, opcode, out, [tile], [self.l0c.full], [self.l0c.free], label="C")
         s.popped(self.l0c)
 
+    def _periods(self, s: StreamBuilder, place: Spot, run: Span, stage: Stage) -> Iterator[tuple[Span, int | None]]:
+        """K by the longer of the packets of A and of B, and how many elements follow in the next one.
+
+        Where packets are double-buffered, each is asked for while the one before is used, as in Huawei's samples, the
+        first ones here. Else (None) it is asked for where it begins.
+        """
+        period = self.b.k * max(self.b.step_a, self.b.step_b)
+        if self.b.buffers == 1:
+            for outer in s.blocks("k", run.size, period):
+                yield outer, None
+            return
+        whole, rest = divmod(run.size, period)
+        for i, packet in self._by_length():
+            self._packet(s, i, self.work.used(i, stage), place, run.start, min(packet, run.size))
+        if whole > 1:
+            with s.loop("k", whole - 1) as (unique, index):
+                yield Span(index, index * period, period, unique, False), period
+        if whole:
+            yield Span(Affine(whole - 1), Affine((whole - 1) * period), period, None, not rest), rest
+        if rest:
+            yield Span(Affine(whole), Affine(whole * period), rest, None, True), 0
+
+    def _by_length(self) -> list[tuple[int, int]]:
+        """Sides and elements of K of their packets, the longer first: its slot has been free for longer."""
+        return sorted(((0, self.b.step_a * self.b.k), (1, self.b.step_b * self.b.k)), key=lambda x: -x[1])
+
     def _step(
-        self, s: StreamBuilder, place: Spot, run: Span, outer: Span, stage: Stage, start: int, fresh: bool
+        self,
+        s: StreamBuilder,
+        place: Spot,
+        run: Span,
+        outer: Span,
+        following: int | None,
+        stage: Stage,
+        start: int,
+        fresh: bool,
     ) -> None:
-        """One block of K from element `start` of `outer`: packets that begin here, loads to L0, products."""
+        """One block of K from element `start` of `outer`: loads to L0, products, packets asked for here."""
         size = min(self.b.k, outer.size - start)
         k = run.start + outer.start
         pieces = [self.work.used(i, stage) for i in range(2)]
-        # The longer packet first: its slot has been free for longer than that of the other operand's next packet.
-        order = ((0, self.b.step_a), (1, self.b.step_b))
-        for i, step in sorted(order, key=lambda x: -x[1]):
-            packet = step * self.b.k
-            if start % packet == 0:
-                self._packet(s, i, pieces[i], place, k + start, min(packet, outer.size - start))
+        if following is None:
+            for i, packet in self._by_length():
+                if start % packet == 0:
+                    self._packet(s, i, pieces[i], place, k + start, min(packet, outer.size - start))
         for i, step in ((0, self.b.step_a), (1, self.b.step_b)):
             packet = step * self.b.k
             at = start % packet
             whole = min(packet, outer.size - (start - at))
             self._to_l0(s, i, pieces[i], place, at, size, whole)
         self._products(s, place, stage, pieces, size, _zero_at(outer) if fresh else None)
+        if following is None:
+            return
+        for i, packet in reversed(self._by_length()):  # the shorter is needed sooner; of equals B's is first
+            left = outer.size + following - (start + packet)
+            if start % packet == 0 and left > 0:
+                inside = min(left, outer.size - (start + packet)) or left
+                self._packet(s, i, pieces[i], place, k + (start + packet), min(packet, inside))
 
     def _packet(self, s: StreamBuilder, side: int, pieces: list[int], place: Spot, k: Affine, size: int) -> None:
         """Global memory -> L1."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EPILOGUE = True
 TILE_KEYS = ("m", "n", "k")  # baseM, baseN, baseK
-OPTIONS = ("tile", "buffering", "swizzle", "step_ka", "step_kb", "deal", "grid")
+OPTIONS = ("tile", "buffering", "swizzle", "step_ka", "step_kb", "deal", "grid", "unit_flag")
 DEALS = ("tiles", "blocks")
 BUFFERS = {"single": 1, "double": 2}
 WORDS = {"fp32": 1, "int32": 1, "int64": 2}  # 32-bit words of the vector cores' arithmetic
@@ -46,7 +46,8 @@ def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[s
     options: tile {"m", "n", "k"}: C in L0C, and K of one load to L0A and L0B; step_ka, step_kb: that many K in a packet
     from global memory to L1, of A and of B; buffering "single" or "double"; deal: "tiles" to the cores in turn, or
     "blocks" of C, one to each, as Huawei's samples do (grid: their rows and columns; default: the evenest); swizzle:
-    tiles in a band of columns gone through together (of tiles dealt in turn). Epilogue: alpha, beta, c (True: C is
+    tiles in a band of columns gone through together (of tiles dealt in turn); unit_flag (True): the FixPipe begins with
+    a tile while the cube still works on it, on devices with `flags.unit_bytes`. Epilogue: alpha, beta, c (True: C is
     read), bias (True), output (format of the result). Absent or
     None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
@@ -175,6 +176,7 @@ class _Lowering:
             )
         steps = (self.options.get("step_ka"), self.options.get("step_kb"))
         blocking = self.shapes.choose(self.options.get("tile"), BUFFERS[buffering], steps)
+        blocking = replace(blocking, unit_flag=self._unit_flag())
         swizzle = self.options.get("swizzle")
         if swizzle is not None and (isinstance(swizzle, bool) or not isinstance(swizzle, int) or swizzle < 1):
             raise InputError(f"swizzle = {swizzle!r}; allowed: an integer of at least 1")
@@ -194,12 +196,20 @@ class _Lowering:
             self.kernels.append(cube_kernel(self.shapes, work, blocking, found))
         if not self.direct:
             self._finish()
-        facts = self._facts(blocking, buffering) | {"deal": deal}
+        facts = self._facts(blocking, buffering) | {"deal": deal, "unit_flag": blocking.unit_flag}
         if deal == "tiles":
             facts["swizzle"] = max(field.band for field in dealt)
         return Program(
             tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C", facts, computes=self.computes
         )
+
+    def _unit_flag(self) -> bool:
+        given = self.options.get("unit_flag") or False
+        if not isinstance(given, bool):
+            raise InputError(f"unit_flag: got {given!r}; allowed: True, False")
+        if given and (self.device.flags is None or self.device.flags.unit_bytes is None):
+            raise UnsupportedError(f"device {self.device.name} has no UnitFlag: its file has no flags.unit_bytes")
+        return given
 
     def _facts(self, blocking: Blocking, buffering: str) -> dict[str, object]:
         first = self.plan.terms[0].products[0]

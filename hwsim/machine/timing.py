@@ -4,14 +4,17 @@ It reads the same program as the functional machine and computes no values. The 
 kernels_ext/src/engine.c carries out in integer ticks (TICKS_PER_CYCLE to a cycle):
 
 * Kernels follow one another, each from a whole cycle on; all cores of a group do the same, and one stands for them.
+  Their streams begin `core_start_us` after the kernel, where the device file gives it.
 * A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
-  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left).
+  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left), of
+  which each wait and signal counts as one where the device's flags are queued.
 * An engine takes its queue in order. The head starts when the engine is free and all its waits can be taken
   together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
   interval. Completions of one engine are in order; signals are given at completion.
 * A copy to or from global memory drains at the least of its link's rate and its fair share (max-min, all
   cores alike) of L2, which every byte crosses, and of HBM, which misses and write-backs cross; shares are
-  drawn anew whenever a transfer starts or ends. Its overhead comes before, its start-up after the draining.
+  drawn anew whenever a transfer starts or ends. Its overhead comes before, its start-up after the draining. Up to
+  `deferred_write_bytes` of write-backs wait until HBM is idle.
 * L2 holds sectors of 16 rows x 32 bytes, replaced by least recent use (kernels_ext/src/engine_l2.c). Cores of a
   group that read the same tile miss once; tiles whose address depends on the core are looked up core by core.
   Its contents stay from kernel to kernel; what is dirty at the end of the program is not written back.
@@ -147,15 +150,16 @@ def run(
         device.hbm is not None,
         np.array([(*_stored(a), format_of(a.format).bits) for a in program.arrays], np.int64),
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
+        (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
     )
     for _ in range(warm):
         for kernel in program.kernels:
             _kernel(kernel, program, device, machine, _Collector(program, device, 0), free)
     collector = _Collector(program, device, trace)
     kernels = [_kernel(kernel, program, device, machine, collector, free) for kernel in program.kernels]
-    dirty = machine.flush() if write_back else 0
-    if dirty:
-        kernels.append(_write_back(dirty, device))
+    dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
+    if dirty or waiting:
+        kernels.append(_write_back(dirty, waiting, device))
     return Timing(
         sum(k.cycles for k in kernels),
         tuple(kernels),
@@ -187,10 +191,10 @@ def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) ->
     return time + sum(kernel.cores > 0 for kernel in timing.kernels) * device.launch_overhead_us * 1e-6
 
 
-def _write_back(dirty: int, device: Device) -> KernelTime:
-    """What HBM takes for `dirty` bytes, as a kernel on no core."""
+def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
+    """What HBM takes for `dirty` bytes and those that left L2 before, as a kernel on no core."""
     rate = shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0
-    busy = -(-(dirty << engine.RATE_BITS) // rate) if rate else 0
+    busy = -(-(dirty + waiting << engine.RATE_BITS) // rate) if rate else 0
     nothing = {name: EngineTime(0.0, {}) for name in device.engines}
     traffic = {"HBM write": dirty} if device.hbm else {}
     return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
@@ -215,6 +219,7 @@ def _kernel(
     scope = Scope(kernel, program.arrays, device)
     cost = cost_table(scope, flat, free)
     outcome = machine.run(_tables(kernel, flat, cost, device, engines), collector.room)
+    _start_late(outcome, device)
     if outcome["status"] == engine.DEADLOCK:
         raise ProgramError(_deadlock(scope, flat, outcome))
     if outcome["status"] == engine.LEAK:
@@ -243,6 +248,18 @@ def _kernel(
     )
 
 
+def _start_late(outcome: engine.Outcome, device: Device) -> None:
+    """Move all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
+    start = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
+    if not start:
+        return
+    outcome["end"] += start
+    outcome["group_end"] += start
+    outcome["account"][:, :, CAUSES.index("empty") + 1] += start
+    for name in ("issue", "start", "free", "end"):
+        outcome["rows"][:, engine.ROW_COLUMNS.index(name)] += start
+
+
 def _tables(
     kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device, engines: tuple[str, ...]
 ) -> dict[str, NDArray[np.int64]]:
@@ -252,6 +269,7 @@ def _tables(
     derived = [len(stream.derived) for stream in streams]
     first_derived = np.cumsum([0, *derived])[:-1]
     firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    queued = device.flags is not None and device.flags.queued
     return {
         "instr": flat.instr,
         "cost": cost,
@@ -260,6 +278,7 @@ def _tables(
         "term": flat.term,
         "sync": flat.sync,
         "semaphore_initial": flat.semaphore_initial,
+        "semaphore_pieces": flat.semaphore_pieces,
         "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
         "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
         "stream": np.array(
@@ -273,7 +292,10 @@ def _tables(
             [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
         ),
         "engine": np.array(
-            [(m.queue_depth, ticks(exact_number(m.issue_cycles))) for m in map(device.engines.__getitem__, engines)],
+            [
+                (m.queue_depth, ticks(exact_number(m.issue_cycles)), queued)
+                for m in map(device.engines.__getitem__, engines)
+            ],
             np.int64,
         ),
         "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),

@@ -177,16 +177,16 @@ class KernelBuilder:
         self._buffers[name] = Buffer(name, memory, slots, slot_bytes)
         return name
 
-    def semaphore(self, name: str, initial: int = 0) -> Sync:
+    def semaphore(self, name: str, initial: int = 0, pieces: bool = False) -> Sync:
         """Declare a semaphore; returns a Sync of one."""
-        self._semaphores[name] = Semaphore(name, initial)
+        self._semaphores[name] = Semaphore(name, initial, pieces)
         return Sync(name)
 
-    def ring(self, name: str, memory: str, slots: int, slot_bytes: int) -> Ring:
-        """Declare a buffer whose slots are handed over in order, with its two semaphores."""
+    def ring(self, name: str, memory: str, slots: int, slot_bytes: int, pieces: bool = False) -> Ring:
+        """Declare a buffer whose slots are handed over in order, with its two semaphores (pieces: see Semaphore)."""
         self.buffer(name, memory, slots, slot_bytes)
-        self.semaphore(f"{name}.free", slots)
-        self.semaphore(f"{name}.full", 0)
+        self.semaphore(f"{name}.free", slots, pieces)
+        self.semaphore(f"{name}.full", 0, pieces)
         return Ring(name)
 
     def group(self, first: int, count: int, *streams: StreamBuilder) -> None:

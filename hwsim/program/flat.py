@@ -76,6 +76,7 @@ class FlatKernel:
     streams: tuple[tuple[FlatStream, ...], ...]
     buffer_slots: Table
     semaphore_initial: Table
+    semaphore_pieces: Table
 
 
 def flatten(
@@ -119,6 +120,7 @@ class _Flattener:
             streams,
             np.array([b.slots for b in self.kernel.buffers], np.int64),
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
+            np.array([s.pieces for s in self.kernel.semaphores], np.int64),
         )
 
     def _stream(self, stream: Stream) -> FlatStream:

@@ -89,10 +89,15 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Semaphore:
-    """A counting semaphore of one core. A wait takes from it, a signal adds to it."""
+    """A counting semaphore of one core. A wait takes from it, a signal adds to it.
+
+    pieces: of time alone: what is signalled is handed over piece by piece, so that the wait is over when the signaller
+    begins, and what waited does not end before it (timing machine).
+    """
 
     name: str
     initial: int = 0
+    pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ def device_text(device: Device) -> str:
         ("cores", count(device.cores)),
         ("clock", _clocks(device)),
         *([("launch", f"{device.launch_overhead_us:g} us a kernel")] if device.launch_overhead_us is not None else []),
+        *([("core start", f"{device.core_start_us:g} us a kernel")] if device.core_start_us is not None else []),
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())

@@ -274,7 +274,7 @@ def huawei_rows() -> Iterator[Row]:
     """The points of the separated Ascends, which have configurations of their own (hwsim.studies.ascend910b)."""
     from hwsim.studies import ascend910b
 
-    for point in (*ascend910b.huawei(), *ascend910b.torch()):
+    for point in (*ascend910b.huawei(), *ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper()):
         yield Row(
             f"910b {point.what}, {point.quantity}",
             f"910B: {point.what}, {point.quantity}, {point.unit}",
@@ -284,6 +284,7 @@ def huawei_rows() -> Iterator[Row]:
             0.2 if "busy" in point.quantity else 0.1,
             "calibration" if point.role == "calibrated" else "validation",
             "see ascend910b.md",
+            ascend910b.WHY.get((point.what, point.quantity), ""),
         )
 
 

@@ -41,7 +41,7 @@ typedef struct {
     int64_t occupancy, tail, flow_bytes, flow_rate, gm_tile, gm_write, bytes, macs, window, window_bytes, multicast, fetch_bytes;
 } hw_cost;
 
-typedef struct { int64_t queue_depth, issue_ticks; } hw_engine_model;
+typedef struct { int64_t queue_depth, issue_ticks, flags_queued; } hw_engine_model; /* flags: waits and signals */
 typedef struct { int64_t bytes; } hw_window; /* started and not completed, at most; one alone always may */
 typedef struct { int64_t first, count, first_stream, streams; } hw_group;
 typedef struct { int64_t first_node, nodes, variables, first_derived, derived; } hw_stream;
@@ -89,9 +89,11 @@ typedef struct {
     const hw_instr *instr; const hw_cost *cost; const hw_tile *tile; const hw_affine *affine; const hw_term *term;
     const hw_derived *derived; const hw_sync *sync; const hw_node *node; const hw_stream *stream;
     const hw_group *group; const hw_engine_model *engine; const hw_window *window; const int64_t *semaphore_initial;
+    const int64_t *semaphore_pieces; /* handed over in pieces: given when the signaller begins */
     int64_t instrs, streams, groups, engines, semaphores, windows;
     int64_t miss_ticks;         /* from completion of a read that hits to that of one that misses */
     hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
+    int64_t deferred_limit, deferred; /* bytes that left L2 dirty and wait until HBM is idle, HW_RATE_BITS: most, now */
     /* results, zeroed by the caller */
     int64_t *executed;          /* per instruction */
     int64_t *account;           /* groups x engines x (HW_FIRST_SEMAPHORE + semaphores), ticks */

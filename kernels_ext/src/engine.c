@@ -16,10 +16,12 @@ typedef struct { int64_t holders, count; spot at[]; } placement;
 typedef struct {
     int64_t instr, time, row, col, slot; /* time: of issue, or of completion */
     placement *where;                    /* NULL: all cores at one place */
+    int64_t given;                       /* its signals in pieces have been given */
 } entry;
 typedef struct { entry *at; int64_t room, head, count; } ring; /* room: a power of two */
 
-typedef enum { EMPTY, WAITING, THROTTLED, OVERHEAD, DRAINING, OCCUPIED } state; /* THROTTLED: too much in flight */
+typedef enum { EMPTY, WAITING, THROTTLED, OVERHEAD, DRAINING, OCCUPIED, HELD } state;
+/* THROTTLED: too much in flight. HELD: done but for pieces that it waits for. */
 
 typedef struct {
     ring queue, pending;
@@ -27,9 +29,11 @@ typedef struct {
     state state;
     int64_t since, semaphore;  /* of the state */
     int64_t issuer;            /* the stream that ends an EMPTY state */
+    int64_t piece, held_for;   /* may not end before this semaphore (or -1) was signalled so often */
     int64_t late;              /* ticks that the transfer under way completes later than a hit */
     int64_t start, cause, last_completion;
     uint64_t blocked;          /* streams that wait for room in the queue */
+    int64_t taken;             /* places of the queue */
     hw_share share;            /* while DRAINING */
     int64_t remaining, updated, flow; /* bytes left and when; position among the active flows */
     int32_t actor;             /* of its occupancy */
@@ -56,6 +60,8 @@ typedef struct {
     engine *engines;
     stream *streams;
     int64_t *semaphore, *account, *blocked, *end;
+    int64_t *taken, *signalled; /* per semaphore in pieces: counts taken, and those whose signaller has completed */
+    uint64_t held;             /* engines */
     int64_t *in_flight;        /* per window */
     int64_t *stalled_at;       /* engines x streams: what a stream had been stalled when the engine became EMPTY */
     uint64_t *waiting;         /* per semaphore: engines whose head waits for it */
@@ -76,6 +82,8 @@ typedef struct {
     int32_t *table;            /* scratch of find_places */
     int64_t table_room;
     uint64_t *waiting;
+    int64_t *taken, *signalled;
+    int pieces;                /* any semaphore is in pieces */
     int64_t *in_flight, *stalled_at;
     actor *actors;
     int64_t *key;              /* per actor: time of its next event */
@@ -83,7 +91,7 @@ typedef struct {
     engine **flows;
     hw_share **shares;
     int64_t *rates;
-    int64_t active;
+    int64_t active, shared_at; /* flows; since when they have had their rates */
     int failed;
 } machine;
 
@@ -157,14 +165,19 @@ static void end_stall(machine *m, stream *s, int64_t time)
     s->stalled += time - s->since, s->on = -1;
 }
 
-/* The state of an engine ends: to which account does its time go? */
+/* Without tiles: an instruction that stands for its waits and signals alone. */
+static int is_bare(const hw_instr *in) { return !(in->writes + in->reads); }
+
+/* The state of an engine ends: to which account does its time go? What waits for pieces has begun, and waits inside. */
 static void settle(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     int64_t *account = &c->account[e * (HW_FIRST_SEMAPHORE + m->k->semaphores)], spent = time - g->since;
     if (!spent) return;
     if (g->state == WAITING) {
-        account[HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
+        int64_t pieces = m->k->semaphore_pieces[g->semaphore];
+        int inside = pieces && !is_bare(&m->k->instr[g->queue.at[g->queue.head].instr]);
+        account[inside ? HW_BUSY : HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
     } else if (g->state == THROTTLED) {
         account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT;
     } else if (g->state == EMPTY) {
@@ -205,6 +218,20 @@ static void share(machine *m, int64_t time)
     }
 }
 
+/* What waits to be written goes out at the rate that the flows have left HBM since `shared_at`. */
+static void write_deferred(machine *m, int64_t time)
+{
+    hw_kernel *k = m->k;
+    int64_t spent = time - m->shared_at, idle = k->capacity[HW_HBM];
+    m->shared_at = time;
+    if (!k->deferred) return;
+    for (int64_t i = 0; i < m->active; i++) {
+        const hw_share *flow = &m->flows[i]->share;
+        idle -= (int64_t)((__int128)flow->rate * flow->weight[HW_HBM] >> HW_WEIGHT_BITS);
+    }
+    if (idle > 0) k->deferred = spent > k->deferred / idle ? 0 : k->deferred - idle * spent;
+}
+
 /* Bytes that HBM moves for a transfer of a whole group; counts the traffic of L2 and HBM. */
 static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *cost)
 {
@@ -227,6 +254,11 @@ static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *co
     if (fetched) g->late = k->miss_ticks;
     k->counter[HW_HBM_READ] += fetched;
     k->counter[HW_HBM_WRITE] += written_back;
+    int64_t room = (k->deferred_limit - k->deferred) >> HW_RATE_BITS;
+    if (k->capacity[HW_HBM] && room > 0) {
+        int64_t later = written_back < room ? written_back : room;
+        k->deferred += later << HW_RATE_BITS, written_back -= later;
+    }
     return fetched + written_back;
 }
 
@@ -234,6 +266,7 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     const hw_cost *cost = &m->k->cost[g->now.instr];
+    write_deferred(m, time);
     int64_t hbm = hbm_bytes(m, c, g, cost);
     release(g->now.where), g->now.where = NULL;
     g->share.cap = cost->flow_rate, g->share.rate = 0;
@@ -247,6 +280,7 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
 
 static void end_flow(machine *m, engine *g, int64_t time)
 {
+    write_deferred(m, time);
     engine *last = m->flows[--m->active];
     m->flows[g->flow] = last, last->flow = g->flow;
     share(m, time);
@@ -276,10 +310,57 @@ static int has_room(const machine *m, const core *c, const hw_cost *cost)
     return c->in_flight[cost->window] + cost->window_bytes <= m->k->window[cost->window].bytes;
 }
 
+/* Places of its queue: one, and where flags are queued one for each wait and each signal. */
+static int64_t places_of(const machine *m, const hw_instr *in)
+{
+    return 1 + (m->k->engine[in->engine].flags_queued ? in->waits + in->signals : 0);
+}
+
 static void give_back(const machine *m, core *c, const hw_instr *in)
 {
     const hw_sync *wait = &m->k->sync[in->first_wait];
     for (int64_t i = 0; i < in->waits; i++) c->semaphore[wait[i].semaphore] += wait[i].count;
+}
+
+/* --- hand-over in pieces ----------------------------------------------------------------------------------
+ *
+ * A signal is given when its instruction begins. An instruction without tiles, which stands for the one before it
+ * or, with a wait, for the one behind it in its queue, gives it when the one before begins. What took one does not
+ * end before the signaller has completed.
+ */
+
+static void try_start(machine *m, core *c, int64_t e, int64_t time);
+
+static void give_pieces(machine *m, core *c, const hw_instr *in, int64_t time)
+{
+    const hw_sync *signal = &m->k->sync[in->first_signal];
+    for (int64_t i = 0; i < in->signals; i++)
+        if (m->k->semaphore_pieces[signal[i].semaphore]) c->semaphore[signal[i].semaphore] += signal[i].count;
+    for (int64_t i = 0; i < in->signals; i++) {
+        if (!m->k->semaphore_pieces[signal[i].semaphore]) continue;
+        uint64_t *waiting = &c->waiting[signal[i].semaphore], heads = *waiting;
+        for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
+    }
+}
+
+static void take_pieces(const machine *m, core *c, engine *g, const hw_instr *in)
+{
+    const hw_sync *wait = &m->k->sync[in->first_wait];
+    for (int64_t i = 0; i < in->waits; i++) {
+        int64_t s = wait[i].semaphore;
+        if (m->k->semaphore_pieces[s]) g->piece = s, g->held_for = c->taken[s] += wait[i].count;
+    }
+}
+
+/* The head of the queue, if it is bare, has its signals given while the instruction before it runs. */
+static void give_ahead(machine *m, core *c, engine *g, int64_t time)
+{
+    if (!m->pieces || !g->queue.count || is_bare(&m->k->instr[g->now.instr])) return;
+    entry *next = &g->queue.at[g->queue.head];
+    const hw_instr *in = &m->k->instr[next->instr];
+    if (next->given || in->waits || !is_bare(in)) return;
+    next->given = 1;
+    give_pieces(m, c, in, time);
 }
 
 /* The engine is free (EMPTY, WAITING or THROTTLED) and its queue is not empty: start the head if it can start. */
@@ -302,10 +383,11 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     }
     int flows = cost->flow_bytes > 0;
     g->state = flows ? OVERHEAD : OCCUPIED, g->since = time;
-    g->now = pop(&g->queue);
+    g->now = pop(&g->queue), g->taken -= places_of(m, &m->k->instr[index]);
     g->start = time, g->late = 0;
     if (cost->window >= 0) c->in_flight[cost->window] += cost->window_bytes;
     m->k->executed[index]++;
+    if (m->pieces) take_pieces(m, c, g, &m->k->instr[index]);
     if (g->blocked) {
         int s = __builtin_ctzll(g->blocked);
         g->blocked &= g->blocked - 1;
@@ -314,21 +396,37 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     }
     if (flows && !cost->occupancy) begin_flow(m, c, e, time);
     else set_key(m, g->actor, time + cost->occupancy);
+    if (m->pieces && !is_bare(&m->k->instr[index])) {
+        g->now.given = 1;
+        give_pieces(m, c, &m->k->instr[index], time);
+        give_ahead(m, c, g, time);
+    }
 }
 
-static void complete(machine *m, core *c, int64_t index, int64_t time)
+static void leave(machine *m, core *c, int64_t e, int64_t time);
+
+static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t time)
 {
     const hw_instr *in = &m->k->instr[index];
     const hw_cost *cost = &m->k->cost[index];
     const hw_sync *signal = &m->k->sync[in->first_signal];
     if (time > *c->end) *c->end = time;
-    for (int64_t i = 0; i < in->signals; i++) c->semaphore[signal[i].semaphore] += signal[i].count;
+    for (int64_t i = 0; i < in->signals; i++) {
+        int64_t s = signal[i].semaphore;
+        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += signal[i].count;
+        if (m->pieces) c->signalled[s] += signal[i].count;
+    }
     if (cost->window >= 0) c->in_flight[cost->window] -= cost->window_bytes;
     for (int64_t i = 0; i < in->signals; i++) {
         uint64_t *waiting = &c->waiting[signal[i].semaphore], heads = *waiting;
         for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
     }
     if (cost->window >= 0 && c->engines[in->engine].state == THROTTLED) try_start(m, c, in->engine, time);
+    for (uint64_t held = c->held; held; held &= held - 1) {
+        int64_t e = __builtin_ctzll(held);
+        if (c->engines[e].state == HELD && c->signalled[c->engines[e].piece] >= c->engines[e].held_for)
+            leave(m, c, e, time);
+    }
 }
 
 static void completion_event(machine *m, core *c, int64_t e, int64_t time)
@@ -336,7 +434,7 @@ static void completion_event(machine *m, core *c, int64_t e, int64_t time)
     engine *g = &c->engines[e];
     entry done = pop(&g->pending);
     set_key(m, completion_actor(m, g), g->pending.count ? g->pending.at[g->pending.head].time : HW_NEVER);
-    complete(m, c, done.instr, time);
+    complete(m, c, done.instr, done.given, time);
 }
 
 static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
@@ -346,21 +444,32 @@ static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
         begin_flow(m, c, e, time);
         return;
     }
-    int draining = g->state == DRAINING;
+    if (g->state == DRAINING) end_flow(m, g, time);
+    if (g->piece >= 0 && !is_bare(&m->k->instr[g->now.instr]) && c->signalled[g->piece] < g->held_for) {
+        g->state = HELD, c->held |= UINT64_C(1) << e; /* still busy: no change of account */
+        set_key(m, g->actor, HW_NEVER);
+        return;
+    }
+    leave(m, c, e, time);
+}
+
+static void leave(machine *m, core *c, int64_t e, int64_t time)
+{
+    engine *g = &c->engines[e];
     settle(m, c, e, time);
-    g->state = EMPTY, g->since = time;
-    if (draining) end_flow(m, g, time);
+    g->state = EMPTY, g->since = time, c->held &= ~(UINT64_C(1) << e);
+    if (!is_bare(&m->k->instr[g->now.instr])) g->piece = -1;
     int64_t index = g->now.instr, end = time + m->k->cost[index].tail + g->late;
     if (end < g->last_completion) end = g->last_completion; /* in order */
     g->last_completion = end;
     if (m->k->row_limit) record(m, c, e, time, end);
     g->cause = HW_CAUSE_NONE;
     if (end == time && !g->pending.count) {
-        complete(m, c, index, time);
+        complete(m, c, index, g->now.given, time);
     } else if (!m->k->instr[index].signals && m->k->cost[index].window < 0) { /* nobody waits for it */
         if (end > *c->end) *c->end = end;
     } else {
-        entry done = {.instr = index, .time = end};
+        entry done = {.instr = index, .time = end, .given = g->now.given};
         push(m, &g->pending, &done);
         if (g->pending.count == 1) set_key(m, completion_actor(m, g), end);
     }
@@ -590,17 +699,20 @@ static void issue_event(machine *m, core *c, int64_t index, int64_t time)
     int64_t e = m->k->instr[s->next.instr].engine;
     engine *g = &c->engines[e];
     int32_t a = stream_actor(m, c, index);
-    if (g->queue.count >= m->k->engine[e].queue_depth) {
+    int64_t places = places_of(m, &m->k->instr[s->next.instr]);
+    if (g->queue.count && g->taken + places > m->k->engine[e].queue_depth) {
         g->blocked |= UINT64_C(1) << index;
         s->on = e, s->since = time;
         set_key(m, a, HW_NEVER);
         return;
     }
     s->next.time = time;
+    s->next.given = 0, g->taken += places;
     push(m, &g->queue, &s->next);
     fetch(m, c, s);
     set_key(m, a, s->next.instr < 0 ? HW_NEVER : time + m->k->engine[m->k->instr[s->next.instr].engine].issue_ticks);
     if (g->state == EMPTY) g->issuer = index, try_start(m, c, e, time);
+    else if (g->state >= OVERHEAD && g->queue.count == 1) give_ahead(m, c, g, time);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------------------- */
@@ -640,6 +752,8 @@ static void build(machine *m)
     m->feeds = table(m, variables, sizeof *m->feeds);
     m->places = table(m, k->instrs, sizeof *m->places);
     m->waiting = table(m, k->groups * k->semaphores, sizeof *m->waiting);
+    m->taken = table(m, k->groups * k->semaphores, sizeof *m->taken);
+    m->signalled = table(m, k->groups * k->semaphores, sizeof *m->signalled);
     m->in_flight = table(m, k->groups * k->windows, sizeof *m->in_flight);
     m->stalled_at = table(m, k->engines * k->streams, sizeof *m->stalled_at);
     m->actors = table(m, m->leaves, sizeof *m->actors);
@@ -649,6 +763,7 @@ static void build(machine *m)
     m->shares = table(m, engines, sizeof *m->shares);
     m->rates = table(m, engines, sizeof *m->rates);
     if (m->failed) return;
+    for (int64_t s = 0; s < k->semaphores; s++) m->pieces |= k->semaphore_pieces[s] != 0;
     for (int32_t i = 0; i < m->leaves; i++) m->key[i] = HW_NEVER, m->winner[m->leaves + i] = i;
     for (int32_t n = m->leaves - 1; n; n--) m->winner[n] = m->winner[2 * n];
 
@@ -662,17 +777,18 @@ static void build(machine *m)
             .group = group, .engines = &m->engines[i * k->engines], .streams = &m->streams[group->first_stream],
             .semaphore = &k->semaphore[i * k->semaphores], .waiting = &m->waiting[i * k->semaphores],
             .account = &k->account[i * k->engines * (HW_FIRST_SEMAPHORE + k->semaphores)],
+            .taken = &m->taken[i * k->semaphores], .signalled = &m->signalled[i * k->semaphores],
             .in_flight = &m->in_flight[i * k->windows], .stalled_at = &m->stalled_at[k->engines * group->first_stream],
             .blocked = &k->blocked[i * k->engines * 2], .end = &k->group_end[i], .first_actor = next,
         };
-        for (int64_t s = 0; s < k->semaphores; s++) c->semaphore[s] = k->semaphore_initial[s];
+        for (int64_t s = 0; s < k->semaphores; s++) c->semaphore[s] = c->signalled[s] = k->semaphore_initial[s];
         for (int kind = COMPLETION; kind <= ISSUE; kind++) {
             int64_t count = kind == ISSUE ? group->streams : k->engines;
             for (int64_t j = 0; j < count; j++) m->actors[next++] = (actor){(int32_t)i, kind, (int32_t)j};
         }
         for (int64_t e = 0; e < k->engines; e++) {
             c->engines[e].actor = c->first_actor + (int32_t)(k->engines + e);
-            c->engines[e].cause = HW_CAUSE_NONE;
+            c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].piece = -1;
         }
         for (int64_t s = 0; s < group->streams; s++) {
             stream *st = &c->streams[s];
@@ -711,6 +827,7 @@ static int finish(machine *m)
     for (int64_t i = 0; i < k->groups; i++)
         if (k->group_end[i] > k->end) k->end = k->group_end[i];
     k->end = (k->end + HW_TICKS - 1) / HW_TICKS * HW_TICKS;
+    write_deferred(m, k->end);
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
         for (int64_t e = 0; e < k->engines; e++)
@@ -736,6 +853,7 @@ static void clear(machine *m)
     }
     for (int64_t i = 0; m->places && i < m->k->instrs; i++) release(m->places[i].now);
     free(m->cores), free(m->engines), free(m->streams), free(m->variables), free(m->waiting), free(m->actors);
+    free(m->taken), free(m->signalled);
     free(m->in_flight), free(m->stalled_at), free(m->index), free(m->feeds), free(m->places), free(m->table);
     free(m->key), free(m->winner), free(m->flows), free(m->shares), free(m->rates);
 }

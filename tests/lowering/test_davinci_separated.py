@@ -182,6 +182,34 @@ def test_packets_fill_l1_as_huaweis_do():
     assert (result.facts["step_ka"], result.facts["step_kb"]) == (8, 4)
 
 
+def test_unit_flag_saves_time_and_changes_no_bit():
+    chip, sizes = load("ascend910b3"), (64, 96, 160)
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", *sizes))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 0x7C00, shape).astype(np.uint16) for shape in ((64, 160), (160, 96)))
+    given = {"tile": {"m": 128, "n": 256, "k": 64}}  # one tile of C in L0C
+    plain, flagged = (lower(plan, chip, *sizes, given | {"unit_flag": flag}) for flag in (False, True))
+    check(flagged, chip)
+    assert flagged.facts["unit_flag"] and not plain.facts["unit_flag"]
+    assert [s.name for s in flagged.kernels[0].semaphores if s.pieces] == ["C.L0.free", "C.L0.full"]
+    results = [functional.run(made, chip, {"A": a, "B": b}) for made in (plain, flagged)]
+    assert (results[0] == results[1]).all()
+    larger = [lower(plan, chip, 512, 4096, 256, given | {"unit_flag": flag}) for flag in (False, True)]
+    slow, fast = (timing.run(made, chip) for made in larger)
+    assert fast.cycles < slow.cycles
+    assert fast.engines["FIX"].busy_cycles > slow.engines["FIX"].busy_cycles  # its waiting is its own
+    assert fast.engines["M"].busy_cycles > slow.engines["M"].busy_cycles  # so is that of products that trail it
+
+
+def test_unit_flag_is_refused_where_the_device_has_none():
+    chip = changed(load("ascend910b3"), {"flags.unit_bytes": None})
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 64, 64, 64))
+    with pytest.raises(UnsupportedError, match="no UnitFlag"):
+        lower(plan, chip, 64, 64, 64, {"unit_flag": True})
+    with pytest.raises(InputError, match="unit_flag: got 1"):
+        lower(plan, load("ascend910b3"), 64, 64, 64, {"unit_flag": 1})
+
+
 def test_a_grid_covers_c_once():
     for m, n, cores in ((8192, 8192, 24), (100, 3000, 20), (130, 40, 3), (1, 1, 5)):
         for given in (None, (1, cores), (cores, 1)):

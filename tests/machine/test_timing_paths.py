@@ -290,3 +290,16 @@ def test_a_cast_to_more_bits_has_a_time_of_its_own():
 
     assert occupied() == [24 + 64, 24 + 64]
     assert occupied(vector__cycles_per_repeat__widen=3.0) == [24 + 64, 24 + 3 * 64]
+
+
+def test_cores_start_late_where_the_device_says_so():
+    prog = program(kernel((sync("M"), load("X", 64, 64), sync("V"))), kernel((sync("V"),)))
+    now, late = (run(prog, device(**{"core_start_us": us} if us else {}), trace=64) for us in (0, 2.5))
+    start = round(2.5 * device().clock_mhz)
+    assert [b.cycles - a.cycles for a, b in zip(now.kernels, late.kernels, strict=True)] == [start, start]
+    assert late.trace.rows["start"][0] - now.trace.rows["start"][0] == start * late.trace.ticks_per_cycle
+    assert late.trace.rows["end"][-1] - now.trace.rows["end"][-1] == 2 * start * late.trace.ticks_per_cycle
+    for a, b in zip(now.kernels, late.kernels, strict=True):
+        for name, engine in b.engines.items():
+            assert engine.busy_cycles == a.engines[name].busy_cycles
+            assert engine.busy_cycles + sum(engine.stall_cycles.values()) == b.cycles * b.cores

@@ -1,5 +1,7 @@
 """Each rule of the timing machine alone, with times worked out by hand. Times are exact: equal, not near."""
 
+from dataclasses import replace
+
 import pytest
 from timing_device import ZERO, device, kernel, load, program, store, sync
 
@@ -15,6 +17,7 @@ from hwsim.program.ir import (
     Loop,
     Semaphore,
     Stream,
+    Sync,
     variable,
 )
 
@@ -350,3 +353,71 @@ def test_store_takes_its_link():
 def test_buffers_of_any_name_are_found():
     body = (Instr("IN", "copy", (LocalTile("x", 16, 16, "fp16"),), (load("X", 16, 16).reads[0],)),)
     assert run(program(kernel(body, buffers=(Buffer("x", "L1", 1, 512),))), device()).cycles == 9
+
+
+def test_flags_take_places_of_the_queue_where_the_device_says_so():
+    """Syncs of 10 cycles on V, queue of 4, each with a wait that never lacks and a signal."""
+    body = (sync("V", "s", "s"),) * 4
+    prog = program(kernel(body, semaphores={"s": 1}))
+    plain = rows_of(prog)
+    assert [r["issue"] for r in plain] == [1, 2, 3, 4]
+    # Three places each: one waits beside the one that runs, and the next enters when that starts.
+    queued = rows_of(prog, device(flags={"per_pipe_pair": 1, "queued": True}))
+    assert [r["issue"] for r in queued] == [1, 2, 11, 21]
+    assert [r["start"] for r in queued] == [r["start"] for r in plain] == [1, 11, 21, 31]
+    # An instruction of more places than there are enters an empty queue.
+    wide = program(kernel((sync("V", "a b c d", "a b c d"),) * 2, semaphores=dict.fromkeys("abcd", 1)))
+    assert [r["start"] for r in rows_of(wide, device(flags={"per_pipe_pair": 1, "queued": True}))] == [1, 11]
+
+
+# --- hand-over in pieces --------------------------------------------------------------------------------------
+
+
+def handed_over(pieces, side, between=0):
+    """A product, a copy of it to global memory (side x side), the next product: rows of products and copy, and times.
+
+    Alone the products take 49 cycles and are complete 20 later, a sync takes 10, a copy of 64 x 64 128.
+    """
+    copy = replace(store("Y", side, side), waits=(Sync("full"),), signals=(Sync("free"),))
+    body = (
+        sync("M", "free"),
+        mma(16, 16, 64),
+        *[sync("V")] * between,
+        sync("M", signals="full"),
+        copy,
+        sync("M", "free"),
+        mma(16, 16, 64),
+        sync("M", signals="free"),
+    )
+    one = kernel(body, semaphores={"free": 1, "full": 0})
+    one = replace(one, semaphores=tuple(replace(s, pieces=pieces) for s in one.semaphores))
+    rows = [r for r in rows_of(program(one)) if r["bytes"] or r["macs"]]
+    return [(r["engine"], r["start"], r["free"], r["end"]) for r in rows], run(program(one), device())
+
+
+def test_whole_results_are_handed_over_when_they_are_complete():
+    rows, timed = handed_over(False, 64)
+    assert rows == [("M", 11, 60, 80), ("OUT", 80, 208, 208), ("M", 218, 267, 287)]
+    assert timed.engines["OUT"].busy_cycles == 128
+
+
+def test_pieces_are_handed_over_while_the_unit_works():
+    # The copy begins with the product. The next product waits for the two syncs alone, but ends behind the copy.
+    rows, timed = handed_over(True, 64)
+    assert rows == [("M", 11, 60, 80), ("OUT", 11, 139, 139), ("M", 80, 139, 159)]
+    assert timed.cycles == 159
+    # From its issue at 4 the copy has begun: what it waits is its own time.
+    assert timed.engines["OUT"].busy_cycles == 139 - 4
+    assert timed.engines["M"].busy_cycles == 4 * 10 + 49 + (139 - 80)
+
+
+def test_a_copy_of_pieces_does_not_end_before_the_product():
+    rows, _ = handed_over(True, 16)
+    assert rows == [("M", 11, 60, 80), ("OUT", 11, 80, 80), ("M", 80, 129, 149)]
+
+
+def test_pieces_are_handed_over_late_where_the_signal_is_issued_late():
+    # Eight syncs of V, whose queue holds four: the last enters it at 33, the signal its queue at 34.
+    rows, _ = handed_over(True, 64, between=8)
+    assert rows[:2] == [("M", 11, 60, 80), ("OUT", 35, 163, 163)]
+    assert rows[2][2:] == (163, 183)

@@ -4,10 +4,11 @@ import random
 from fractions import Fraction
 from math import ceil
 
+import pytest
 from timing_device import device, kernel, load, program, store, sync
 
 from hwsim.machine.timing import run
-from hwsim.program.ir import CORE, GlobalArray, Loop, variable
+from hwsim.program.ir import CORE, Affine, GlobalArray, Loop, variable
 
 CORE_ROWS = variable(CORE) * 64
 
@@ -135,6 +136,23 @@ def test_written_tile_is_read_from_l2_and_written_back_when_evicted():
     assert got == {"UB_GM": 512, "GM_L1": 1024, "L2 write": 512, "L2 read": 1024, "HBM read": 1024, "HBM write": 512}
     clean = traffic((tile(0),), (tile(1), tile(2)), dev=device(l2=l2(1024)))
     assert "HBM write" not in clean
+
+
+def test_write_backs_may_wait_until_hbm_is_idle():
+    """Tiles as large as L2, 8192 bytes; the link takes 64 a cycle, HBM 10. Each but the first pushes one out."""
+    stores = program(kernel(tuple(store("X", 64, 64, Affine(128 * i)) for i in range(4))))
+
+    def found(most):
+        timed = run(stores, device(hbm=hbm(10), l2=l2(8192) | {"deferred_write_bytes": most}), trace=4)
+        assert timed.traffic_bytes["HBM write"] == 3 * 8192
+        return [row["end"] / 1024 for row in timed.trace.rows]
+
+    assert found(0) == pytest.approx([129, 948.2, 1767.4, 2586.6], abs=0.01)
+    assert found(16384 + 5632) == pytest.approx([129, 257, 385, 513], abs=0.01)  # the last pushes out while 5632 wait
+    # The third finds 1280 bytes of room, which HBM has written in 128 cycles, and pays for 6912; the fourth for all.
+    assert found(8192) == pytest.approx([129, 257, 257 + 691.2, 257 + 691.2 + 819.2], abs=0.01)
+    flushed = run(stores, device(hbm=hbm(10), l2=l2(8192) | {"deferred_write_bytes": 8192}), write_back=True)
+    assert flushed.kernels[1].cycles == 1638  # 8192 in L2, and of 8192 those that the last 0.6 cycles left
 
 
 def test_write_back_is_paid_by_the_transfer_that_evicts():

@@ -14,28 +14,54 @@ def huawei():
 
 
 def test_huaweis_gemm(huawei):
-    """8192^3 FP16: core time and task within 10 %, each pipe's busy time within 20 % (FixPipe: without UnitFlag)."""
+    """8192^3 FP16: core time and task within 10 %, each pipe's busy time within 20 %."""
     found = {quantity: point.error for (what, quantity), point in huawei.items() if what == "FP16 8192^3"}
     assert abs(found["core time, mean"]) < 0.10 and abs(found["task"]) < 0.10
-    for pipe in ("cube busy", "MTE1 busy", "MTE2 busy", "FixPipe busy, no UnitFlag"):
+    for pipe in ("cube busy", "MTE1 busy", "MTE2 busy", "FixPipe busy, no UnitFlag", "FixPipe busy, UnitFlag"):
         assert abs(found[pipe]) < 0.20
-    assert found["FixPipe busy, UnitFlag"] < -0.5  # its waiting for the cube is not modelled
 
 
 @pytest.mark.parametrize("size", sorted(ascend910b.PTO_US))
 def test_ptos_gemms(huawei, size):
-    assert abs(huawei[f"PTO {size}^3", "with launch"].error) < 0.10
-    if size > 1536:
-        assert abs(huawei[f"PTO {size}^3", "core time"].error) < 0.10
+    """Core time within 10 % (1536^3: 20), each pipe within 20 %."""
+    found = {quantity: point.error for (what, quantity), point in huawei.items() if what == f"PTO {size}^3"}
+    assert abs(found.pop("core time")) < (0.20 if size == 1536 else 0.10)
+    assert len(found) == 4 and all(abs(error) < 0.20 for error in found.values())
+
+
+def test_ptos_times_are_core_times(huawei):
+    """Its busy shares are of that time: a Mmad takes 524 to 525 cycles at three sizes, and the launch is not in it."""
+    each = {}
+    for size, time in ascend910b.PTO_US.items():
+        number = size**3 / (24 * 128 * 256 * 64)
+        each[size] = ascend910b.PTO_BUSY[size]["M"] * time * 1850 / number
+    assert all(each[size] == pytest.approx(524.5, abs=0.5) for size in (3072, 6144, 7680))
+    assert each[1536] == pytest.approx(543, abs=0.5)  # 3.5 % more of 38.8 us, 1.3 us: less than a launch
+
+
+def test_the_tuning_guide():
+    found = {(point.what, point.quantity): point for point in ascend910b.guide()}
+    missed = {key for key, point in found.items() if abs(point.error) >= (0.2 if "busy" in key[1] else 0.1)}
+    assert len(found) == 9 and missed == {key for key in ascend910b.WHY if key in found}
 
 
 def test_torch_on_a_910b2():
     """No number of the device file comes from these."""
     points = ascend910b.torch()
-    large = [point for point in points if "1024^3" not in point.what]
-    assert len(large) == 12 and all(abs(point.error) < 0.15 for point in large)
-    assert sum(abs(point.error) for point in large) / len(large) < 0.08
-    assert all(abs(point.error) < 0.25 for point in points)
+    assert len(points) == 15
+    missed = {(point.what, point.quantity) for point in points if abs(point.error) >= 0.10}
+    assert missed == {("torch fp16 10240^3", "rate")} <= set(ascend910b.WHY)
+    assert sum(abs(point.error) for point in points) / len(points) < 0.06
+
+
+def test_every_reason_belongs_to_a_point(huawei):
+    rest = (*ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper())
+    assert set(ascend910b.WHY) <= {(point.what, point.quantity) for point in rest} | set(huawei)
+
+
+def test_fp32_on_a_910b3_is_faster_than_in_the_paper():
+    (point,) = ascend910b.paper()
+    assert 0.10 < point.error < 0.20 and 63 < point.simulated < 73.73  # the paper's, the peak
 
 
 def test_native_fp32_is_flat_in_k_and_falls_beyond_l2_row_by_row():
