@@ -64,7 +64,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{side.lower()}-layout",
             choices=("rows", "columns"),
-            help=f"{side} in memory: row by row, or column by column (GPUs; default: rows)",
+            help=f"{side} in memory: row by row, or column by column (not the 910A; default: rows)",
         )
     add_scheme_options(parser)
 

@@ -24,6 +24,8 @@ from hwsim.lowering.elementwise import (
     stand_in_pass,
 )
 from hwsim.lowering.expressions import has_integer_parts, operations, parts_of
+from hwsim.lowering.operand_order import OPTIONS as ORDERS
+from hwsim.lowering.operand_order import facts, layout_of
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
 from hwsim.program.plan import OperandSum, Piece, Plan, TermValue
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 EPILOGUE = True
 TILE_KEYS = ("m", "n", "k")  # baseM, baseN, baseK
-OPTIONS = ("tile", "buffering", "swizzle", "step_ka", "step_kb", "deal", "grid", "unit_flag")
+OPTIONS = ("tile", "buffering", "swizzle", "step_ka", "step_kb", "deal", "grid", "unit_flag", *ORDERS)
 DEALS = ("tiles", "blocks")
 BUFFERS = {"single": 1, "double": 2}
 WORDS = {"fp32": 1, "int32": 1, "int64": 2}  # 32-bit words of the vector cores' arithmetic
@@ -47,9 +49,9 @@ def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[s
     from global memory to L1, of A and of B; buffering "single" or "double"; deal: "tiles" to the cores in turn, or
     "blocks" of C, one to each, as Huawei's samples do (grid: their rows and columns; default: the evenest); swizzle:
     tiles in a band of columns gone through together (of tiles dealt in turn); unit_flag (True): the FixPipe begins with
-    a tile while the cube still works on it, on devices with `flags.unit_bytes`. Epilogue: alpha, beta, c (True: C is
-    read), bias (True), output (format of the result). Absent or
-    None: chosen, or none.
+    a tile while the cube still works on it, on devices with `flags.unit_bytes`; a_layout, b_layout: "rows", "columns",
+    what follows one another in memory of A and B and of their pieces. Epilogue: alpha, beta, c (True: C is read), bias
+    (True), output (format of the result). Absent or None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
     `facts`: tile, step_ka, step_kb, buffering, swizzle, k_group (K accumulated in the unit from zero), unit, kernels.
     """
@@ -69,6 +71,7 @@ class _Lowering:
         self.alpha = 1.0 if options.get("alpha") is None else float(options["alpha"])
         self.reads_c, self.bias = bool(options.get("c")), bool(options.get("bias"))
         self.beta = float(self.reads_c) if options.get("beta") is None else float(options["beta"])
+        self.order = {side: layout_of(options, side) for side in ("A", "B")}
         self.arrays: dict[str, GlobalArray] = {}
         self.inputs: list[str] = []
         self.splits: list[Kernel] = []
@@ -105,12 +108,12 @@ class _Lowering:
         if len(pieces) == 1 and not pieces[0].scale_exponent:
             own = pieces[0]
             if own.format == fmt or (own.rounding == "RNE" and self._casts("GM", "L1", fmt, own.format)):
-                self.arrays[side] = GlobalArray(side, rows, cols, fmt)
+                self.arrays[side] = GlobalArray(side, rows, cols, fmt, self.order[side])
                 self.inputs.append(side)
                 return {0: (self.arrays[side], own.format)}
         names = {p: side if len(pieces) == 1 else f"{side}{p + 1}" for p in used}
-        made = {p: GlobalArray(names[p], rows, cols, pieces[p].format) for p in used}
-        source = GlobalArray(f"{side}.in", rows, cols, fmt)
+        made = {p: GlobalArray(names[p], rows, cols, pieces[p].format, self.order[side]) for p in used}
+        source = GlobalArray(f"{side}.in", rows, cols, fmt, self.order[side])
         self.arrays[source.name] = source
         self.arrays.update({array.name: array for array in made.values()})
         self.inputs.append(source.name)
@@ -222,6 +225,7 @@ class _Lowering:
             "k_group": runs[0] if runs else self.k,
             "unit": self._unit(first),
             "kernels": len(self.kernels),
+            **facts(self.order),
         }
 
     def _unit(self, pair: tuple[int, int]) -> str:

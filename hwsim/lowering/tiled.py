@@ -28,6 +28,8 @@ from hwsim.lowering.elementwise import (
     stand_in_pass,
 )
 from hwsim.lowering.expressions import has_integer_parts, in_turn, operations, scaled
+from hwsim.lowering.operand_order import OPTIONS as ORDERS
+from hwsim.lowering.operand_order import facts, layout_of
 from hwsim.lowering.tiled_choice import choose
 from hwsim.lowering.tiled_kernel import gemm_kernel
 from hwsim.lowering.tiled_layout import Layout
@@ -35,7 +37,7 @@ from hwsim.lowering.tiled_model import Blocking, Family, Finish, Source, Work
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Order, Program
+from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
 from hwsim.program.plan import Expression, Piece, Plan, Term, TermValue
 from hwsim.program.schedule import Schedule
 
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 TILE_KEYS = ("m", "n", "k")
-OPTIONS = ("tile", "stages", "split_k", "swizzle", "a_layout", "b_layout", "batch")
-LAYOUTS: tuple[Order, ...] = ("rows", "columns")
+OPTIONS = ("tile", "stages", "split_k", "swizzle", *ORDERS, "batch")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
@@ -166,7 +167,7 @@ class _Lowering:
             "unit": layout.unit_name,
             "kernels": len(self.kernels),
         }
-        self.facts |= {f"{side.lower()}_layout": order for side, order in self.order.items() if order != "rows"}
+        self.facts |= facts(self.order)
         return Program(
             tuple(self.arrays.values()),
             tuple(self.kernels),
@@ -444,15 +445,6 @@ class _Lowering:
 
 def _piece(side: str, p: int, pieces: Sequence[Piece]) -> str:
     return side if len(pieces) == 1 else f"{side}{p + 1}"
-
-
-def layout_of(options: Mapping[str, Any], side: str) -> Order:
-    """What follows one another in memory of operand `side` ("A", "B"), by its option; absent: its rows."""
-    value = options.get(name := f"{side.lower()}_layout") or "rows"
-    for order in LAYOUTS:
-        if value == order:
-            return order
-    raise InputError(f"{name} = {value!r}; allowed: {', '.join(LAYOUTS)}")
 
 
 def _whole(options: Mapping[str, Any], name: str, default: int) -> int:

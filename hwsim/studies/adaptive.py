@@ -21,7 +21,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.lowering import dataflow
 from hwsim.lowering.elementwise import lower_pass, stand_in_pass
-from hwsim.lowering.tiled import layout_of
+from hwsim.lowering.operand_order import layout_of
 from hwsim.machine import scheduled, timing
 from hwsim.machine.lanes import Lanes
 from hwsim.machine.split import Pieces, pieces_of

@@ -101,6 +101,7 @@ def test_blocking_changes_no_bit():
         {"tile": {"m": 16, "n": 32, "k": 16}, "swizzle": 2},
         {"tile": {"m": 16, "n": 16, "k": 64}, "deal": "blocks"},
         {"tile": {"m": 32, "n": 16, "k": 64}, "deal": "blocks", "grid": (2, 3)},
+        {"tile": {"m": 32, "n": 16, "k": 64}, "a_layout": "columns", "b_layout": "columns"},
     ):
         program = lower(plan, CHIP, 50, 70, 130, options)
         check(program, CHIP)
@@ -232,6 +233,7 @@ def test_a_grid_covers_c_once():
         ({"buffering": "triple"}, "single, double"),
         ({"swizzle": 0}, "swizzle = 0"),
         ({"n_fused": 4}, "n_fused = 4"),
+        ({"b_layout": "turned"}, "b_layout = 'turned'; allowed: rows, columns"),
     ],
 )
 def test_wrong_options_are_named(options, words):
@@ -270,6 +272,22 @@ def test_rows_of_a_transfer_cost_cycles():
         timing.run(lower(plan, chip, 128, 256, 256, options), chip).engines["MTE2"].busy_cycles for chip in chips
     )
     assert with_rows - without == pytest.approx((128 + 256) * 1.26, abs=0.1)
+
+
+def test_columns_of_b_are_the_rows_of_its_packets_where_it_is_stored_so():
+    """A packet of 256 x 64 of B is 64 rows of 512 bytes, or 256 columns of 128; requests are of 512 bytes."""
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 128, 256, 128))
+    options = {"tile": {"m": 128, "n": 256, "k": 64}, "step_ka": 1, "step_kb": 1}
+
+    def busy(**layout):
+        program = lower(plan, CHIP, 128, 256, 128, options | layout)
+        return timing.run(program, CHIP).engines["MTE2"].busy_cycles
+
+    assert busy() == busy(b_layout="rows")
+    link = CHIP.links["GM_L1"]
+    more = (256 - 64) * (1.26 + 512 * float(link.conflict_factor) / float(link.bytes_per_cycle))
+    assert busy(b_layout="columns") - busy() == pytest.approx(2 * more, abs=0.1)
+    assert lower(plan, CHIP, 128, 256, 128, {"b_layout": "columns"}).facts["b_layout"] == "columns"
 
 
 def test_a_gemm_of_16384_is_lowered_and_timed_in_seconds():
