@@ -58,6 +58,7 @@ enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2, HW_CAUSE_QUEUE_FULL = -3, HW_CAU
 
 typedef struct hw_l2 hw_l2;
 
+/* NULL: no memory, or more than 2^31 blocks (kernels_ext/src/engine_l2.c). */
 hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays, int64_t count);
 void hw_l2_free(hw_l2 *l2);
 /* Touch rows x cols elements of `array` from (row, col). Adds the bytes fetched and written back.
@@ -81,7 +82,7 @@ void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_S
 
 /* --- one kernel ------------------------------------------------------------------------------------------ */
 
-enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK };
+enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG };
 enum { HW_L2_READ, HW_L2_WRITE, HW_HBM_READ, HW_HBM_WRITE, HW_COUNTERS };
 enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_QUEUE_FULL, HW_IN_FLIGHT, HW_FIRST_SEMAPHORE }; /* columns of `account` */
 
