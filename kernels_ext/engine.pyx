@@ -91,7 +91,7 @@ ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row
 
 
 cdef const int64_t *address(object table) except NULL:
-    """The first element of a checked table, valid while the table lives; an empty table has a row of its own, never read."""
+    """The first element of a checked table, valid while the table lives; an empty one has a row, never read."""
     cdef Py_buffer buffer
     PyObject_GetBuffer(table, &buffer, PyBUF_CONTIG_RO)
     cdef const int64_t *first = <const int64_t *>buffer.buf

@@ -3,7 +3,8 @@
  * It knows queues, semaphores, rates and a shared cache; it does not know which device it times, what an
  * opcode computes, or where the costs come from.
  *
- * Units and bounds. Time: ticks, HW_TICKS per core clock cycle, a kernel below 2^62 ticks. Rates: bytes per
+ * Units and bounds. Time: ticks, HW_TICKS per core clock cycle, a kernel below 2^62 ticks over its number of
+ * actors (of every group its engines, twice, and its streams; beyond: HW_TOO_LONG). Rates: bytes per
  * tick with HW_RATE_BITS fraction bits, below 2^44. Bytes of one instruction of one core: below 2^30, so that
  * bytes << HW_RATE_BITS fits in 63 bits. Weight of a flow on HBM: 16 fraction bits; cores of a group at most
  * 2^16: weight times rate stays below capacity << 16 < 2^60. At most 64 engines and 64 streams per core.
