@@ -262,6 +262,7 @@ def test_c_and_bias_cost_time(device):
         ("a100", tile(64, 64, 24), "multiples of 16"),
         ("a100", {"stages": 0}, "stages = 0"),
         ("a100", {"split_k": 0}, "split_k = 0"),
+        ("a100", {"split_k": 2}, "split_k = 2: K = 64 has 1 slice of 64; allowed: at most 1"),
         ("a100", {"swizzle": -1}, "swizzle = -1"),
         ("a100", {"batch": "x"}, "batch = 'x'"),
     ],
