@@ -34,6 +34,7 @@ typedef struct {
     entry now;
     state state;
     int32_t actor;             /* of its occupancy */
+    int32_t feeders;           /* streams with instructions for it */
     int64_t queue_depth, *account;
     int64_t since, semaphore;  /* of the state */
     int64_t issuer;            /* the stream that ends an EMPTY state */
@@ -56,6 +57,7 @@ typedef struct {
     int64_t stalled, since, on; /* in all, waiting for room in queues; from when and for which engine, or -1 */
     entry next;                /* the instruction being issued; instr -1: the stream has ended */
     struct place *places;
+    int armed;                 /* it has an event */
 } stream;
 
 /* The last placement of the instructions of a stream whose tiles lie alike: of one shape, and with the same part that
@@ -194,24 +196,6 @@ static void end_stall(machine *m, stream *s, int64_t time)
     s->stalled += waited, s->on = -1;
 }
 
-/* The queue of an engine has room for one more: the streams that may go on. One that is not ready yet does so when it
- * is; of those that wait now it is the first. */
-static void let_issue(machine *m, core *c, engine *g, int64_t time)
-{
-    int taken = 0;
-    for (uint64_t left = g->blocked; left; left &= left - 1) {
-        int i = __builtin_ctzll(left);
-        stream *s = &c->streams[i];
-        int waits = s->since < time;
-        if (waits && taken) continue;
-        taken |= waits;
-        g->blocked ^= left & -left;
-        int64_t at = waits ? time : s->since;
-        end_stall(m, s, time);
-        set_key(m, stream_actor(m, c, i), at);
-    }
-}
-
 /* The state of an engine ends: to which account does its time go? */
 static void settle(core *c, int64_t e, int64_t time)
 {
@@ -240,6 +224,8 @@ static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
     k->row[k->rows++] = (hw_row){c->group - k->group, e, g->now.instr, g->now.time, g->start, free_at, end,
                                  g->now.row, g->now.col, g->now.slot, g->cause};
 }
+
+static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
 
 /* --- flows ------------------------------------------------------------------------------------------------ */
 
@@ -361,7 +347,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     g->start = time, g->late = 0;
     if (o->window >= 0) c->in_flight[o->window] += o->window_bytes;
     m->k->executed[index]++;
-    if (g->blocked) let_issue(m, c, g, time);
+    if (g->blocked) let_issue(m, c, g, time, o->flows || o->occupancy);
     if (o->flows && !o->occupancy) begin_flow(m, c, e, time);
     else set_key(m, g->actor, time + o->occupancy);
 }
@@ -449,15 +435,16 @@ static void derive(const machine *m, stream *s)
     s->stale = 0, s->version++;
 }
 
-/* An expression for core number `i` of the group; own: that core's derived variables. */
-static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t i, const int64_t *own)
+/* An expression of the core-th core of the group; own: that core's derived variables. */
+static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t core, const int64_t *own)
 {
     const hw_affine *a = &m->k->affine[index];
+    const hw_term *t = &m->k->term[a->first];
     int64_t value = a->constant;
-    for (int64_t j = 0; j < a->terms; j++) {
-        const hw_term *t = &m->k->term[a->first + j];
+    for (const hw_term *end = t + a->terms; t < end; t++) {
         int64_t derived = s->index[t->variable];
-        value += t->coefficient * (derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : i));
+        int64_t of = derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : core);
+        value += t->coefficient * of;
     }
     return value;
 }
@@ -664,41 +651,78 @@ static void fetch(machine *m, const core *c, stream *s)
     s->next.instr = -1;
 }
 
-/* The stream issues its next instruction at `time`, or waits from then on if the queue is full by now. */
+static void set_issue(machine *m, core *c, int64_t index, int64_t time)
+{
+    c->streams[index].armed = 1;
+    set_key(m, stream_actor(m, c, index), time);
+}
+
+static void clear_issue(machine *m, core *c, int64_t index)
+{
+    if (c->streams[index].armed) clear_key(m, stream_actor(m, c, index));
+    c->streams[index].armed = 0;
+}
+
+/* The stream issues its next instruction at `time`, or waits from then on if the queue is full by now: one that has to
+ * wait needs no event to find that out. */
 static void be_ready(machine *m, core *c, int64_t index, int64_t time)
 {
     stream *s = &c->streams[index];
     int64_t e = m->operations[s->next.instr].engine;
     engine *g = &c->engines[e];
-    int32_t a = stream_actor(m, c, index);
     if (g->queue.count < g->queue_depth) {
-        set_key(m, a, time);
+        set_issue(m, c, index, time);
         return;
     }
     g->blocked |= UINT64_C(1) << index;
     s->on = e, s->since = time;
-    clear_key(m, a);
+    clear_issue(m, c, index);
 }
 
-/* The next instruction of the stream has cost its issue time: it enters its queue, if there is room. Whether the one
- * after it finds room is asked at once: a stream that has to wait needs no event to find that out. */
-static void issue_event(machine *m, core *c, int64_t index, int64_t time)
+/* The next instruction of the stream enters its queue, where there is room. */
+static void issue(machine *m, core *c, int64_t index, int64_t time)
 {
     stream *s = &c->streams[index];
-    int64_t e = m->operations[s->next.instr].engine;
+    entry *last = add(m, &c->engines[m->operations[s->next.instr].engine].queue);
+    if (!last) return;
+    s->next.time = time;
+    *last = s->next;
+    fetch(m, c, s);
+    if (s->next.instr < 0) clear_issue(m, c, index);
+    else be_ready(m, c, index, time + m->operations[s->next.instr].issue_ticks);
+}
+
+/* The next instruction of the stream has cost its issue time. */
+static void issue_event(machine *m, core *c, int64_t index, int64_t time)
+{
+    int64_t e = m->operations[c->streams[index].next.instr].engine;
     engine *g = &c->engines[e];
     if (g->queue.count >= g->queue_depth) {
         be_ready(m, c, index, time);
         return;
     }
-    entry *last = add(m, &g->queue);
-    if (!last) return;
-    s->next.time = time;
-    *last = s->next;
-    fetch(m, c, s);
-    if (s->next.instr < 0) clear_key(m, stream_actor(m, c, index));
-    else be_ready(m, c, index, time + m->operations[s->next.instr].issue_ticks);
+    issue(m, c, index, time);
     if (g->state == EMPTY) g->issuer = index, try_start(m, c, e, time);
+}
+
+/* The queue of an engine has room for one more: the streams that may go on. One that is not ready yet does so when it
+ * is; of those that wait now it is the first, with an event of its own at this time. That is left out where nothing
+ * else at this time can tell: no other stream feeds the engine, which has started something that takes time. */
+static void let_issue(machine *m, core *c, engine *g, int64_t time, int started)
+{
+    int taken = 0;
+    for (uint64_t left = g->blocked; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        stream *s = &c->streams[i];
+        int waits = s->since < time;
+        if (waits && taken) continue;
+        taken |= waits;
+        g->blocked ^= left & -left;
+        int64_t at = waits ? time : s->since;
+        end_stall(m, s, time);
+        if (waits && started && g->feeders == 1) issue(m, c, i, time);
+        else set_issue(m, c, i, at);
+    }
 }
 
 /* --- the kernel ------------------------------------------------------------------------------------------- */
@@ -723,6 +747,15 @@ static void watch(const machine *m, stream *s)
     s->stale = s->model->derived > 0;
 }
 
+static void count_feeder(const machine *m, core *c, const stream *s)
+{
+    uint64_t feeds = 0;
+    const hw_node *n = &m->k->node[s->model->first_node];
+    for (const hw_node *end = n + s->model->nodes; n < end; n++)
+        if (n->kind == HW_NODE_INSTR) feeds |= UINT64_C(1) << m->k->instr[n->index].engine;
+    for (; feeds; feeds &= feeds - 1) c->engines[__builtin_ctzll(feeds)].feeders++;
+}
+
 static operation operation_of(const hw_kernel *k, int64_t index)
 {
     const hw_instr *in = &k->instr[index];
@@ -743,7 +776,8 @@ static void build(machine *m)
     int64_t engines = k->groups * k->engines, variables = 0, actors = 0;
     for (int64_t i = 0; i < k->streams; i++) variables += k->stream[i].variables;
     actors = 2 * engines + k->streams;
-    for (m->leaves = 1; m->leaves < actors; m->leaves *= 2) m->actor_bits++;
+    while ((INT64_C(1) << m->actor_bits) < actors) m->actor_bits++;
+    m->leaves = (int32_t)actors; /* of a tree of any width: its nodes are 1 to 2 * leaves - 1 */
     m->latest = (HW_NEVER >> m->actor_bits) - 1;
     m->operations = table(m, k->instrs, sizeof *m->operations);
     m->cores = table(m, k->groups, sizeof *m->cores);
@@ -798,7 +832,8 @@ static void build(machine *m)
             st->variable[0] = group->first, st->on = -1;
             watch(m, st);
             fetch(m, c, st);
-            if (st->next.instr >= 0) set_key(m, stream_actor(m, c, s), m->operations[st->next.instr].issue_ticks);
+            if (st->next.instr >= 0) set_issue(m, c, s, m->operations[st->next.instr].issue_ticks);
+            count_feeder(m, c, st);
         }
     }
 }
@@ -860,7 +895,7 @@ int hw_run_kernel(hw_kernel *kernel)
     while (m.status == HW_OK) {
         int64_t event = m.next[1], time = event >> m.actor_bits;
         if (event == HW_NEVER) break;
-        actor a = m.actors[event & (m.leaves - 1)];
+        actor a = m.actors[event & ((1 << m.actor_bits) - 1)];
         core *c = &m.cores[a.core];
         if (a.kind == ISSUE) issue_event(&m, c, a.index, time);
         else if (a.kind == OCCUPANCY) occupancy_event(&m, c, a.index, time);
