@@ -108,8 +108,9 @@ def run(
     functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
     program where the bits depend on what it chose (davinci), else directly, which is faster and gives the same.
     clock_mhz: core clock for the cycles of a single run with nothing in L2, in place of the device file's (memories of
-    the whole device keep theirs). Without it, where the file says how the clock falls under load (sustained_clock_mhz,
-    power_limit), times are those of a run in a series, as GEMMs are measured (hwsim.studies.predict.under_load).
+    the whole device keep theirs), at most 100,000. Without it, where the file says how the clock falls under load
+    (sustained_clock_mhz, power_limit), times are those of a run in a series, as GEMMs are measured
+    (hwsim.studies.predict.under_load).
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.
@@ -135,7 +136,8 @@ def run(
     chip, choice = _clocked(_loaded(device), clock_mhz), None
     if scheme == AUTO or error_target is not None:
         numbers = (m, n, k, exact, seed, input_format)
-        choice = _choice(chip, scheme, error_target, a, b, numbers, {"format": format, **scheme_options})
+        choosing, progress = _halves(progress, exact)
+        choice = _choice(chip, scheme, error_target, a, b, numbers, {"format": format, **scheme_options}, choosing)
         scheme, chosen = choice.taken.scheme, dict(choice.taken.options)
         format, scheme_options = chosen.pop("format", None), chosen
     request = Request(
@@ -280,6 +282,7 @@ def _choice(
     b: Array | None,
     numbers: tuple[int | None, int | None, int | None, bool, int, str | None],
     options: Mapping[str, Any],
+    progress: Callable[[float], None] | None,
 ) -> Choice:
     """What scheme="auto" takes. numbers: m, n, k, exact, seed, input_format."""
     from hwsim.studies.choice import choose
@@ -294,17 +297,27 @@ def _choice(
     m, n, k, exact, seed, input_format = numbers
     left, right, sizes, _ = _operands(a, b, m, n, k, exact, seed, input_format, None, _scheme("native"))
     operands = None if left is None or right is None else (left, right)
-    return choose(chip, sizes, error_target, operands, input_format=input_format or "fp32")
+    return choose(chip, sizes, error_target, operands, input_format=input_format or "fp32", progress=progress)
+
+
+def _halves(
+    progress: Callable[[float], None] | None, exact: bool
+) -> tuple[Callable[[float], None] | None, Callable[[float], None] | None]:
+    """Progress of choosing a scheme and of the product after it; without a product choosing is all there is."""
+    if progress is None or not exact:
+        return progress, None
+    return lambda share: progress(share / 2), lambda share: progress((1 + share) / 2)
 
 
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
     """The device at another core clock."""
     if clock_mhz is None:
         return chip
-    is_number = isinstance(clock_mhz, int | float | np.integer | np.floating) and not isinstance(clock_mhz, bool)
-    if not is_number or not 0 < clock_mhz < math.inf:
-        raise InputError(f"clock_mhz = {clock_mhz!r}; allowed: a number above 0")
-    return chip.model_copy(update={"clock_mhz": float(clock_mhz), "sustained_clock_mhz": {}, "power_limit": None})
+    from hwsim.devices.variants import checked_clock
+
+    return chip.model_copy(
+        update={"clock_mhz": checked_clock(clock_mhz), "sustained_clock_mhz": {}, "power_limit": None}
+    )
 
 
 def _variant() -> str:

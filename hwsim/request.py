@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hwsim.schemes import Scheme
     from hwsim.studies.bits import Prepared
 
+MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
 Array = NDArray[Any]
 
 
@@ -234,13 +235,21 @@ class Request:
 def lower(
     chip: Device, ready: Prepared, sizes: tuple[int, int, int], lowering: Mapping[str, Any], **epilogue: Any
 ) -> Program:
-    """The checked program of a plan for `chip` and (m, n, k). epilogue: for dataflows that take one."""
+    """The checked program of a plan for `chip` and (m, n, k). epilogue: for dataflows that take one.
+
+    Raises UnsupportedError for a plan of more than MOST_PRODUCTS products.
+    """
     from hwsim.lowering import dataflow
     from hwsim.lowering.kept import KEPT
     from hwsim.program.check import check
     from hwsim.studies.bits import Prepared
 
     flow = dataflow(chip)
+    products = ready.plan.products
+    if products > MOST_PRODUCTS:
+        raise UnsupportedError(
+            f"scheme {ready.plan.scheme}: {products:,} products; programs are made of at most {MOST_PRODUCTS:,}"
+        )
     _check_lowering(flow, chip, lowering)
     own = {name: value for name, value in lowering.items() if name in flow.OPTIONS}
     options = {**own, "tile": _tile(lowering["tile"], flow.TILE_KEYS), **epilogue}

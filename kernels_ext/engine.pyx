@@ -1,5 +1,6 @@
 """The timing engine: kernels as tables in, ticks out. It knows neither devices nor what is computed."""
 
+from cpython.buffer cimport PyBUF_CONTIG_RO, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 cdef extern from "hw_engine.h":
     enum:
         HW_TICKS, HW_RATE_BITS, HW_SHARED, HW_COUNTERS, HW_FIRST_SEMAPHORE
-        HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK
+        HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG
         HW_L2, HW_HBM
         HW_CAUSE_NONE, HW_CAUSE_EMPTY, HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
     ctypedef struct hw_node:
@@ -81,7 +82,7 @@ cdef extern from "hw_engine.h":
 TICKS_PER_CYCLE = HW_TICKS
 RATE_BITS = HW_RATE_BITS
 FIRST_SEMAPHORE = HW_FIRST_SEMAPHORE
-OK, DEADLOCK, LEAK = HW_OK, HW_DEADLOCK, HW_LEAK
+OK, DEADLOCK, LEAK, TOO_LONG = HW_OK, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG
 CAUSE_NONE, CAUSE_EMPTY = HW_CAUSE_NONE, HW_CAUSE_EMPTY
 CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
@@ -92,10 +93,13 @@ COLUMNS = {
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
 
-cdef const int64_t *address(object table):
-    """The first element of a checked table; an empty table has a row of its own, never read."""
-    cdef const int64_t[::1] flat = table.reshape(-1)
-    return &flat[0]
+cdef const int64_t *address(object table) except NULL:
+    """The first element of a checked table, valid while the table lives; an empty one has a row, never read."""
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(table, &buffer, PyBUF_CONTIG_RO)
+    cdef const int64_t *first = <const int64_t *>buffer.buf
+    PyBuffer_Release(&buffer)
+    return first
 
 
 cdef class Machine:
@@ -143,7 +147,7 @@ cdef class Machine:
         """Time one kernel.
 
         tables: mapping of the names in COLUMNS to int64 arrays (columns as in hw_engine.h). trace: most rows
-        kept. Returns a dict: status (OK, DEADLOCK, LEAK), end (ticks), executed (instrs), account (groups,
+        kept. Returns a dict: status (OK, DEADLOCK, LEAK, TOO_LONG), end (ticks), executed (instrs), account (groups,
         engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks),
         stalled (streams, engines: ticks that a stream waited for room in a queue), group_end
         (groups; ticks), semaphore (groups, semaphores), blocked (groups, engines, 2: instruction that waits or
@@ -209,7 +213,9 @@ cdef class Machine:
 
 def _table(name, table, columns):
     """A contiguous int64 copy of `table` with at least one row, so that it has an address."""
-    array = np.ascontiguousarray(table, np.int64).reshape(-1, columns)
-    if not len(array):
+    if not len(table):
         return np.zeros((1, columns), np.int64)
+    array = np.ascontiguousarray(table, np.int64)
+    if array.ndim != 2 or array.shape[1] != columns:
+        array = array.reshape(-1, columns)
     return array

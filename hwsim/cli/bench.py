@@ -18,7 +18,7 @@ import hwsim
 SECTIONS = ("units", "conversions", "timing", "schemes")
 # A library's BLAS reads these when it is imported: each number of threads gets a process of its own.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-FULL = {"size": 1024, "scheme_size": 2048, "program_size": 4096, "seconds": 1.0}
+FULL = {"size": 1024, "scheme_size": 2048, "program_size": 8192, "seconds": 1.0}
 QUICK = {"size": 64, "scheme_size": 64, "program_size": 256, "seconds": 0.0}
 
 
@@ -149,10 +149,10 @@ def _measure(arguments: argparse.Namespace, threads: int, program_size: int) -> 
         conversions = bench.conversion_rates(list(bench_rows.CONVERSIONS), elements=elements, seconds=seconds)
         found["conversions"] = [rate.to_dict() for rate in conversions]
     if "timing" in sections and threads == 1:
-        device_name, scheme = bench_rows.TIMED_PROGRAM
-        sizes = (program_size, program_size, program_size)
-        chip, lowered = program(m=sizes[0], n=sizes[1], k=sizes[2], device=device_name, scheme=scheme)
-        found["timing"] = [bench.engine_rate(chip, scheme, lowered, sizes, seconds=seconds).to_dict()]
+        m = n = k = program_size
+        for device_name, scheme, fmt in bench_rows.PROGRAMS:
+            chip, lowered = program(m=m, n=n, k=k, device=device_name, scheme=scheme, format=fmt)
+            found["timing"].append(bench.engine_rate(chip, scheme, lowered, (m, n, k), seconds=seconds).to_dict())
     if "schemes" in sections:
         known = {row.scheme: row for row in bench_rows.SCHEMES}
         for name in arguments.scheme or known:

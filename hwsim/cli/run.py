@@ -70,13 +70,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
-    from hwsim.api import run
+    from hwsim.api import AUTO, run
     from hwsim.devices import load
 
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     chip = load(arguments.device)
-    with progress_bar(quiet=arguments.quiet or arguments.no_exact) as progress:
+    is_short = arguments.no_exact and arguments.scheme != AUTO
+    with progress_bar(quiet=arguments.quiet or is_short) as progress:
         result = run(
             a,
             b,

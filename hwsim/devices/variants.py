@@ -9,17 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.errors import InputError
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 
+LARGEST_CLOCK_MHZ = 100_000  # 100 GHz: beyond it a number is of another unit, or a slip
+
+
+def checked_clock(mhz: object) -> float:
+    """A core clock that a user gave, in MHz. Raises InputError for what is none."""
+    is_number = isinstance(mhz, int | float | np.integer | np.floating) and not isinstance(mhz, bool)
+    if not is_number or not 0 < mhz <= LARGEST_CLOCK_MHZ:  # type: ignore[operator]
+        raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0 and at most {LARGEST_CLOCK_MHZ:,}")
+    return float(mhz)  # type: ignore[arg-type]
+
+
 def at_clock(device: Device, mhz: float) -> Device:
-    """`device` at a core clock of `mhz`, whatever it multiplies. Rates of L2 and HBM are bytes per second and stay."""
-    if isinstance(mhz, bool) or not isinstance(mhz, int | float) or not 0 < mhz < float("inf"):
-        raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0")
-    return changed(device, {"clock_mhz": float(mhz), "sustained_clock_mhz": {}, "power_limit": None})
+    """`device` at a core clock of `mhz`, whatever it multiplies. Rates of L2 and HBM are bytes per second and stay.
+
+    Raises InputError for a clock that is none (see `checked_clock`).
+    """
+    mhz = checked_clock(mhz)
+    return changed(device, {"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
 
 
 def sustained_clock(device: Device, format: str) -> float:

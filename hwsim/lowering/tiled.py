@@ -39,7 +39,7 @@ from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
 from hwsim.program.plan import Expression, Piece, Plan, Term, TermValue
-from hwsim.program.schedule import Schedule
+from hwsim.program.schedule import SLICE_MULTIPLE, Schedule
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -54,11 +54,11 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     """Return the program that computes C[m, n] = A[m, k] B[k, n] by `plan` on `device`.
 
     options: tile {"m", "n", "k"}; stages of shared memory; split_k slices of K (cut as hwsim.program.schedule does),
-    merged by a kernel of their own; swizzle: tiles in a band of columns gone through together; batch: that many
-    products, of matrices under one another in A, B and C; a_layout, b_layout: "rows" or "columns", what follows one
-    another in memory of A and B, and of the pieces made of them (with "columns", a batch's columns do).
-    Epilogue: alpha, beta, c (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or
-    none.
+    merged by a kernel of their own; swizzle: tiles in a band of columns gone through together (at most as many as there
+    are: `facts` has the number); batch: that many products, of matrices under one another in A, B and C; a_layout,
+    b_layout: "rows" or "columns", what follows one another in memory of A and B, and of the pieces made of them (with
+    "columns", a batch's columns do). Epilogue: alpha, beta, c (True: C is read), bias (True), output (format of the
+    result). Absent or None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
     `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels, and
     layouts by columns.
@@ -113,7 +113,14 @@ class _Lowering:
     def _slices(self) -> tuple[int, ...]:
         count = _whole(self.options, "split_k", 1)
         multiple = self.device.library.slice_multiple if self.device.library is not None else None
-        return Schedule(split_k=count, slice_multiple=multiple).slice_lengths(self.k)
+        schedule = Schedule(split_k=count, slice_multiple=multiple)
+        most = -(-self.k // (multiple or SLICE_MULTIPLE))
+        if count > most:
+            raise InputError(
+                f"split_k = {count}: K = {self.k} has {most} slice{'s' if most > 1 else ''} of "
+                f"{multiple or SLICE_MULTIPLE}; allowed: at most {most}"
+            )
+        return schedule.slice_lengths(self.k)
 
     def _stand_ins(self) -> int:
         """Operations per element of an arithmetic that the fp32 lanes cannot do; 0: they do it all."""

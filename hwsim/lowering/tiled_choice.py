@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device, LinkModel
 
 
+EQUAL = 1.002  # times the least estimate: no difference. The largest tile is taken: the fewest bytes and instructions
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The blocking, or why there is none; seconds: of all kernels, by estimate (0 where the tile was given)."""
@@ -85,8 +88,10 @@ def choose(
             for work in works
         )
 
-    best = min(found, key=seconds)
-    return Choice(best, seconds=seconds(best))
+    estimates = [seconds(b) for b in found]
+    equal = [pair for pair in zip(found, estimates, strict=True) if pair[1] <= min(estimates) * EQUAL]
+    best, least = max(equal, key=lambda pair: (pair[0].m * pair[0].n, -pair[1]))
+    return Choice(best, seconds=least)
 
 
 def _alike(work: Work) -> tuple[object, ...]:

@@ -9,11 +9,13 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields
 from fractions import Fraction
 from functools import cache
 from math import ceil
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,41 +89,63 @@ def windows(device: Device) -> list[tuple[str, int]]:
     return [(name, link.in_flight_bytes) for name, link in device.links.items() if link.in_flight_bytes is not None]
 
 
-def cost_table(scope: Scope, flat: FlatKernel, free: Free | None = None) -> NDArray[np.int64]:
-    """Cost of every instruction of a kernel, repeats included: int64 (instructions, COST_COLUMNS).
+class Costs(NamedTuple):
+    """Of every instruction of a kernel. table: cost, int64 (instructions, COST_COLUMNS); links: the device's name of
+    the link that it moves data over, or None; padded_macs: the products its unit forms, padded to whole blocks."""
+
+    table: NDArray[np.int64]
+    links: list[str | None]
+    padded_macs: NDArray[np.int64]
+
+
+def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
+    """What every instruction of a kernel costs, repeats included.
 
     free: of which instructions only the bytes in L2 and HBM count.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
     firsts = flat.instr[:, INSTR_COLUMNS.index("first_tile")].tolist()
+    known: dict[Hashable, tuple[Cost, str | None, int]] = {}  # instructions that cost the same are many
     rows: list[Cost] = []
+    links: list[str | None] = []
+    padded: list[int] = []
     for i, (instr, first) in enumerate(zip(flat.instrs, firsts, strict=True)):
-        link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
-        cost = _cost(scope, i, instr, link, first, limits)
-        if free is not None and free(instr, link[0] if link else None):
+        key = _kind(instr)
+        if key not in known:
+            link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
+            found = _cost(scope, i, instr, link, 0, limits)
+            known[key] = found, link[0] if link else None, _padded_macs(scope, instr)
+        cost, name, macs = known[key]
+        if cost.gm_tile >= 0:
+            cost = cost._replace(gm_tile=first + cost.gm_tile)
+        if free is not None and free(instr, name):
             cost = cost._replace(occupancy=0, tail=0, window=-1, flow_rate=RATE_LIMIT - 1 if cost.flow_bytes else 0)
         rows.append(cost)
-    return np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS))
+        links.append(name)
+        padded.append(macs)
+    return Costs(np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS)), links, np.array(padded, np.int64))
 
 
-def link_names(scope: Scope, flat: FlatKernel) -> list[str | None]:
-    """For every instruction the device's name of the link it moves data over, or None."""
-    names: list[str | None] = []
-    for instr in flat.instrs:
-        link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
-        names.append(link[0] if link else None)
-    return names
+def _all_but(of: type, *names: str) -> Callable[[object], Any]:
+    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
 
 
-def padded_macs(scope: Scope, flat: FlatKernel) -> NDArray[np.int64]:
-    """For every instruction the products its unit forms, padded to whole blocks; 0 for all but mma."""
-    found = []
-    for instr in flat.instrs:
-        model = find(scope.device, instr.unit) if instr.unit else None
-        whole = 0 if model is None else math.prod(mma_blocks(instr, model)) * model.m * model.n * model.k
-        found.append(instr.repeat * whole)
-    return np.array(found, np.int64)
+_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
+_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
+
+
+def _kind(instr: Instr) -> Hashable:
+    """What the cost of an instruction follows from: all of it but where its tiles begin, what it waits for and signals,
+    and the values it computes with."""
+    tiles = [_GLOBAL_KEY(t) if isinstance(t, GlobalTile) else _LOCAL_KEY(t) for t in (*instr.writes, *instr.reads)]
+    return _INSTR_KEY(instr), len(instr.writes), tuple(tiles)
+
+
+def _padded_macs(scope: Scope, instr: Instr) -> int:
+    model = find(scope.device, instr.unit) if instr.unit else None
+    whole = 0 if model is None else math.prod(mma_blocks(instr, model)) * model.m * model.n * model.k
+    return instr.repeat * whole
 
 
 def _cost(

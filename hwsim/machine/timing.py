@@ -39,11 +39,10 @@ from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.machine.cost import (
     COST_COLUMNS,
+    Costs,
     Free,
-    cost_table,
+    costs,
     latency_ticks,
-    link_names,
-    padded_macs,
     shared_rate,
     ticks,
     windows,
@@ -152,11 +151,12 @@ def run(
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
         (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
     )
+    ready = [_prepare(kernel, program, device, free) for kernel in program.kernels]
     for _ in range(warm):
-        for kernel in program.kernels:
-            _kernel(kernel, program, device, machine, _Collector(program, device, 0), free)
+        for one in ready:
+            _kernel(one, device, machine, _Collector(program, device, 0))
     collector = _Collector(program, device, trace)
-    kernels = [_kernel(kernel, program, device, machine, collector, free) for kernel in program.kernels]
+    kernels = [_kernel(one, device, machine, collector) for one in ready]
     dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
     if dirty or waiting:
         kernels.append(_write_back(dirty, waiting, device))
@@ -200,16 +200,21 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
     return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
 
 
-def _kernel(
-    kernel: Kernel,
-    program: Program,
-    device: Device,
-    machine: engine.Machine,
-    collector: _Collector,
-    free: Free | None,
-) -> KernelTime:
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A kernel as the engine takes it. engines: those at work."""
+
+    kernel: Kernel
+    scope: Scope
+    engines: tuple[str, ...]
+    flat: FlatKernel
+    costs: Costs
+    tables: dict[str, NDArray[np.int64]]
+
+
+def _prepare(kernel: Kernel, program: Program, device: Device, free: Free | None) -> _Ready:
     named = {instr.engine for instr in kernel.instrs()}
-    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)  # those at work
+    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)
     flat = flatten(
         kernel,
         {name: i for i, name in enumerate(engines)},
@@ -217,8 +222,16 @@ def _kernel(
         [array.name for array in program.arrays if array.order == "columns"],
     )
     scope = Scope(kernel, program.arrays, device)
-    cost = cost_table(scope, flat, free)
-    outcome = machine.run(_tables(kernel, flat, cost, device, engines), collector.room)
+    found = costs(scope, flat, free)
+    return _Ready(kernel, scope, engines, flat, found, _tables(kernel, flat, found.table, device, engines))
+
+
+def _kernel(ready: _Ready, device: Device, machine: engine.Machine, collector: _Collector) -> KernelTime:
+    kernel, scope, engines, flat = ready.kernel, ready.scope, ready.engines, ready.flat
+    cost, links, padded = ready.costs
+    outcome = machine.run(ready.tables, collector.room)
+    if outcome["status"] == engine.TOO_LONG:
+        raise ProgramError(f"kernel '{kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)")
     _start_late(outcome, device)
     if outcome["status"] == engine.DEADLOCK:
         raise ProgramError(_deadlock(scope, flat, outcome))
@@ -229,7 +242,7 @@ def _kernel(
     counts = np.array([group.count for group in kernel.groups], np.int64)
     executed = outcome["executed"] * counts[_group_of_instr(flat, len(counts))]
     traffic: Counter[str] = Counter()
-    for name, sent in zip(link_names(scope, flat), executed * cost[:, COST_COLUMNS.index("bytes")], strict=True):
+    for name, sent in zip(links, executed * cost[:, COST_COLUMNS.index("bytes")], strict=True):
         if name is not None:
             traffic[name] += int(sent)
     traffic.update({n: c for n, c in zip(_COUNTERS, outcome["counters"], strict=True) if c})
@@ -243,7 +256,7 @@ def _kernel(
         _stream_times(kernel, engines, outcome["stalled"]),
         dict(traffic),
         int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()),
-        int((executed * padded_macs(scope, flat)).sum()),
+        int((executed * padded).sum()),
         int(executed.sum()),
     )
 

@@ -105,6 +105,7 @@ class _Flattener:
         self.zero_variable: list[tuple[int, ...]] = []
         self.instrs: list[Instr] = []
         self.variables: dict[str, int] = {}
+        self.affines: dict[Affine, int] = {}  # of the stream: each stands once
 
     def flatten(self) -> FlatKernel:
         streams = tuple(tuple(self._stream(s) for s in group.streams) for group in self.kernel.groups)
@@ -124,7 +125,7 @@ class _Flattener:
         )
 
     def _stream(self, stream: Stream) -> FlatStream:
-        self.variables = {CORE: 0}
+        self.variables, self.affines = {CORE: 0}, {}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
         derived: list[tuple[int, ...]] = [
@@ -204,9 +205,13 @@ class _Flattener:
         )
 
     def _affine(self, affine: Affine) -> int:
+        known = self.affines.get(affine)
+        if known is not None:
+            return known
         first = len(self.term)
-        self.term.extend((self._variable(name), coefficient) for name, coefficient in affine.terms)
+        self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
         self.affine.append((affine.constant, first, len(affine.terms)))
+        self.affines[affine] = len(self.affine) - 1
         return len(self.affine) - 1
 
 

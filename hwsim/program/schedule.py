@@ -35,7 +35,8 @@ class Epilogue:
 
     Each operation is one of the accumulator's type (fp32; fp64 and int32 where the unit gives those), nearest even:
     alpha * acc, then beta * C, then their sum, then + bias (one value per column). alpha = 1 changes nothing;
-    with beta = 0 C is not read. beta None: 1 where a C is given, else 0. int32 sums take whole numbers and wrap;
+    with beta = 0 C is not read. beta None: 1 where a C is given, else 0. As in BLAS alpha and beta may be infinite or
+    NaN, and what follows is that of the operations named; int32 sums take whole numbers below 2^31 and wrap;
     into another output format they become fp32 first.
     contraction: "alpha": alpha * acc + (beta * C rounded) is one fused multiply-add; "beta": (alpha * acc rounded) +
         beta * C is; "none": every operation is rounded; None: "alpha" for one slice, "beta" for merged ones, as

@@ -13,6 +13,7 @@ from hwsim.program.plan import Piece, Plan, Problem, Scaled, TermValue, chain, s
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 FP64_DIGITS = 53
+FP64_SPAN = 2098  # digits from 2^1023 down to 2^-1074
 # Bits that the accumulator holds exactly, and digits of a slice that the operand format holds.
 WIDTH = {"fp16": (24, 11), "int8": (31, 7)}
 
@@ -34,6 +35,11 @@ def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         count = -(-FP64_DIGITS // bits)
     elif not count:
         raise InputError(f"scheme ozaki-{fmt}: slices = 0 takes their number from the data; give A and B, or a number")
+    elif count > (most := -(-FP64_SPAN // bits)):
+        raise InputError(
+            f"scheme ozaki-{fmt}: slices = {count}; allowed: at most {most} (of {bits} bits at k = {problem.k}: they "
+            "reach the last digit of any double; truncate=False keeps all of their products)"
+        )
     pairs = [(i, j) for i in range(count) for j in range(count) if not options["truncate"] or i + j < count]
     pairs.sort(key=lambda pair: (-sum(pair), pair))
     piece = (Piece(fmt, "RZ"),) * count

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm, variant
+from hwsim._kernels import engine, gemm, variant
 from hwsim._kernels.convert import encode
 from hwsim.devices import dot_spec, load
 from hwsim.formats import Format, array_dtype, format_of
 from hwsim.machine import timing
-from hwsim.studies.bench_rows import ConversionRow, Exponents, SchemeRow, UnitRow
+from hwsim.studies.bench_rows import ENGINE_WANTED, ConversionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -32,7 +32,6 @@ Array = NDArray[Any]
 Work = Callable[[], object]
 TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 BIAS = 127  # of fp32's exponents, and bf16's and tf32's
-TRACE_ROWS = 1 << 24  # more than a program of the sizes in use has per group of cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,12 @@ class ConversionRate:
 
 @dataclass(frozen=True, slots=True)
 class EngineRate:
-    """Speed of the timing engine on one program. simulated: instructions that it goes through, one core of each group
-    of like cores; of_program: instructions of all cores."""
+    """Speed of the timing machine on one program.
+
+    simulated: instructions that the engine executes one by one, in one core of each group of like cores (none skipped
+    or extrapolated; an instruction with repeats counts once); of_program: those of all cores that they stand for.
+    seconds: CPU time of the whole run; engine_seconds: of the compiled engine within it.
+    """
 
     device: str
     scheme: str
@@ -97,10 +100,12 @@ class EngineRate:
     simulated: int
     of_program: int
     seconds: float
+    engine_seconds: float
+    wanted: float = ENGINE_WANTED
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and the rate."""
-        return asdict(self) | {"per_second": self.simulated / self.seconds}
+        """All fields and the rate: simulated instructions per second of the engine."""
+        return asdict(self) | {"per_second": self.simulated / self.engine_seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +186,17 @@ def conversion_rates(
 def engine_rate(
     device: Device, scheme: str, program: Program, sizes: tuple[int, int, int], *, seconds: float = 1.0
 ) -> EngineRate:
-    """Time the timing machine on a program of these sizes (m, n, k)."""
-    rows = timing.run(program, device, trace=TRACE_ROWS).trace
-    assert rows is not None
-    timed = timing.run(program, device)
-    best = race({"engine": lambda: timing.run(program, device)}, seconds)["engine"]
-    return EngineRate(device.name, scheme, *sizes, len(rows.rows), timed.instructions, best)
+    """Time the timing machine on a program of these sizes (m, n, k), the best of at least two runs."""
+    whole, within, simulated, of_program = float("inf"), float("inf"), 0, 0
+    end, turns = time.perf_counter() + seconds, 0
+    while turns < 2 or time.perf_counter() < end:
+        with engine_clock() as spent:
+            start = time.process_time()
+            of_program = timing.run(program, device).instructions
+            whole = min(whole, time.process_time() - start)
+        within, simulated = min(within, spent.seconds), spent.instructions
+        turns += 1
+    return EngineRate(device.name, scheme, *sizes, simulated, of_program, whole, max(within, 1e-9))
 
 
 def scheme_rate(
@@ -226,6 +236,35 @@ def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
             best[name] = min(best[name], time.perf_counter() - start)
         turns += 1
     return best
+
+
+@dataclass(slots=True)
+class EngineTime:
+    """CPU seconds within the compiled engine, and the instructions it executed."""
+
+    seconds: float = 0.0
+    instructions: int = 0
+
+
+@contextmanager
+def engine_clock() -> Iterator[EngineTime]:
+    """What the timing machine's engine takes and does meanwhile."""
+    spent = EngineTime()
+
+    class Timed(engine.Machine):
+        def run(self, *arguments: Any) -> engine.Outcome:
+            start = time.process_time()
+            outcome = super().run(*arguments)
+            spent.seconds += time.process_time() - start
+            spent.instructions += int(outcome["executed"].sum())
+            return outcome
+
+    plain = engine.Machine
+    engine.Machine = Timed  # type: ignore[misc]
+    try:
+        yield spent
+    finally:
+        engine.Machine = plain  # type: ignore[misc]
 
 
 @contextmanager

@@ -76,7 +76,18 @@ CONVERSIONS = (
     ConversionRow("e5m2", "RZ"),
 )
 SCHEMES = (SchemeRow("sgemm-cube", "h200"), SchemeRow("bf16x9", "b200", wanted_times=80))
-TIMED_PROGRAM = ("ascend910a", "sgemm-cube")
+# Programs for the timing engine: one or more of each family, (device, scheme, format).
+PROGRAMS = (
+    ("ascend910a", "sgemm-cube", None),
+    ("ascend910b3", "native", "fp16"),
+    ("v100", "native", "fp16"),
+    ("a100", "tf32x3", None),
+    ("h200", "native", "fp16"),
+    ("b200", "bf16x9", None),
+    ("mi210", "le-gemm", None),
+    ("mi300x", "native", "fp16"),
+)
+ENGINE_WANTED = 5e6  # simulated instructions per second, one core
 
 
 def rows_of(device: str, formats: list[str]) -> list[UnitRow]:

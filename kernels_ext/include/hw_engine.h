@@ -3,7 +3,8 @@
  * It knows queues, semaphores, rates and a shared cache; it does not know which device it times, what an
  * opcode computes, or where the costs come from.
  *
- * Units and bounds. Time: ticks, HW_TICKS per core clock cycle, a kernel below 2^62 ticks. Rates: bytes per
+ * Units and bounds. Time: ticks, HW_TICKS per core clock cycle, a kernel below 2^62 ticks over its number of
+ * actors (of every group its engines, twice, and its streams; beyond: HW_TOO_LONG). Rates: bytes per
  * tick with HW_RATE_BITS fraction bits, below 2^44. Bytes of one instruction of one core: below 2^30, so that
  * bytes << HW_RATE_BITS fits in 63 bits. Weight of a flow on HBM: 16 fraction bits; cores of a group at most
  * 2^16: weight times rate stays below capacity << 16 < 2^60. At most 64 engines and 64 streams per core.
@@ -58,6 +59,7 @@ enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2, HW_CAUSE_QUEUE_FULL = -3, HW_CAU
 
 typedef struct hw_l2 hw_l2;
 
+/* NULL: no memory, or more than 2^31 blocks (kernels_ext/src/engine_l2.c). */
 hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays, int64_t count);
 void hw_l2_free(hw_l2 *l2);
 /* Touch rows x cols elements of `array` from (row, col), and of each row of it the whole pieces of fetch_bytes that
@@ -81,7 +83,7 @@ void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_S
 
 /* --- one kernel ------------------------------------------------------------------------------------------ */
 
-enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK };
+enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG };
 enum { HW_L2_READ, HW_L2_WRITE, HW_HBM_READ, HW_HBM_WRITE, HW_COUNTERS };
 enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_QUEUE_FULL, HW_IN_FLIGHT, HW_FIRST_SEMAPHORE }; /* columns of `account` */
 

@@ -20,6 +20,16 @@ typedef struct {
 } entry;
 typedef struct { entry *at; int64_t room, head, count; } ring; /* room: a power of two */
 
+/* What the engine needs of an instruction all the time, in one line of the processor's cache. */
+typedef struct {
+    int64_t occupancy, tail, window_bytes, issue_ticks;
+    const hw_sync *wait, *signal;
+    int32_t waits, signals;
+    int16_t window, places;    /* places: of its queue */
+    unsigned char engine, flows; /* flows: bytes drain */
+    unsigned char awaited, bare; /* its completion changes something; without tiles: it stands for its waits and signals */
+} operation;
+
 typedef enum { EMPTY, WAITING, THROTTLED, OVERHEAD, DRAINING, OCCUPIED, HELD } state;
 /* THROTTLED: too much in flight. HELD: done but for pieces that it waits for. */
 
@@ -27,16 +37,18 @@ typedef struct {
     ring queue, pending;
     entry now;
     state state;
+    int32_t actor;             /* of its occupancy */
+    int32_t feeders;           /* streams with instructions for it */
+    int64_t queue_depth, *account;
     int64_t since, semaphore;  /* of the state */
     int64_t issuer;            /* the stream that ends an EMPTY state */
     int64_t piece, held_for;   /* may not end before this semaphore (or -1) was signalled so often */
     int64_t late;              /* ticks that the transfer under way completes later than a hit */
     int64_t start, cause, last_completion;
-    uint64_t blocked;          /* streams that wait for room in the queue */
+    uint64_t blocked;          /* streams that wait for room in the queue, now or once they are ready */
     int64_t taken;             /* places of the queue */
     hw_share share;            /* while DRAINING */
     int64_t remaining, updated, flow; /* bytes left and when; position among the active flows */
-    int32_t actor;             /* of its occupancy */
 } engine;
 
 /* Derived variables are computed anew, and `version` counts on, when a variable that they are made of has changed. */
@@ -48,18 +60,28 @@ typedef struct {
     int64_t version, stale;
     int64_t *of_core;          /* derived variables of every core of the group, */
     int64_t of_core_version;   /* as they were then */
-    int64_t stalled, since, on; /* in all, waiting for room in queues; since when and for which engine, or -1 */
+    int64_t stalled, since, on; /* in all, waiting for room in queues; from when and for which engine, or -1 */
     entry next;                /* the instruction being issued; instr -1: the stream has ended */
+    struct place *places;
+    int armed;                 /* it has an event */
 } stream;
 
-/* The placement that an instruction had last. It is FIXED when no derived variable takes part in it. */
-typedef struct { placement *now; int64_t version; enum { UNKNOWN, SHARED, FIXED, BY_VERSION } kind; } place;
+/* The last placement of the instructions of a stream whose tiles lie alike: of one shape, and with the same part that
+ * depends on the core in where they begin. It is FIXED when no derived variable takes part in it. */
+typedef struct place place;
+struct place {
+    placement *now;
+    int64_t version;
+    enum { SHARED = 1, FIXED, BY_VERSION } kind;
+    const hw_tile *tile;       /* of the first of them */
+    place *next;               /* of the stream */
+};
 
 typedef struct {
     const hw_group *group;
     engine *engines;
     stream *streams;
-    int64_t *semaphore, *account, *blocked, *end;
+    int64_t *semaphore, *blocked, *end;
     int64_t *taken, *signalled; /* per semaphore in pieces: counts taken, and those whose signaller has completed */
     uint64_t held;             /* engines */
     int64_t *in_flight;        /* per window */
@@ -73,12 +95,14 @@ typedef struct { int32_t core, kind, index; } actor;
 
 typedef struct {
     hw_kernel *k;
+    operation *operations;     /* per instruction */
     core *cores;
     engine *engines;
     stream *streams;
     int64_t *variables, *index;
     unsigned char *feeds;
-    place *places;             /* per instruction */
+    place *places, **place_of; /* place_of: per instruction, NULL before it is asked for */
+    int64_t place_count;
     int32_t *table;            /* scratch of find_places */
     int64_t table_room;
     uint64_t *waiting;
@@ -86,13 +110,14 @@ typedef struct {
     int pieces;                /* any semaphore is in pieces */
     int64_t *in_flight, *stalled_at;
     actor *actors;
-    int64_t *key;              /* per actor: time of its next event */
-    int32_t *winner, leaves;
+    int64_t *next, latest;     /* tree of next events: the first at 1, each actor's from `leaves` on */
+    int32_t leaves, actor_bits;
     engine **flows;
     hw_share **shares;
     int64_t *rates;
     int64_t active, shared_at; /* flows; since when they have had their rates */
-    int failed;
+    int unshared;              /* flows have begun or ended since the rates were drawn */
+    int status;                /* HW_OK, or what stopped the machine */
 } machine;
 
 static void release(placement *where)
@@ -113,32 +138,44 @@ static int grow(ring *r)
     return 0;
 }
 
-static void push(machine *m, ring *r, const entry *e)
+/* The place behind the last; NULL: no memory. */
+static entry *add(machine *m, ring *r)
 {
     if (r->count == r->room && grow(r)) {
-        m->failed = 1;
-        return;
+        m->status = HW_NO_MEMORY;
+        return NULL;
     }
-    r->at[(r->head + r->count++) & (r->room - 1)] = *e;
+    return &r->at[(r->head + r->count++) & (r->room - 1)];
 }
 
-static entry pop(ring *r)
+/* The first, taken out: it stays where it is until something is added. */
+static const entry *pop(ring *r)
 {
-    entry e = r->at[r->head];
+    const entry *first = &r->at[r->head];
     r->head = (r->head + 1) & (r->room - 1), r->count--;
-    return e;
+    return first;
 }
 
-/* --- the next event: a tree of winners, the lower actor winning ties --------------------------------------- */
+/* --- the next event: a tree of the least, times with the actor in their low bits: the lower wins ties */
+
+static void set_event(machine *m, int32_t a, int64_t event)
+{
+    int64_t *next = m->next;
+    for (uint32_t n = (uint32_t)(m->leaves + a); n > 1; n /= 2) {
+        int64_t other = next[n ^ 1];
+        next[n] = event;
+        event = other < event ? other : event;
+    }
+    next[1] = event;
+}
 
 static void set_key(machine *m, int32_t a, int64_t time)
 {
-    m->key[a] = time;
-    for (int32_t n = (m->leaves + a) >> 1; n; n >>= 1) {
-        int32_t l = m->winner[2 * n], r = m->winner[2 * n + 1];
-        m->winner[n] = m->key[r] < m->key[l] ? r : l;
-    }
+    if (time <= m->latest) set_event(m, a, time << m->actor_bits | a);
+    else m->status = HW_TOO_LONG;
 }
+
+static void clear_key(machine *m, int32_t a) { set_event(m, a, HW_NEVER); }
 
 static int32_t completion_actor(const machine *m, const engine *g) { return g->actor - (int32_t)m->k->engines; }
 
@@ -150,9 +187,12 @@ static int32_t stream_actor(const machine *m, const core *c, int64_t s)
 /* --- accounting ------------------------------------------------------------------------------------------- */
 
 /* How long a stream had waited for room in queues, in all, at `time`. */
-static int64_t stalled(const stream *s, int64_t time) { return s->stalled + (s->on >= 0 ? time - s->since : 0); }
+static int64_t stalled(const stream *s, int64_t time)
+{
+    return s->stalled + (s->on >= 0 && time > s->since ? time - s->since : 0);
+}
 
-static void become_empty(machine *m, core *c, int64_t e, int64_t time)
+static void become_empty(core *c, int64_t e, int64_t time)
 {
     int64_t *at = &c->stalled_at[e * c->group->streams];
     for (int64_t i = 0; i < c->group->streams; i++) at[i] = stalled(&c->streams[i], time);
@@ -161,22 +201,20 @@ static void become_empty(machine *m, core *c, int64_t e, int64_t time)
 
 static void end_stall(machine *m, stream *s, int64_t time)
 {
-    m->k->stalled[(s - m->streams) * m->k->engines + s->on] += time - s->since;
-    s->stalled += time - s->since, s->on = -1;
+    int64_t waited = time > s->since ? time - s->since : 0;
+    m->k->stalled[(s - m->streams) * m->k->engines + s->on] += waited;
+    s->stalled += waited, s->on = -1;
 }
 
-/* Without tiles: an instruction that stands for its waits and signals alone. */
-static int is_bare(const hw_instr *in) { return !(in->writes + in->reads); }
-
 /* The state of an engine ends: to which account does its time go? What waits for pieces has begun, and waits inside. */
-static void settle(machine *m, core *c, int64_t e, int64_t time)
+static void settle(const machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
-    int64_t *account = &c->account[e * (HW_FIRST_SEMAPHORE + m->k->semaphores)], spent = time - g->since;
+    int64_t *account = g->account, spent = time - g->since;
     if (!spent) return;
     if (g->state == WAITING) {
-        int64_t pieces = m->k->semaphore_pieces[g->semaphore];
-        int inside = pieces && !is_bare(&m->k->instr[g->queue.at[g->queue.head].instr]);
+        int inside = m->pieces && m->k->semaphore_pieces[g->semaphore]
+            && !m->operations[g->queue.at[g->queue.head].instr].bare;
         account[inside ? HW_BUSY : HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
     } else if (g->state == THROTTLED) {
         account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT;
@@ -199,10 +237,14 @@ static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
                                  g->now.row, g->now.col, g->now.slot, g->cause};
 }
 
+static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
+
 /* --- flows ------------------------------------------------------------------------------------------------ */
 
+/* Rates are drawn once for all that has begun and ended at a time, before the next event is looked for. */
 static void share(machine *m, int64_t time)
 {
+    m->unshared = 0;
     for (int64_t i = 0; i < m->active; i++) {
         engine *g = m->flows[i];
         g->remaining -= g->share.rate * (time - g->updated);
@@ -247,7 +289,7 @@ static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *co
         for (int64_t i = 0, count = where ? where->count : 1; i < count; i++)
             if (hw_l2_access(k->l2, tile->object, g->now.row + at[i].row, g->now.col + at[i].col,
                              at[i].rows, at[i].cols, (int)write, cost->fetch_bytes, &fetched, &written_back))
-                m->failed = 1;
+                m->status = HW_NO_MEMORY;
         k->counter[write ? HW_L2_WRITE : HW_L2_READ] += cost->bytes * cores / cost->multicast;
     }
     if (!k->has_hbm) return 0;
@@ -275,7 +317,7 @@ static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
     g->remaining = cost->flow_bytes << HW_RATE_BITS, g->updated = time;
     g->state = DRAINING; /* still busy: no change of account */
     g->flow = m->active, m->flows[m->active++] = g;
-    share(m, time);
+    m->unshared = 1;
 }
 
 static void end_flow(machine *m, engine *g, int64_t time)
@@ -283,43 +325,42 @@ static void end_flow(machine *m, engine *g, int64_t time)
     write_deferred(m, time);
     engine *last = m->flows[--m->active];
     m->flows[g->flow] = last, last->flow = g->flow;
-    share(m, time);
+    m->unshared = 1;
 }
 
 /* --- engines ---------------------------------------------------------------------------------------------- */
 
 /* Take all waits of an instruction, or none: returns the semaphore that lacks, or -1. */
-static int64_t take(const machine *m, core *c, const hw_instr *in)
+static int64_t take(core *c, const operation *o)
 {
-    const hw_sync *wait = &m->k->sync[in->first_wait];
-    for (int64_t i = 0; i < in->waits; i++) {
-        if (c->semaphore[wait[i].semaphore] < wait[i].count) {
-            int64_t lacks = wait[i].semaphore;
-            while (i-- > 0) c->semaphore[wait[i].semaphore] += wait[i].count;
+    for (int64_t i = 0; i < o->waits; i++) {
+        int64_t *semaphore = &c->semaphore[o->wait[i].semaphore];
+        if (*semaphore < o->wait[i].count) {
+            int64_t lacks = o->wait[i].semaphore;
+            while (i-- > 0) c->semaphore[o->wait[i].semaphore] += o->wait[i].count;
             return lacks;
         }
-        c->semaphore[wait[i].semaphore] -= wait[i].count;
+        *semaphore -= o->wait[i].count;
     }
     return -1;
 }
 
 /* Whether the bytes in flight leave room for an instruction. */
-static int has_room(const machine *m, const core *c, const hw_cost *cost)
+static int has_room(const machine *m, const core *c, const operation *o)
 {
-    if (cost->window < 0 || !c->in_flight[cost->window]) return 1;
-    return c->in_flight[cost->window] + cost->window_bytes <= m->k->window[cost->window].bytes;
+    if (o->window < 0 || !c->in_flight[o->window]) return 1;
+    return c->in_flight[o->window] + o->window_bytes <= m->k->window[o->window].bytes;
 }
 
-/* Places of its queue: one, and where flags are queued one for each wait and each signal. */
-static int64_t places_of(const machine *m, const hw_instr *in)
+static void give_back(core *c, const operation *o)
 {
-    return 1 + (m->k->engine[in->engine].flags_queued ? in->waits + in->signals : 0);
+    for (int64_t i = 0; i < o->waits; i++) c->semaphore[o->wait[i].semaphore] += o->wait[i].count;
 }
 
-static void give_back(const machine *m, core *c, const hw_instr *in)
+/* Whether the queue has room for an instruction; one alone always has. */
+static int fits(const engine *g, const operation *o)
 {
-    const hw_sync *wait = &m->k->sync[in->first_wait];
-    for (int64_t i = 0; i < in->waits; i++) c->semaphore[wait[i].semaphore] += wait[i].count;
+    return !g->queue.count || g->taken + o->places <= g->queue_depth;
 }
 
 /* --- hand-over in pieces ----------------------------------------------------------------------------------
@@ -331,36 +372,34 @@ static void give_back(const machine *m, core *c, const hw_instr *in)
 
 static void try_start(machine *m, core *c, int64_t e, int64_t time);
 
-static void give_pieces(machine *m, core *c, const hw_instr *in, int64_t time)
+static void give_pieces(machine *m, core *c, const operation *o, int64_t time)
 {
-    const hw_sync *signal = &m->k->sync[in->first_signal];
-    for (int64_t i = 0; i < in->signals; i++)
-        if (m->k->semaphore_pieces[signal[i].semaphore]) c->semaphore[signal[i].semaphore] += signal[i].count;
-    for (int64_t i = 0; i < in->signals; i++) {
-        if (!m->k->semaphore_pieces[signal[i].semaphore]) continue;
-        uint64_t *waiting = &c->waiting[signal[i].semaphore], heads = *waiting;
+    for (int64_t i = 0; i < o->signals; i++)
+        if (m->k->semaphore_pieces[o->signal[i].semaphore]) c->semaphore[o->signal[i].semaphore] += o->signal[i].count;
+    for (int64_t i = 0; i < o->signals; i++) {
+        if (!m->k->semaphore_pieces[o->signal[i].semaphore]) continue;
+        uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
         for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
     }
 }
 
-static void take_pieces(const machine *m, core *c, engine *g, const hw_instr *in)
+static void take_pieces(const machine *m, core *c, engine *g, const operation *o)
 {
-    const hw_sync *wait = &m->k->sync[in->first_wait];
-    for (int64_t i = 0; i < in->waits; i++) {
-        int64_t s = wait[i].semaphore;
-        if (m->k->semaphore_pieces[s]) g->piece = s, g->held_for = c->taken[s] += wait[i].count;
+    for (int64_t i = 0; i < o->waits; i++) {
+        int64_t s = o->wait[i].semaphore;
+        if (m->k->semaphore_pieces[s]) g->piece = s, g->held_for = c->taken[s] += o->wait[i].count;
     }
 }
 
 /* The head of the queue, if it is bare, has its signals given while the instruction before it runs. */
 static void give_ahead(machine *m, core *c, engine *g, int64_t time)
 {
-    if (!m->pieces || !g->queue.count || is_bare(&m->k->instr[g->now.instr])) return;
+    if (!m->pieces || !g->queue.count || m->operations[g->now.instr].bare) return;
     entry *next = &g->queue.at[g->queue.head];
-    const hw_instr *in = &m->k->instr[next->instr];
-    if (next->given || in->waits || !is_bare(in)) return;
+    const operation *o = &m->operations[next->instr];
+    if (next->given || o->waits || !o->bare) return;
     next->given = 1;
-    give_pieces(m, c, in, time);
+    give_pieces(m, c, o, time);
 }
 
 /* The engine is free (EMPTY, WAITING or THROTTLED) and its queue is not empty: start the head if it can start. */
@@ -368,60 +407,58 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     int64_t index = g->queue.at[g->queue.head].instr;
-    const hw_cost *cost = &m->k->cost[index];
-    int64_t lacks = take(m, c, &m->k->instr[index]);
+    const operation *o = &m->operations[index];
+    int64_t lacks = take(c, o);
     settle(m, c, e, time);
     if (lacks >= 0) {
         g->state = WAITING, g->since = time, g->semaphore = lacks;
         c->waiting[lacks] |= UINT64_C(1) << e;
         return;
     }
-    if (!has_room(m, c, cost)) {
-        give_back(m, c, &m->k->instr[index]);
+    if (!has_room(m, c, o)) {
+        give_back(c, o);
         g->state = THROTTLED, g->since = time;
         return;
     }
-    int flows = cost->flow_bytes > 0;
-    g->state = flows ? OVERHEAD : OCCUPIED, g->since = time;
-    g->now = pop(&g->queue), g->taken -= places_of(m, &m->k->instr[index]);
+    g->state = o->flows ? OVERHEAD : OCCUPIED, g->since = time;
+    g->now = *pop(&g->queue), g->taken -= o->places;
     g->start = time, g->late = 0;
-    if (cost->window >= 0) c->in_flight[cost->window] += cost->window_bytes;
+    if (o->window >= 0) c->in_flight[o->window] += o->window_bytes;
     m->k->executed[index]++;
-    if (m->pieces) take_pieces(m, c, g, &m->k->instr[index]);
-    if (g->blocked) {
-        int s = __builtin_ctzll(g->blocked);
-        g->blocked &= g->blocked - 1;
-        end_stall(m, &c->streams[s], time);
-        set_key(m, stream_actor(m, c, s), time);
-    }
-    if (flows && !cost->occupancy) begin_flow(m, c, e, time);
-    else set_key(m, g->actor, time + cost->occupancy);
-    if (m->pieces && !is_bare(&m->k->instr[index])) {
+    if (m->pieces) take_pieces(m, c, g, o);
+    if (g->blocked) let_issue(m, c, g, time, o->flows || o->occupancy);
+    if (o->flows && !o->occupancy) begin_flow(m, c, e, time);
+    else set_key(m, g->actor, time + o->occupancy);
+    if (m->pieces && !o->bare) {
         g->now.given = 1;
-        give_pieces(m, c, &m->k->instr[index], time);
+        give_pieces(m, c, o, time);
         give_ahead(m, c, g, time);
     }
 }
 
 static void leave(machine *m, core *c, int64_t e, int64_t time);
 
+/* The signals of an instruction; given: those in pieces have been given. */
+static void signal_all(const machine *m, core *c, const operation *o, int64_t given)
+{
+    for (int64_t i = 0; i < o->signals; i++) {
+        int64_t s = o->signal[i].semaphore;
+        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += o->signal[i].count;
+        if (m->pieces) c->signalled[s] += o->signal[i].count;
+    }
+}
+
 static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t time)
 {
-    const hw_instr *in = &m->k->instr[index];
-    const hw_cost *cost = &m->k->cost[index];
-    const hw_sync *signal = &m->k->sync[in->first_signal];
+    const operation *o = &m->operations[index];
     if (time > *c->end) *c->end = time;
-    for (int64_t i = 0; i < in->signals; i++) {
-        int64_t s = signal[i].semaphore;
-        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += signal[i].count;
-        if (m->pieces) c->signalled[s] += signal[i].count;
-    }
-    if (cost->window >= 0) c->in_flight[cost->window] -= cost->window_bytes;
-    for (int64_t i = 0; i < in->signals; i++) {
-        uint64_t *waiting = &c->waiting[signal[i].semaphore], heads = *waiting;
+    signal_all(m, c, o, given);
+    if (o->window >= 0) c->in_flight[o->window] -= o->window_bytes;
+    for (int64_t i = 0; i < o->signals; i++) {
+        uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
         for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
     }
-    if (cost->window >= 0 && c->engines[in->engine].state == THROTTLED) try_start(m, c, in->engine, time);
+    if (o->window >= 0 && c->engines[o->engine].state == THROTTLED) try_start(m, c, o->engine, time);
     for (uint64_t held = c->held; held; held &= held - 1) {
         int64_t e = __builtin_ctzll(held);
         if (c->engines[e].state == HELD && c->signalled[c->engines[e].piece] >= c->engines[e].held_for)
@@ -432,9 +469,12 @@ static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t 
 static void completion_event(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
-    entry done = pop(&g->pending);
-    set_key(m, completion_actor(m, g), g->pending.count ? g->pending.at[g->pending.head].time : HW_NEVER);
-    complete(m, c, done.instr, done.given, time);
+    const entry *done = pop(&g->pending);
+    int64_t index = done->instr, given = done->given;
+    int32_t a = completion_actor(m, g);
+    if (g->pending.count) set_key(m, a, g->pending.at[g->pending.head].time);
+    else clear_key(m, a);
+    complete(m, c, index, given, time);
 }
 
 static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
@@ -445,9 +485,9 @@ static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
         return;
     }
     if (g->state == DRAINING) end_flow(m, g, time);
-    if (g->piece >= 0 && !is_bare(&m->k->instr[g->now.instr]) && c->signalled[g->piece] < g->held_for) {
+    if (g->piece >= 0 && !m->operations[g->now.instr].bare && c->signalled[g->piece] < g->held_for) {
         g->state = HELD, c->held |= UINT64_C(1) << e; /* still busy: no change of account */
-        set_key(m, g->actor, HW_NEVER);
+        clear_key(m, g->actor);
         return;
     }
     leave(m, c, e, time);
@@ -458,24 +498,25 @@ static void leave(machine *m, core *c, int64_t e, int64_t time)
     engine *g = &c->engines[e];
     settle(m, c, e, time);
     g->state = EMPTY, g->since = time, c->held &= ~(UINT64_C(1) << e);
-    if (!is_bare(&m->k->instr[g->now.instr])) g->piece = -1;
-    int64_t index = g->now.instr, end = time + m->k->cost[index].tail + g->late;
+    if (!m->operations[g->now.instr].bare) g->piece = -1;
+    int64_t index = g->now.instr, end = time + m->operations[index].tail + g->late;
     if (end < g->last_completion) end = g->last_completion; /* in order */
     g->last_completion = end;
     if (m->k->row_limit) record(m, c, e, time, end);
     g->cause = HW_CAUSE_NONE;
     if (end == time && !g->pending.count) {
         complete(m, c, index, g->now.given, time);
-    } else if (!m->k->instr[index].signals && m->k->cost[index].window < 0) { /* nobody waits for it */
+    } else if (!m->operations[index].awaited) {
         if (end > *c->end) *c->end = end;
     } else {
-        entry done = {.instr = index, .time = end, .given = g->now.given};
-        push(m, &g->pending, &done);
+        entry *done = add(m, &g->pending);
+        if (!done) return;
+        done->instr = index, done->time = end, done->given = g->now.given;
         if (g->pending.count == 1) set_key(m, completion_actor(m, g), end);
     }
     if (g->queue.count) try_start(m, c, e, time);
-    else become_empty(m, c, e, time);
-    if (g->state < OVERHEAD) set_key(m, g->actor, HW_NEVER);
+    else become_empty(c, e, time);
+    if (g->state < OVERHEAD) clear_key(m, g->actor);
 }
 
 /* --- streams ---------------------------------------------------------------------------------------------- */
@@ -507,15 +548,16 @@ static void derive(const machine *m, stream *s)
     s->stale = 0, s->version++;
 }
 
-/* An expression for core number `i` of the group; own: that core's derived variables. */
-static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t i, const int64_t *own)
+/* An expression of the core-th core of the group; own: that core's derived variables. */
+static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t core, const int64_t *own)
 {
     const hw_affine *a = &m->k->affine[index];
+    const hw_term *t = &m->k->term[a->first];
     int64_t value = a->constant;
-    for (int64_t j = 0; j < a->terms; j++) {
-        const hw_term *t = &m->k->term[a->first + j];
+    for (const hw_term *end = t + a->terms; t < end; t++) {
         int64_t derived = s->index[t->variable];
-        value += t->coefficient * (derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : i));
+        int64_t of = derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : core);
+        value += t->coefficient * of;
     }
     return value;
 }
@@ -623,20 +665,50 @@ static placement *find_places(machine *m, const core *c, stream *s, const hw_til
     return where;
 }
 
+/* The next term of an expression from term *at on that depends on the core; NULL: there is none. */
+static const hw_term *core_term(const machine *m, const stream *s, const hw_affine *a, int64_t *at)
+{
+    while (*at < a->terms) {
+        const hw_term *t = &m->k->term[a->first + (*at)++];
+        if (!t->variable || s->index[t->variable] >= 0) return t;
+    }
+    return NULL;
+}
+
+/* Whether two expressions depend on the core in the same way. */
+static int alike(const machine *m, const stream *s, int64_t one, int64_t other)
+{
+    for (int64_t i = 0, j = 0;;) {
+        const hw_term *x = core_term(m, s, &m->k->affine[one], &i), *y = core_term(m, s, &m->k->affine[other], &j);
+        if (!x || !y) return !x && !y;
+        if (x->variable != y->variable || x->coefficient != y->coefficient) return 0;
+    }
+}
+
+static place *place_for(machine *m, stream *s, const hw_tile *tile)
+{
+    for (place *p = s->places; p; p = p->next)
+        if (p->tile->rows == tile->rows && p->tile->cols == tile->cols &&
+            alike(m, s, p->tile->affine_row, tile->affine_row) && alike(m, s, p->tile->affine_col, tile->affine_col))
+            return p;
+    place *p = &m->places[m->place_count++];
+    int row = varies(m, s, tile->affine_row), col = varies(m, s, tile->affine_col);
+    p->kind = !row && !col ? SHARED : row == BY_VERSION || col == BY_VERSION ? BY_VERSION : FIXED;
+    p->tile = tile, p->next = s->places, s->places = p;
+    return p;
+}
+
 /* The placement of an instruction's tile in global memory, as the stream stands now. */
 static placement *placed(machine *m, const core *c, stream *s, int64_t instr, const hw_tile *tile)
 {
-    place *p = &m->places[instr];
-    if (p->kind == UNKNOWN) {
-        int row = varies(m, s, tile->affine_row), col = varies(m, s, tile->affine_col);
-        p->kind = !row && !col ? SHARED : row == BY_VERSION || col == BY_VERSION ? BY_VERSION : FIXED;
-    }
+    if (!m->place_of[instr]) m->place_of[instr] = place_for(m, s, tile);
+    place *p = m->place_of[instr];
     if (p->kind == SHARED) return NULL;
     if (!p->now || (p->kind == BY_VERSION && p->version != s->version)) {
         release(p->now);
-        p->now = find_places(m, c, s, tile), p->version = s->version;
+        p->now = find_places(m, c, s, p->tile), p->version = s->version;
         if (!p->now) {
-            m->failed = 1;
+            m->status = HW_NO_MEMORY;
             return NULL;
         }
     }
@@ -692,27 +764,82 @@ static void fetch(machine *m, const core *c, stream *s)
     s->next.instr = -1;
 }
 
-/* The next instruction of the stream has cost its issue time: it enters its queue, if there is room. */
-static void issue_event(machine *m, core *c, int64_t index, int64_t time)
+static void set_issue(machine *m, core *c, int64_t index, int64_t time)
+{
+    c->streams[index].armed = 1;
+    set_key(m, stream_actor(m, c, index), time);
+}
+
+static void clear_issue(machine *m, core *c, int64_t index)
+{
+    if (c->streams[index].armed) clear_key(m, stream_actor(m, c, index));
+    c->streams[index].armed = 0;
+}
+
+/* The stream issues its next instruction at `time`, or waits from then on if the queue is full by now: one that has to
+ * wait needs no event to find that out. */
+static void be_ready(machine *m, core *c, int64_t index, int64_t time)
 {
     stream *s = &c->streams[index];
-    int64_t e = m->k->instr[s->next.instr].engine;
+    int64_t e = m->operations[s->next.instr].engine;
     engine *g = &c->engines[e];
-    int32_t a = stream_actor(m, c, index);
-    int64_t places = places_of(m, &m->k->instr[s->next.instr]);
-    if (g->queue.count && g->taken + places > m->k->engine[e].queue_depth) {
-        g->blocked |= UINT64_C(1) << index;
-        s->on = e, s->since = time;
-        set_key(m, a, HW_NEVER);
+    if (fits(g, &m->operations[s->next.instr])) {
+        set_issue(m, c, index, time);
         return;
     }
-    s->next.time = time;
-    s->next.given = 0, g->taken += places;
-    push(m, &g->queue, &s->next);
+    g->blocked |= UINT64_C(1) << index;
+    s->on = e, s->since = time;
+    clear_issue(m, c, index);
+}
+
+/* The next instruction of the stream enters its queue, where there is room. */
+static void issue(machine *m, core *c, int64_t index, int64_t time)
+{
+    stream *s = &c->streams[index];
+    const operation *o = &m->operations[s->next.instr];
+    entry *last = add(m, &c->engines[o->engine].queue);
+    if (!last) return;
+    s->next.time = time, s->next.given = 0;
+    c->engines[o->engine].taken += o->places;
+    *last = s->next;
     fetch(m, c, s);
-    set_key(m, a, s->next.instr < 0 ? HW_NEVER : time + m->k->engine[m->k->instr[s->next.instr].engine].issue_ticks);
+    if (s->next.instr < 0) clear_issue(m, c, index);
+    else be_ready(m, c, index, time + m->operations[s->next.instr].issue_ticks);
+}
+
+/* The next instruction of the stream has cost its issue time. */
+static void issue_event(machine *m, core *c, int64_t index, int64_t time)
+{
+    const operation *o = &m->operations[c->streams[index].next.instr];
+    int64_t e = o->engine;
+    engine *g = &c->engines[e];
+    if (!fits(g, o)) {
+        be_ready(m, c, index, time);
+        return;
+    }
+    issue(m, c, index, time);
     if (g->state == EMPTY) g->issuer = index, try_start(m, c, e, time);
     else if (g->state >= OVERHEAD && g->queue.count == 1) give_ahead(m, c, g, time);
+}
+
+/* The queue of an engine has room for one more: the streams that may go on. One that is not ready yet does so when it
+ * is; of those that wait now it is the first, with an event of its own at this time. That is left out where nothing
+ * else at this time can tell: no other stream feeds the engine, which has started something that takes time. */
+static void let_issue(machine *m, core *c, engine *g, int64_t time, int started)
+{
+    int taken = 0;
+    for (uint64_t left = g->blocked; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        stream *s = &c->streams[i];
+        int waits = s->since < time;
+        if (waits && taken) continue;
+        taken |= waits;
+        g->blocked ^= left & -left;
+        int64_t at = waits ? time : s->since;
+        end_stall(m, s, time);
+        if (waits && started && g->feeders == 1 && fits(g, &m->operations[s->next.instr])) issue(m, c, i, time);
+        else set_issue(m, c, i, at);
+    }
 }
 
 /* --- the kernel ------------------------------------------------------------------------------------------- */
@@ -720,7 +847,7 @@ static void issue_event(machine *m, core *c, int64_t index, int64_t time)
 static void *table(machine *m, int64_t count, size_t size)
 {
     void *p = calloc(count > 0 ? (size_t)count : 1, size);
-    if (!p) m->failed = 1;
+    if (!p) m->status = HW_NO_MEMORY;
     return p;
 }
 
@@ -737,13 +864,40 @@ static void watch(const machine *m, stream *s)
     s->stale = s->model->derived > 0;
 }
 
+static void count_feeder(const machine *m, core *c, const stream *s)
+{
+    uint64_t feeds = 0;
+    const hw_node *n = &m->k->node[s->model->first_node];
+    for (const hw_node *end = n + s->model->nodes; n < end; n++)
+        if (n->kind == HW_NODE_INSTR) feeds |= UINT64_C(1) << m->k->instr[n->index].engine;
+    for (; feeds; feeds &= feeds - 1) c->engines[__builtin_ctzll(feeds)].feeders++;
+}
+
+static operation operation_of(const hw_kernel *k, int64_t index)
+{
+    const hw_instr *in = &k->instr[index];
+    const hw_cost *cost = &k->cost[index];
+    return (operation){
+        .occupancy = cost->occupancy, .tail = cost->tail, .window_bytes = cost->window_bytes,
+        .issue_ticks = k->engine[in->engine].issue_ticks,
+        .wait = &k->sync[in->first_wait], .signal = &k->sync[in->first_signal],
+        .waits = (int32_t)in->waits, .signals = (int32_t)in->signals, .window = (int16_t)cost->window,
+        .places = (int16_t)(1 + (k->engine[in->engine].flags_queued ? in->waits + in->signals : 0)),
+        .engine = (unsigned char)in->engine, .flows = cost->flow_bytes > 0,
+        .awaited = in->signals || cost->window >= 0, .bare = !(in->writes + in->reads),
+    };
+}
+
 static void build(machine *m)
 {
     hw_kernel *k = m->k;
     int64_t engines = k->groups * k->engines, variables = 0, actors = 0;
     for (int64_t i = 0; i < k->streams; i++) variables += k->stream[i].variables;
     actors = 2 * engines + k->streams;
-    for (m->leaves = 1; m->leaves < actors; m->leaves *= 2) {}
+    while ((INT64_C(1) << m->actor_bits) < actors) m->actor_bits++;
+    m->leaves = (int32_t)actors; /* of a tree of any width: its nodes are 1 to 2 * leaves - 1 */
+    m->latest = (HW_NEVER >> m->actor_bits) - 1;
+    m->operations = table(m, k->instrs, sizeof *m->operations);
     m->cores = table(m, k->groups, sizeof *m->cores);
     m->engines = table(m, engines, sizeof *m->engines);
     m->streams = table(m, k->streams, sizeof *m->streams);
@@ -751,21 +905,21 @@ static void build(machine *m)
     m->index = table(m, variables, sizeof *m->index);
     m->feeds = table(m, variables, sizeof *m->feeds);
     m->places = table(m, k->instrs, sizeof *m->places);
+    m->place_of = table(m, k->instrs, sizeof *m->place_of);
     m->waiting = table(m, k->groups * k->semaphores, sizeof *m->waiting);
     m->taken = table(m, k->groups * k->semaphores, sizeof *m->taken);
     m->signalled = table(m, k->groups * k->semaphores, sizeof *m->signalled);
     m->in_flight = table(m, k->groups * k->windows, sizeof *m->in_flight);
     m->stalled_at = table(m, k->engines * k->streams, sizeof *m->stalled_at);
     m->actors = table(m, m->leaves, sizeof *m->actors);
-    m->key = table(m, m->leaves, sizeof *m->key);
-    m->winner = table(m, 2 * (int64_t)m->leaves, sizeof *m->winner);
+    m->next = table(m, 2 * (int64_t)m->leaves, sizeof *m->next);
     m->flows = table(m, engines, sizeof *m->flows);
     m->shares = table(m, engines, sizeof *m->shares);
     m->rates = table(m, engines, sizeof *m->rates);
-    if (m->failed) return;
+    if (m->status != HW_OK) return;
+    for (int64_t i = 0; i < 2 * (int64_t)m->leaves; i++) m->next[i] = HW_NEVER;
+    for (int64_t i = 0; i < k->instrs; i++) m->operations[i] = operation_of(k, i);
     for (int64_t s = 0; s < k->semaphores; s++) m->pieces |= k->semaphore_pieces[s] != 0;
-    for (int32_t i = 0; i < m->leaves; i++) m->key[i] = HW_NEVER, m->winner[m->leaves + i] = i;
-    for (int32_t n = m->leaves - 1; n; n--) m->winner[n] = m->winner[2 * n];
 
     int64_t *variable = m->variables, *index = m->index;
     unsigned char *feeds = m->feeds;
@@ -776,7 +930,6 @@ static void build(machine *m)
         *c = (core){
             .group = group, .engines = &m->engines[i * k->engines], .streams = &m->streams[group->first_stream],
             .semaphore = &k->semaphore[i * k->semaphores], .waiting = &m->waiting[i * k->semaphores],
-            .account = &k->account[i * k->engines * (HW_FIRST_SEMAPHORE + k->semaphores)],
             .taken = &m->taken[i * k->semaphores], .signalled = &m->signalled[i * k->semaphores],
             .in_flight = &m->in_flight[i * k->windows], .stalled_at = &m->stalled_at[k->engines * group->first_stream],
             .blocked = &k->blocked[i * k->engines * 2], .end = &k->group_end[i], .first_actor = next,
@@ -789,6 +942,8 @@ static void build(machine *m)
         for (int64_t e = 0; e < k->engines; e++) {
             c->engines[e].actor = c->first_actor + (int32_t)(k->engines + e);
             c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].piece = -1;
+            c->engines[e].queue_depth = k->engine[e].queue_depth;
+            c->engines[e].account = &k->account[(i * k->engines + e) * (HW_FIRST_SEMAPHORE + k->semaphores)];
         }
         for (int64_t s = 0; s < group->streams; s++) {
             stream *st = &c->streams[s];
@@ -799,8 +954,8 @@ static void build(machine *m)
             st->variable[0] = group->first, st->on = -1;
             watch(m, st);
             fetch(m, c, st);
-            if (st->next.instr >= 0)
-                set_key(m, stream_actor(m, c, s), k->engine[k->instr[st->next.instr].engine].issue_ticks);
+            if (st->next.instr >= 0) set_issue(m, c, s, m->operations[st->next.instr].issue_ticks);
+            count_feeder(m, c, st);
         }
     }
 }
@@ -830,8 +985,7 @@ static int finish(machine *m)
     write_deferred(m, k->end);
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
-        for (int64_t e = 0; e < k->engines; e++)
-            c->account[e * (HW_FIRST_SEMAPHORE + k->semaphores) + HW_DONE] += k->end - c->engines[e].since;
+        for (int64_t e = 0; e < k->engines; e++) c->engines[e].account[HW_DONE] += k->end - c->engines[e].since;
         for (int64_t s = 0; s < k->semaphores; s++)
             if (c->semaphore[s] != k->semaphore_initial[s]) status = HW_LEAK;
     }
@@ -853,26 +1007,26 @@ static void clear(machine *m)
     }
     for (int64_t i = 0; m->places && i < m->k->instrs; i++) release(m->places[i].now);
     free(m->cores), free(m->engines), free(m->streams), free(m->variables), free(m->waiting), free(m->actors);
+    free(m->in_flight), free(m->stalled_at), free(m->index), free(m->feeds), free(m->places), free(m->place_of), free(m->table);
     free(m->taken), free(m->signalled);
-    free(m->in_flight), free(m->stalled_at), free(m->index), free(m->feeds), free(m->places), free(m->table);
-    free(m->key), free(m->winner), free(m->flows), free(m->shares), free(m->rates);
+    free(m->operations), free(m->next), free(m->flows), free(m->shares), free(m->rates);
 }
 
 int hw_run_kernel(hw_kernel *kernel)
 {
-    machine m = {.k = kernel};
+    machine m = {.k = kernel, .status = HW_OK};
     build(&m);
-    while (!m.failed) {
-        int32_t next = m.winner[1];
-        int64_t time = m.key[next];
-        if (time == HW_NEVER) break;
-        actor a = m.actors[next];
+    while (m.status == HW_OK) {
+        int64_t event = m.next[1], time = event >> m.actor_bits;
+        if (event == HW_NEVER) break;
+        actor a = m.actors[event & ((1 << m.actor_bits) - 1)];
         core *c = &m.cores[a.core];
         if (a.kind == ISSUE) issue_event(&m, c, a.index, time);
         else if (a.kind == OCCUPANCY) occupancy_event(&m, c, a.index, time);
         else completion_event(&m, c, a.index, time);
+        if (m.unshared) share(&m, time);
     }
-    int status = m.failed ? HW_NO_MEMORY : finish(&m);
+    int status = m.status == HW_OK ? finish(&m) : m.status;
     clear(&m);
     return status;
 }

@@ -6,8 +6,10 @@
  * A write makes its sectors resident and dirty without fetching them; they are written back when their block
  * is evicted. A sector is resident from the start of the transfer that fetches it (requests of others merge).
  *
- * Every block of an array has its place in a table (memory never touched costs nothing); those with resident
- * sectors stand in a list by age.
+ * A table has every block of every array (memory never touched costs nothing). Age is kept per access, not per block:
+ * a list of the rectangles touched, oldest first, and in each block the number of the one that touched it last. What
+ * is evicted is found by going through the oldest rectangle, block by block in the order of its accesses, and passing
+ * over those that a later one has touched. From time to time rectangles of which nothing is left are taken out.
  */
 #include <stdlib.h>
 
@@ -17,68 +19,68 @@ enum { SECTOR_ROWS = 16, SECTOR_BYTES = 32, SIDE = 8 };
 enum { BLOCK_ROWS = SECTOR_ROWS * SIDE, BLOCK_BYTES = SECTOR_BYTES * SIDE };
 #define ROWS UINT64_C(0x0101010101010101) /* the first sector of each row of a block */
 
-typedef struct block block;
-struct block {
-    uint64_t valid, dirty;  /* sectors */
-    block *newer, *older;
-    int32_t bytes, array;   /* resident; where the block belongs */
-};
-typedef struct { block *blocks; int64_t columns; } table; /* blocks NULL: never touched */
+typedef struct {
+    uint64_t valid, dirty;  /* sectors; none valid: the block is not resident */
+    int32_t bytes;          /* resident */
+    int32_t touched;        /* the last rectangle that touched it */
+} block;
+
+/* An array's blocks in the table: `columns` to a row, from `first` on; rows and columns that lie in it whole. */
+typedef struct { int64_t first, columns, whole_rows, whole_columns; } layout;
+
+typedef struct { int32_t array, first, rows, columns; } rectangle; /* of blocks; first: in the table */
 
 struct hw_l2 {
     int64_t capacity, used;
     const hw_array *arrays;
-    table *tables;
+    layout *layouts;
     int64_t count;
-    block ends;             /* of the list: ends.older is the newest block, ends.newer the oldest */
+    block *blocks;
+    rectangle *touched;
+    int32_t room, oldest, end;  /* of `touched`: those from oldest to end - 1 may have blocks left, */
+    rectangle last;             /* the oldest of them, its rows that are left, */
+    block *next, *line_end;     /* and what is left of the first of these */
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t row_bytes(const hw_array *a) { return (a->cols * a->bits + 7) / 8; }
+
+/* Lay out the arrays; returns the number of all blocks, or -1 if they are too many. */
+static int64_t lay_out(hw_l2 *l2)
+{
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < l2->count; i++) {
+        const hw_array *a = &l2->arrays[i];
+        int64_t rows = (a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS, bytes = row_bytes(a);
+        int64_t columns = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+        l2->layouts[i] = (layout){blocks, columns, a->rows / BLOCK_ROWS, bytes / BLOCK_BYTES};
+        if (columns && rows > (INT32_MAX - blocks) / columns) return -1;
+        blocks += rows * columns;
+    }
+    return blocks;
+}
 
 hw_l2 *hw_l2_new(int64_t capacity_bytes, const hw_array *arrays, int64_t count)
 {
+    enum { ROOM = 4096 };
     hw_l2 *l2 = calloc(1, sizeof *l2);
     if (!l2) return NULL;
-    l2->capacity = capacity_bytes, l2->arrays = arrays, l2->count = count;
-    l2->ends.newer = l2->ends.older = &l2->ends;
-    l2->tables = calloc((size_t)(count ? count : 1), sizeof *l2->tables);
-    if (l2->tables) return l2;
-    free(l2);
+    l2->capacity = capacity_bytes, l2->arrays = arrays, l2->count = count, l2->room = ROOM;
+    l2->layouts = calloc((size_t)(count ? count : 1), sizeof *l2->layouts);
+    l2->touched = malloc(ROOM * sizeof *l2->touched), l2->oldest = -1;
+    int64_t blocks = l2->layouts ? lay_out(l2) : -1;
+    if (blocks >= 0) l2->blocks = calloc((size_t)blocks + 1, sizeof *l2->blocks);
+    if (l2->blocks && l2->touched) return l2;
+    hw_l2_free(l2);
     return NULL;
 }
 
 void hw_l2_free(hw_l2 *l2)
 {
     if (!l2) return;
-    for (int64_t i = 0; l2->tables && i < l2->count; i++) free(l2->tables[i].blocks);
-    free(l2->tables);
+    free(l2->layouts), free(l2->touched), free(l2->blocks);
     free(l2);
-}
-
-static int64_t row_bytes(const hw_array *a) { return (a->cols * a->bits + 7) / 8; }
-
-/* The table of an array, made at its first touch; NULL: no memory. */
-static const table *table_of(hw_l2 *l2, int64_t array)
-{
-    table *t = &l2->tables[array];
-    if (!t->blocks) {
-        const hw_array *a = &l2->arrays[array];
-        int64_t rows = (a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-        t->columns = (row_bytes(a) + BLOCK_BYTES - 1) / BLOCK_BYTES;
-        if (rows > INT64_MAX / (int64_t)sizeof(block) / t->columns) return NULL;
-        t->blocks = calloc((size_t)(rows * t->columns), sizeof *t->blocks);
-        if (!t->blocks) return NULL;
-    }
-    return t;
-}
-
-static void take_out(block *b) { b->newer->older = b->older, b->older->newer = b->newer; }
-
-static void make_newest(hw_l2 *l2, block *b)
-{
-    b->newer = &l2->ends, b->older = l2->ends.older;
-    b->older->newer = b, l2->ends.older = b;
 }
 
 static int64_t ones(uint64_t mask)
@@ -88,13 +90,15 @@ static int64_t ones(uint64_t mask)
     return (int64_t)(((mask + (mask >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f)) * ROWS >> 56);
 }
 
-/* Bytes of the sectors in `mask` of a block, cut at the edges of the array. */
-static int64_t mask_bytes(const hw_array *a, uint64_t block_row, uint64_t block_col, uint64_t mask)
+/* Bytes of the sectors in `mask` of a block, cut at the edges of its array. */
+static int64_t bytes_of(const hw_l2 *l2, int64_t array, const block *b, uint64_t mask)
 {
-    int64_t rows = a->rows - (int64_t)block_row * BLOCK_ROWS, bytes = row_bytes(a) - (int64_t)block_col * BLOCK_BYTES;
-    if (rows >= BLOCK_ROWS && bytes >= BLOCK_BYTES)
-        return ones(mask) * SECTOR_ROWS * SECTOR_BYTES;
-    int64_t sum = 0;
+    const hw_array *a = &l2->arrays[array];
+    const layout *in = &l2->layouts[array];
+    uint32_t place = (uint32_t)(b - l2->blocks - in->first), columns = (uint32_t)in->columns;
+    int64_t row = place / columns, column = place % columns;
+    if (row < in->whole_rows && column < in->whole_columns) return ones(mask) * SECTOR_ROWS * SECTOR_BYTES;
+    int64_t rows = a->rows - row * BLOCK_ROWS, bytes = row_bytes(a) - column * BLOCK_BYTES, sum = 0;
     for (; mask; mask &= mask - 1) {
         int bit = __builtin_ctzll(mask);
         int64_t high = min64(SECTOR_ROWS, rows - (bit / SIDE) * SECTOR_ROWS);
@@ -104,37 +108,132 @@ static int64_t mask_bytes(const hw_array *a, uint64_t block_row, uint64_t block_
     return sum;
 }
 
-static int64_t dirty_bytes(const hw_l2 *l2, const block *b)
+static int64_t dirty_bytes(const hw_l2 *l2, int64_t array, const block *b)
 {
-    if (!b->dirty) return 0;
-    const table *t = &l2->tables[b->array];
-    uint64_t index = (uint64_t)(b - t->blocks), columns = (uint64_t)t->columns;
-    return mask_bytes(&l2->arrays[b->array], index / columns, index % columns, b->dirty);
+    if (b->dirty == b->valid) return b->bytes;
+    return b->dirty ? bytes_of(l2, array, b, b->dirty) : 0;
 }
 
-static int64_t evict(hw_l2 *l2)
+/* --- by age ----------------------------------------------------------------------------------------------- */
+
+static block *row_of(const hw_l2 *l2, const rectangle *r, int32_t row)
 {
-    int64_t written = 0;
-    for (block *b; l2->used > l2->capacity && (b = l2->ends.newer) != &l2->ends;) {
-        written += dirty_bytes(l2, b);
-        l2->used -= b->bytes;
-        take_out(b);
-        b->valid = b->dirty = 0, b->bytes = 0;
+    return &l2->blocks[r->first + row * l2->layouts[r->array].columns];
+}
+
+/* Take out rectangles of which nothing is left; makes room where most of them stay. Returns 0, or -1 without memory. */
+static int tidy(hw_l2 *l2)
+{
+    int32_t kept = 0;
+    for (int32_t i = max64(l2->oldest, 0); i < l2->end; i++) {
+        const rectangle r = l2->touched[i];
+        int any = 0;
+        for (int32_t row = 0; row < r.rows; row++) {
+            block *b = row_of(l2, &r, row);
+            for (const block *end = b + r.columns; b < end; b++)
+                if (b->touched == i && b->valid) b->touched = kept, any = 1;
+        }
+        if (any) l2->touched[kept++] = r;
     }
-    return written;
+    l2->oldest = -1, l2->end = kept, l2->last.rows = 0, l2->next = l2->line_end = NULL;
+    if (kept <= l2->room / 2) return 0;
+    rectangle *more = l2->room <= INT32_MAX / 2 ? realloc(l2->touched, 2 * (size_t)l2->room * sizeof *more) : NULL;
+    if (!more) return -1;
+    l2->touched = more, l2->room *= 2;
+    return 0;
+}
+
+/* Make room: the oldest go, at most up to the block `newest`. Returns the bytes written back. */
+static int64_t evict(hw_l2 *l2, const block *newest)
+{
+    rectangle *last = &l2->last;
+    int64_t written = 0;
+    for (block *b = l2->next;;) {
+        if (b == l2->line_end) { /* on to the next row, or to the first of the next rectangle */
+            if (--last->rows > 0) b += l2->layouts[last->array].columns - last->columns;
+            else *last = l2->touched[++l2->oldest], b = &l2->blocks[last->first];
+            l2->line_end = b + last->columns;
+        }
+        block *gone = b++;
+        if (gone->touched != l2->oldest || !gone->valid) continue;
+        written += dirty_bytes(l2, last->array, gone);
+        l2->used -= gone->bytes;
+        gone->valid = gone->dirty = 0, gone->bytes = 0;
+        if (l2->used > l2->capacity && gone != newest) continue;
+        l2->next = b;
+        return written;
+    }
 }
 
 int64_t hw_l2_flush(hw_l2 *l2)
 {
     int64_t written = 0;
-    for (block *b = l2->ends.newer; b != &l2->ends; b = b->newer) written += dirty_bytes(l2, b), b->dirty = 0;
+    for (int32_t i = max64(l2->oldest, 0); i < l2->end; i++) {
+        const rectangle *r = &l2->touched[i];
+        for (int32_t row = 0; row < r->rows; row++) {
+            block *b = row_of(l2, r, row);
+            for (const block *end = b + r->columns; b < end; b++)
+                if (b->touched == i && b->valid) written += dirty_bytes(l2, r->array, b), b->dirty = 0;
+        }
+    }
     return written;
+}
+
+/* --- accesses --------------------------------------------------------------------------------------------- */
+
+/* An access on its way. first, last: the columns of blocks it touches; of the first and the last it touches the sectors
+ * `left` and `right` of every row, and so many columns of them. */
+typedef struct {
+    hw_l2 *l2;
+    const layout *in;
+    int64_t array, first, last, left_columns, right_columns;
+    uint64_t left, right, writes; /* writes: all bits or none */
+    int64_t made, written_back; /* bytes */
+} access;
+
+/* Touch the sectors `need` of `count` blocks from `b` on; bytes: of those of one block, or 0 where the array's edge may
+ * cut them. */
+static inline void touch(access *x, block *b, int64_t count, uint64_t need, int64_t bytes)
+{
+    hw_l2 *l2 = x->l2;
+    const int32_t now = l2->end - 1;
+    const uint64_t writes = need & x->writes;
+    for (const block *end = b + count; b < end; b++) {
+        uint64_t missing = need & ~b->valid;
+        b->touched = now, b->dirty |= writes;
+        if (!missing) continue;
+        int64_t more = missing == need && bytes ? bytes : bytes_of(l2, x->array, b, missing);
+        b->valid |= need, b->bytes += (int32_t)more;
+        x->made += more, l2->used += more;
+        if (l2->used > l2->capacity) x->written_back += evict(l2, b);
+    }
+}
+
+/* Touch the rows low, ... high of sectors in the rows of blocks from, ... to. */
+static void touch_rows(access *x, int64_t from, int64_t to, int64_t low, int64_t high)
+{
+    const layout *in = x->in;
+    const uint64_t strip = ROWS << SIDE * low & ROWS >> SIDE * (SIDE - 1 - high); /* the first sector of each row */
+    const int64_t whole = to < in->whole_rows && x->last < in->whole_columns;
+    const int64_t bytes = whole ? (high - low + 1) * SECTOR_ROWS * SECTOR_BYTES : 0; /* of a column of sectors */
+    const uint64_t left = strip * x->left, right = strip * x->right;
+    const int64_t left_bytes = bytes * x->left_columns, right_bytes = bytes * x->right_columns;
+    const int64_t between = x->last - x->first - 1;
+    block *b = &x->l2->blocks[in->first + from * in->columns + x->first];
+    for (; from <= to; from++, b += in->columns) {
+        __builtin_prefetch(from < to ? b + in->columns : b, 1);
+        touch(x, b, 1, left, left_bytes);
+        if (between < 0) continue;
+        touch(x, b + 1, between, strip * 0xffu, bytes * SIDE);
+        touch(x, b + 1 + between, 1, right, right_bytes);
+    }
 }
 
 int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t rows, int64_t cols, int write,
                  int64_t fetch_bytes, int64_t *fetched, int64_t *written_back)
 {
     const hw_array *a = &l2->arrays[array];
+    const layout *in = &l2->layouts[array];
     int64_t row0 = max64(row, 0), row1 = min64(row + rows, a->rows);
     int64_t byte0 = max64(col, 0) * a->bits / 8, byte1 = (min64(col + cols, a->cols) * a->bits + 7) / 8;
     if (row0 >= row1 || byte0 >= byte1) return 0;
@@ -142,31 +241,27 @@ int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t row
         byte0 -= byte0 % fetch_bytes;
         byte1 = min64((byte1 + fetch_bytes - 1) / fetch_bytes * fetch_bytes, row_bytes(a));
     }
-    const table *t = table_of(l2, array);
-    if (!t) return -1;
-    uint64_t s0 = (uint64_t)row0 / SECTOR_ROWS, s1 = (uint64_t)(row1 - 1) / SECTOR_ROWS;
-    uint64_t c0 = (uint64_t)byte0 / SECTOR_BYTES, c1 = (uint64_t)(byte1 - 1) / SECTOR_BYTES;
-    uint64_t b0 = c0 / SIDE, b1 = c1 / SIDE; /* of blocks */
-    for (uint64_t br = s0 / SIDE; br <= s1 / SIDE; br++) {
-        uint64_t high = ROWS;
-        if (br == s0 / SIDE) high &= ROWS << SIDE * (s0 % SIDE);
-        if (br == s1 / SIDE) high &= ROWS >> SIDE * (SIDE - 1 - s1 % SIDE);
-        block *b = &t->blocks[br * (uint64_t)t->columns + b0];
-        for (uint64_t bc = b0; bc <= b1; bc++, b++) {
-            uint64_t wide = 0xff;
-            if (bc == b0) wide &= 0xffu << c0 % SIDE;
-            if (bc == b1) wide &= 0xffu >> (SIDE - 1 - c1 % SIDE);
-            uint64_t need = high * wide;
-            uint64_t missing = need & ~b->valid;
-            if (b->valid && b != l2->ends.older) take_out(b);
-            if (b != l2->ends.older) make_newest(l2, b);
-            if (write) b->dirty |= need;
-            if (!missing) continue;
-            int64_t bytes = mask_bytes(a, br, bc, missing);
-            b->valid |= need, b->bytes += (int32_t)bytes, b->array = (int32_t)array, l2->used += bytes;
-            if (!write) *fetched += bytes;
-            if (l2->used > l2->capacity) *written_back += evict(l2);
-        }
+    uint64_t top = (uint64_t)row0 / SECTOR_ROWS, bottom = (uint64_t)(row1 - 1) / SECTOR_ROWS; /* sectors */
+    uint64_t left = (uint64_t)byte0 / SECTOR_BYTES, right = (uint64_t)(byte1 - 1) / SECTOR_BYTES;
+    int64_t from = (int64_t)(top / SIDE), to = (int64_t)(bottom / SIDE); /* rows of blocks */
+    access x = {
+        .l2 = l2, .in = in, .array = array, .first = (int64_t)(left / SIDE), .last = (int64_t)(right / SIDE),
+        .left = 0xffu << left % SIDE & 0xffu, .right = 0xffu >> (SIDE - 1 - right % SIDE),
+        .left_columns = SIDE - (int64_t)(left % SIDE), .right_columns = (int64_t)(right % SIDE) + 1,
+        .writes = write ? ~UINT64_C(0) : 0,
+    };
+    if (x.first == x.last) x.left &= x.right, x.left_columns -= SIDE - x.right_columns;
+    if (l2->end == l2->room && tidy(l2)) return -1;
+    l2->touched[l2->end++] = (rectangle){(int32_t)array, (int32_t)(in->first + from * in->columns + x.first),
+                                         (int32_t)(to - from + 1), (int32_t)(x.last - x.first + 1)};
+    int64_t low = (int64_t)(top % SIDE), high = (int64_t)(bottom % SIDE);
+    if (from == to) {
+        touch_rows(&x, from, to, low, high);
+    } else {
+        touch_rows(&x, from, from, low, SIDE - 1);
+        touch_rows(&x, from + 1, to - 1, 0, SIDE - 1);
+        touch_rows(&x, to, to, 0, high);
     }
+    *fetched += write ? 0 : x.made, *written_back += x.written_back;
     return 0;
 }

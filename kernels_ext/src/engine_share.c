@@ -15,8 +15,23 @@ static int all_capped(hw_share **flows, int64_t count, const int64_t capacity[HW
     return 1;
 }
 
+/* A flow that has everything to itself. */
+static void share_alone(hw_share *flow, const int64_t capacity[HW_SHARED])
+{
+    flow->rate = flow->cap;
+    for (int k = 0; k < HW_SHARED; k++) {
+        int64_t all = capacity[k] << HW_WEIGHT_BITS;
+        if (capacity[k] && (__int128)flow->rate * flow->weight[k] > all) flow->rate = all / flow->weight[k];
+    }
+    if (!flow->rate) flow->rate = 1; /* never stop, whatever integer division leaves */
+}
+
 void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_SHARED])
 {
+    if (count == 1) {
+        share_alone(flows[0], capacity);
+        return;
+    }
     if (all_capped(flows, count, capacity)) {
         for (int64_t i = 0; i < count; i++) flows[i]->rate = flows[i]->cap;
         return;

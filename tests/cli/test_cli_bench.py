@@ -22,8 +22,10 @@ def test_quick_measures_everything_once_per_number_of_threads(cli):
     }  # fmt: skip
     conversions = [(row["format"], row["rounding"], row["wanted"]) for row in found["conversions"]]
     assert conversions == [(row.format, row.rounding, row.wanted) for row in bench_rows.CONVERSIONS]
-    [engine] = found["timing"]
-    assert 0 < engine["simulated"] <= engine["of_program"]
+    assert [(row["device"], row["scheme"]) for row in found["timing"]] == [row[:2] for row in bench_rows.PROGRAMS]
+    for row in found["timing"]:
+        assert 0 < row["simulated"] <= row["of_program"] and 0 < row["engine_seconds"] < row["seconds"]
+        assert row["per_second"] == row["simulated"] / row["engine_seconds"]
     schemes = [(row["scheme"], row["threads"]) for row in found["schemes"]]
     assert schemes == [(row.scheme, t) for t in (1, 2) for row in bench_rows.SCHEMES]
     assert all(0 < row["dot_seconds"] < row["seconds"] and 0 < row["outside"] < 1 for row in found["schemes"])

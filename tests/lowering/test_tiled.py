@@ -18,6 +18,7 @@ from hwsim.lowering.tiles import deal_fields, fields, slices_of
 from hwsim.machine import functional, reference, timing
 from hwsim.machine.operands import Operand
 from hwsim.program.check import check
+from hwsim.program.ir import Instr, Loop
 from hwsim.program.plan import Problem
 from hwsim.program.schedule import Schedule
 from hwsim.schemes import scheme_of
@@ -317,6 +318,7 @@ def test_c_and_bias_cost_time(device):
         ("a100", tile(64, 64, 24), "multiples of 16"),
         ("a100", {"stages": 0}, "stages = 0"),
         ("a100", {"split_k": 0}, "split_k = 0"),
+        ("a100", {"split_k": 2}, "split_k = 2: K = 64 has 1 slice of 64; allowed: at most 1"),
         ("a100", {"swizzle": -1}, "swizzle = -1"),
         ("a100", {"batch": "x"}, "batch = 'x'"),
     ],
@@ -365,3 +367,28 @@ def test_formats_of_results_are_the_units():
         program = lower(plan_of("native", sizes, fmt, format=fmt), load(device), *sizes, {})
         assert {a.name: a.format for a in program.arrays}["C"] == result
         assert array_of(np.zeros((1, 1), np.uint64 if result == "fp64" else np.uint32), format_of(result)).size == 1
+
+
+def executed(body):
+    """Instructions that the timing engine executes for a stream."""
+    return sum(node.count * executed(node.body) if isinstance(node, Loop) else isinstance(node, Instr) for node in body)
+
+
+@pytest.mark.parametrize("device", [*DEVICES, "a2", "rtx2080ti", "rtx6000", "tf64"])
+def test_the_largest_programs_are_timed_in_seconds(device):
+    """16384^3, the default format: at most 20 s at 5 million instructions a second, one core of each group."""
+    chip = load(device)
+    for fmt in (chip.default_format, "fp32") if "fp32" in chip.native else (chip.default_format,):
+        program = lower(plan_of("native", (16384,) * 3, fmt, format=fmt), chip, 16384, 16384, 16384, {})
+        groups = [group for kernel in program.kernels for group in kernel.groups]
+        assert sum(executed(stream.body) for group in groups for stream in group.streams) < 100_000_000
+
+
+def test_of_equal_estimates_the_largest_tile_is_taken():
+    """On A2 all tiles keep the fp32 lanes busy: small ones take no less time, and many more instructions."""
+    tiles = {}
+    for size in (64, 4096):
+        program = lower(plan_of("native", (size,) * 3, "fp32", format="fp32"), load("a2"), size, size, size, {})
+        tile = program.facts["tile"]
+        tiles[size] = tile["m"] * tile["n"]
+    assert tiles[4096] >= 64 * 64 > tiles[64]

@@ -106,6 +106,28 @@ def test_pieces_end_with_the_row():
     assert run(program(last, arrays=arrays), dev).traffic_bytes["HBM read"] == 16 * 48
 
 
+@pytest.mark.parametrize("capacity", [40_000, 120_000, 1 << 30])
+def test_many_more_accesses_than_are_kept(capacity):
+    """5000 tiles in one kernel, some of them written before: what nothing is left of is forgotten now and then."""
+    rng = random.Random(capacity)
+    arrays = (GlobalArray("X", 512, 1024, "fp16"), GlobalArray("Y", 64, 64, "fp32"))
+    plain = PlainL2(capacity, {"X": (512, 2048), "Y": (64, 256)})
+    written, tiles = (0, 0, 256, 256), []
+    for _ in range(5000):
+        rows, cols = rng.choice(((16, 64), (128, 16), (48, 200), (1, 1)))
+        tiles.append((rng.randrange(512 - rows), rng.randrange(1024 - cols), rows, cols))
+    plain.access("X", 0, 0, 256, 512, True)
+    for row, col, rows, cols in tiles:
+        plain.access("X", row, 2 * col, rows, 2 * cols, False)
+    kernels = [
+        kernel((store("X", *written[2:]),)),
+        kernel(tuple(load("X", rows, cols, ZERO + row, ZERO + col) for row, col, rows, cols in tiles)),
+    ]
+    dev = device(l2={"capacity_bytes": capacity, "bytes_per_second": 1e12})
+    got = run(program(*kernels, arrays=arrays), dev).traffic_bytes
+    assert (got["HBM read"], got.get("HBM write", 0)) == (plain.read, plain.written)
+
+
 def test_more_blocks_than_the_table_begins_with():
     """4096 x 4096 in two arrays is 2048 blocks; all stay, and are found again."""
     dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12})

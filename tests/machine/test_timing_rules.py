@@ -335,6 +335,13 @@ def test_instruction_without_link_or_time_is_named():
         run(program(kernel((load("X", 4096, 4096, repeat=40),))), device())
 
 
+def test_a_kernel_beyond_the_count_of_ticks_is_refused():
+    dev = device(engines__M__sync_cycles=1 << 20)
+    assert run(program(kernel((sync("M", repeat=1 << 26),))), dev).cycles == 1 + (1 << 46)  # of an engine, a stream
+    with pytest.raises(ProgramError, match="kernel 'long': takes longer than"):
+        run(program(kernel((sync("M", repeat=1 << 32),), name="long")), dev)
+
+
 def test_missing_says_why_there_are_no_cycles():
     assert missing(device()) is None
     assert "engines" in missing(device(engines={}))

@@ -270,9 +270,33 @@ def test_clock_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = chip.model_copy(update={"launch_overhead_us": None})
     with pytest.raises(UnsupportedError, match="no launch_overhead_us"):
         hwsim.run(device=bare, launch_overhead=True, **given)
-    for wrong in (0, -1, float("nan"), True):
-        with pytest.raises(InputError, match="clock_mhz"):
+    for wrong in (0, -1, float("nan"), True, 100_001, float("inf"), "900"):
+        with pytest.raises(InputError, match=r"clock_mhz = .*; allowed: a number of MHz above 0 and at most 100,000"):
             hwsim.run(device=chip, clock_mhz=wrong, **given)
+        with pytest.raises(InputError, match="clock_mhz"):
+            hwsim.devices.at_clock(chip, wrong)
+    fast = hwsim.run(device=chip, clock_mhz=np.float32(100_000), **given)
+    assert fast.seconds is not None and fast.seconds < plain.seconds
+
+
+def test_factors_may_be_nan_or_infinite_as_in_blas() -> None:
+    a = np.array([[1.0, 0.0], [0.0, -2.0]], np.float32)
+    c = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+    assert np.isnan(hwsim.matmul(a, a, device="h200", alpha=float("nan"))).all()
+    got = hwsim.matmul(a, a, device="h200", alpha=float("inf"))  # inf * 0 is a NaN
+    assert np.array_equal(got, [[np.inf, np.nan], [np.nan, np.inf]], equal_nan=True)
+    assert np.isnan(hwsim.matmul(a, a, c, device="h200", beta=float("nan"))).all()
+    with pytest.raises(InputError, match="alpha = nan; allowed for integer sums: whole numbers"):
+        hwsim.matmul(a.astype(np.int8), a.astype(np.int8), device="h200", format="int8", alpha=float("nan"))
+
+
+def test_plans_of_very_many_products_have_bits_and_no_cycles() -> None:
+    given = {"m": 2, "n": 2, "k": 8, "device": "h200", "scheme": "ozaki-int8", "slices": 45}
+    result = hwsim.run(**given)
+    assert result.c is not None and result.cycles is None
+    assert result.timing_note == "scheme ozaki-int8: 1,035 products; programs are made of at most 1,024: bits only"
+    with pytest.raises(UnsupportedError, match=r"1,035 products; programs are made of at most 1,024"):
+        hwsim.run(**given, exact=False)
 
 
 def test_drawn_operands_suit_the_scheme() -> None:

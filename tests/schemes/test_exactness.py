@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.errors import InputError
 from hwsim.lowering.expressions import in_turn
 from hwsim.program.plan import Problem
 from hwsim.schemes import scheme_of
@@ -114,6 +115,19 @@ def test_stacks_take_the_slices_that_the_data_need() -> None:
     got = hwsim.matmul(a, b, **options)
     for part, seed in zip(got, (0, 3), strict=True):
         assert np.array_equal(part, case(seed)[2].astype(np.float64))
+
+
+def test_slices_beyond_the_last_digit_of_a_double_are_refused() -> None:
+    a, b = np.array([[2.0**1023, 2.0**-1074]]), np.array([[2.0**-1074], [2.0**1023]])
+    most = {"device": "a100", "scheme": "ozaki-int8", "truncate": False, "sum": "exact", "slices": 0}
+    assert hwsim.matmul(a[:, :1], b[:1], **most) == 2.0**-51
+    plan = scheme_of("ozaki-int8").plan
+    options = {"slices": 300, "truncate": True, "sum": "exact"}  # 7 bits: 2100 digits of 2098
+    assert len(plan(options, Problem("fp64", 1, 1, 2)).a_pieces) == 300
+    with pytest.raises(InputError, match="slices = 301; allowed: at most 300"):
+        plan(options | {"slices": 301}, Problem("fp64", 1, 1, 2))
+    survey = scheme_of("ozaki-int8").survey
+    assert survey is not None and survey(a, b, {"slices": 0})["slices"] == 300  # no data have more
 
 
 @pytest.mark.parametrize("sum", ["exact", "fp64"])

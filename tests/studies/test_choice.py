@@ -104,6 +104,16 @@ def test_sizes_alone_and_large_problems(few, monkeypatch):
     assert by_samples.options["choice"]["candidates"][0]["cycles"] == pytest.approx(result.cycles, rel=0.1)
 
 
+def test_progress_goes_through_the_choice_and_the_product(few):
+    seen: list[float] = []
+    hwsim.run(*pair(), device="a100", scheme="auto", error_target=1e-3, progress=seen.append)
+    assert seen == sorted(seen) and 0 < seen[0] < 0.5 and 0.5 in seen and seen[-1] == 1
+    seen.clear()
+    sizes = {"m": SIZE, "n": SIZE, "k": SIZE, "exact": False}
+    hwsim.run(**sizes, device="a100", scheme="auto", error_target=1e-3, progress=seen.append)
+    assert seen == sorted(seen) and seen[0] < 0.5 and seen[-1] == 1
+
+
 def test_what_is_refused(few):
     a, b = pair()
     with pytest.raises(InputError, match="needs error_target"):
