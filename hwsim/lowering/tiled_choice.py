@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device, LinkModel
 
 
+CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The blocking, or why there is none; seconds: of all kernels, by estimate (0 where the tile was given)."""
@@ -85,8 +88,13 @@ def choose(
             for work in works
         )
 
-    best = min(found, key=seconds)
-    return Choice(best, seconds=seconds(best))
+    def padded(b: Blocking) -> int:
+        return -(-sizes[0] // b.m) * b.m * -(-sizes[1] // b.n) * b.n
+
+    times = {b: seconds(b) for b in found}
+    least = min(times.values())
+    best = min((b for b in found if times[b] <= least * CLOSE), key=lambda b: (padded(b), times[b]))
+    return Choice(best, seconds=times[best])
 
 
 def _alike(work: Work) -> tuple[object, ...]:

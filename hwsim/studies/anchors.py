@@ -55,6 +55,7 @@ class Run(Record):
     stages: int | None = None
     n_fused: int | None = None
     buffering: str | None = None
+    split_k: int | Literal["auto"] | None = None
     changes: dict[str, Any] = {}
     phase: str | None = None
 
@@ -81,7 +82,10 @@ class Entry(Record):
 
 
 class Times(Record):
-    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK"."""
+    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
+
+    split_k: of the simulated runs; "auto" where the measured library was free to cut K.
+    """
 
     device: str
     format: str
@@ -91,6 +95,7 @@ class Times(Record):
     role: Role
     source: str
     us: dict[str, float]
+    split_k: int | Literal["auto"] | None = None
     why: str = ""
 
 
@@ -214,7 +219,9 @@ def time_errors(times: Times) -> dict[str, float]:
     found = {}
     for shape, us in times.us.items():
         m, n, k = (int(x) for x in shape.split("x"))
-        run = Run(device=times.device, format=times.format, output=times.output, m=m, n=n, k=k)
+        run = Run(
+            device=times.device, format=times.format, output=times.output, m=m, n=n, k=k, split_k=times.split_k
+        )
         found[shape] = (simulate(run).seconds * 1e6 + times.launch_us) / us - 1
     return found
 
