@@ -53,9 +53,9 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     """Return the program that computes C[m, n] = A[m, k] B[k, n] by `plan` on `device`.
 
     options: tile {"m", "n", "k"}; stages of shared memory; split_k slices of K (cut as hwsim.program.schedule does),
-    merged by a kernel of their own, or "auto": the number with the least estimated time; swizzle: tiles in a band of columns gone through together; batch: that many
-    products, of matrices under one another in A, B and C. Epilogue: alpha, beta, c (True: C is read), bias (True),
-    output (format of the result). Absent or None: chosen, or none.
+    merged by a kernel of their own, or "auto": the number with the least estimated time; swizzle: tiles in a band of
+    columns gone through together; batch: that many products, of matrices under one another in A, B and C. Epilogue:
+    alpha, beta, c (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
     `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels.
     """

@@ -1,7 +1,8 @@
 """Times that people measured beside the timing machine's: one row for each point of configs/anchors.yaml.
 
 The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
-device file was set by it (calibration) or not (validation). No number of a device file is set here.
+device file was set by it (calibration) or not (validation; blind: measured when the model was finished). No number of
+a device file is set here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hwsim.studies.predict import program_of, under_load
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
-Role = Literal["calibration", "validation"]
+Role = Literal["calibration", "validation", "blind"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
 LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output")
 
@@ -84,7 +85,7 @@ class Entry(Record):
 class Times(Record):
     """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
 
-    split_k: of the simulated runs; "auto" where the measured library was free to cut K.
+    columns: B was stored by columns, as the GPUs' dataflow takes it where the matrix unit wants it so.
     """
 
     device: str
@@ -95,7 +96,7 @@ class Times(Record):
     role: Role
     source: str
     us: dict[str, float]
-    split_k: int | Literal["auto"] | None = None
+    columns: bool = False
     why: str = ""
 
 
@@ -137,11 +138,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores."""
+    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores.
+
+    merges: kernels that add up slices of K.
+    """
 
     seconds: float
     tflops: float
     busy: Mapping[str, float]
+    merges: int
 
 
 def read(file: Path | None = None) -> Anchors:
@@ -177,7 +182,8 @@ def simulate(run: Run) -> Outcome:
     if run.phase is not None:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
     busy = {name: x.busy_cycles / (timed.cycles * chip.cores) for name, x in timed.engines.items()}
-    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy)
+    merges = sum(k.name.startswith("merge_") for k in timed.kernels)
+    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, merges)
 
 
 def _device(run: Run) -> Device:
@@ -214,25 +220,29 @@ def row(entry: Entry) -> Row:
     )
 
 
-def time_errors(times: Times) -> dict[str, float]:
-    """Relative error of each time, launches added to the simulation's."""
+def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
+    """Relative error of each time, launches added to the simulation's: the measured one, and the device's per merge."""
     found = {}
+    merge_us = load(times.device).launch_overhead_us or 0.0
     for shape, us in times.us.items():
         m, n, k = (int(x) for x in shape.split("x"))
-        run = Run(
-            device=times.device, format=times.format, output=times.output, m=m, n=n, k=k, split_k=times.split_k
-        )
-        found[shape] = (simulate(run).seconds * 1e6 + times.launch_us) / us - 1
+        run = Run(device=times.device, format=times.format, output=times.output, m=m, n=n, k=k, split_k=split_k)
+        outcome = simulate(run)
+        found[shape] = (outcome.seconds * 1e6 + times.launch_us + outcome.merges * merge_us) / us - 1
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many."""
+    """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many.
+
+    cut: the mean absolute error of all where the simulated runs may cut K (split_k = "auto"), as the library may.
+    """
 
     times: Times
     large: float | None
     every: float
+    cut: float
     bias: float
     counts: tuple[int, int]
 
@@ -247,10 +257,12 @@ def spread(times: Times) -> Spread:
     errors = time_errors(times)
     big = [abs(e) for shape, e in errors.items() if _products(shape) >= LARGE]
     every = [abs(e) for e in errors.values()]
+    cut = [abs(e) for e in time_errors(times, "auto").values()]
     return Spread(
         times,
         sum(big) / len(big) if big else None,
         sum(every) / len(every),
+        sum(cut) / len(cut),
         sum(errors.values()) / len(errors),
         (len(big), len(every)),
     )
@@ -298,14 +310,16 @@ def rows_text(rows: Iterable[Row]) -> str:
 def spreads_text(found: Iterable[Spread]) -> str:
     """A Markdown table of sets of times."""
     lines = [
-        "| device, format | shapes | mean absolute error, large ones | all | mean error | allowed | role | within |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+        "| device, format | shapes | mean absolute error, large ones | all | all, K cut by estimate | mean error "
+        "| allowed | role | within |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for x in found:
         large = "" if x.large is None else f"{x.large:.1%}"
         verdict = "yes" if x.passes else f"**no**: {x.times.why}" if x.times.why else "**no**"
         lines.append(
-            f"| {x.times.device} {x.times.format} | {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} "
+            f"| {x.times.device} {x.times.format}{', B by columns' if x.times.columns else ''} "
+            f"| {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} | {x.cut:.1%} "
             f"| {x.bias:+.1%} | {x.times.tolerance:.0%} | {x.times.role} | {verdict} |"
         )
     return "\n".join(lines) + "\n"

@@ -65,8 +65,9 @@ def under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timin
 
     With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
     without work the device's; between them it falls in proportion to the share of the time that the engine is busy,
-    the time that passes between a kernel and the next one (launch_overhead_us) counted. Where the file says how the clock falls, the run is one of a series, as GEMMs are measured: L2 holds what the run
-    before has left, and the power limit has acted if SERIES runs last long enough. Else it is a single one, L2 empty.
+    the time between one kernel and the next (launch_overhead_us) counted. Where the file says how the clock falls, the
+    run is one of a series, as GEMMs are measured: L2 holds what the run before has left, and the power limit has acted
+    if SERIES runs last long enough. Else it is a single one, L2 empty.
     """
     instruction = find(chip, unit)
     if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
