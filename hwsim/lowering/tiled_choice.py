@@ -164,7 +164,8 @@ def estimate_seconds(layout: Layout, sizes: tuple[int, int], lengths: Sequence[i
     products = sum(len(term.products) for term in work.terms)
     unit = layout.unit
     per_block = -(-b.m // unit.m) * -(-b.n // unit.n) * -(-b.k // unit.k)
-    product = float(unit.interval_cycles((layout.places[0], layout.places[1]))) * per_block * products
+    interval = unit.interval_cycles((layout.places[0], layout.places[1]), (b.m, b.n))
+    product = float(interval) * per_block * products
     loaded = 0.0
     for i, source in enumerate((work.a, work.b)):
         formats = [source.raw.format] if source.raw is not None else list(source.formats.values())
