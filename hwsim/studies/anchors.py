@@ -86,6 +86,7 @@ class Times(Record):
     """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
 
     columns: B was stored by columns, as the GPUs' dataflow takes it where the matrix unit wants it so.
+    cut: the set is timed a second time with K cut by estimate, as its library cuts it.
     """
 
     device: str
@@ -97,6 +98,7 @@ class Times(Record):
     source: str
     us: dict[str, float]
     columns: bool = False
+    cut: bool = False
     why: str = ""
 
 
@@ -236,13 +238,13 @@ def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> d
 class Spread:
     """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many.
 
-    cut: the mean absolute error of all where the simulated runs may cut K (split_k = "auto"), as the library may.
+    cut: the mean absolute error of all where the simulated runs may cut K (split_k = "auto"); None: not asked for.
     """
 
     times: Times
     large: float | None
     every: float
-    cut: float
+    cut: float | None
     bias: float
     counts: tuple[int, int]
 
@@ -257,12 +259,12 @@ def spread(times: Times) -> Spread:
     errors = time_errors(times)
     big = [abs(e) for shape, e in errors.items() if _products(shape) >= LARGE]
     every = [abs(e) for e in errors.values()]
-    cut = [abs(e) for e in time_errors(times, "auto").values()]
+    cut = [abs(e) for e in time_errors(times, "auto").values()] if times.cut else []
     return Spread(
         times,
         sum(big) / len(big) if big else None,
         sum(every) / len(every),
-        sum(cut) / len(cut),
+        sum(cut) / len(cut) if cut else None,
         sum(errors.values()) / len(errors),
         (len(big), len(every)),
     )
@@ -315,11 +317,12 @@ def spreads_text(found: Iterable[Spread]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for x in found:
+        cut = "" if x.cut is None else f"{x.cut:.1%}"
         large = "" if x.large is None else f"{x.large:.1%}"
         verdict = "yes" if x.passes else f"**no**: {x.times.why}" if x.times.why else "**no**"
         lines.append(
             f"| {x.times.device} {x.times.format}{', B by columns' if x.times.columns else ''} "
-            f"| {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} | {x.cut:.1%} "
+            f"| {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} | {cut} "
             f"| {x.bias:+.1%} | {x.times.tolerance:.0%} | {x.times.role} | {verdict} |"
         )
     return "\n".join(lines) + "\n"
