@@ -68,7 +68,7 @@ def run(
     n_fused: int | None = None,
     buffering: str | None = None,
     stages: int | None = None,
-    split_k: int | None = None,
+    split_k: int | str | None = None,
     swizzle: int | None = None,
     a_layout: str | None = None,
     b_layout: str | None = None,
@@ -100,8 +100,8 @@ def run(
     tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
     n_fused: davinci (910A). buffering ("single", "double"): davinci, davinci_separated (910B). swizzle (tiles in a band
     of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
-    own; the bits depend on it): GPUs. a_layout, b_layout ("rows", "columns": what follows one another in memory; the
-    time of transfers depends on it, no bit): GPUs, 910B.
+    own; "auto": as many as take the least estimated time; the bits depend on it): GPUs. a_layout, b_layout ("rows",
+    "columns": what follows one another in memory; the time of transfers depends on it, no bit): GPUs, 910B.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
     sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
@@ -224,7 +224,7 @@ def program(
     n_fused: int | None = None,
     buffering: str | None = None,
     stages: int | None = None,
-    split_k: int | None = None,
+    split_k: int | str | None = None,
     swizzle: int | None = None,
     a_layout: str | None = None,
     b_layout: str | None = None,

@@ -26,6 +26,11 @@ def whole(least: int) -> Any:
     return parse
 
 
+def slices(text: str) -> int | str:
+    """An argparse type: a number of slices of K, or "auto"."""
+    return text if text == "auto" else int(whole(1)(text))
+
+
 def positive(text: str) -> float:
     """An argparse type: a number above 0."""
     value = float(text)
@@ -55,7 +60,10 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--buffering", metavar="single|double", help="buffers per stage (davinci; default: double)")
     group.add_argument("--stages", type=whole(1), metavar="N", help="stages of shared memory (GPUs; default: chosen)")
     group.add_argument(
-        "--split-k", type=whole(1), metavar="N", help="slices of K, merged by a kernel of their own (GPUs; default: 1)"
+        "--split-k",
+        type=slices,
+        metavar="N|auto",
+        help="slices of K, merged by a kernel of their own; auto: by estimate (GPUs; default: 1)",
     )
     group.add_argument(
         "--swizzle", type=whole(1), metavar="N", help="tiles in a band of columns gone through together (GPUs)"

@@ -133,7 +133,7 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
     points += [
         {
-            "id": f"{x.times.device} {x.times.format} {x.times.role}",
+            "id": f"{x.times.device} {x.times.format} {x.times.role}{' columns' if x.times.columns else ''}",
             "mean_absolute_error": x.every,
             "mean_absolute_error_large": x.large,
             "passes": x.passes,

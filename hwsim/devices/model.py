@@ -170,12 +170,14 @@ class MmaTiming(Record):
     completion = start + occupancy + drain. Exactly one of issue_interval_cycles and macs_per_cycle gives the
     interval, which for the latter is m * n * k / macs_per_cycle of the instruction as named (a pattern's N put in).
     operand_bytes_per_cycle, by memory: a port that feeds operands; the interval is at least the bytes of the
-    instruction's A and B that lie in that memory / this rate.
+    instruction's A and B that lie in that memory / this rate. tile_macs_per_cycle: the rate where the accumulators are
+    a tile of that size ("64x128", m x n elements), of which a core has too few warps, or threads too small blocks.
     """
 
     issue_interval_cycles: Rate | None = None
     macs_per_cycle: Rate | None = None
     operand_bytes_per_cycle: dict[Name, Rate] = {}
+    tile_macs_per_cycle: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]*x[1-9][0-9]*$")], Rate] = {}
     overhead_cycles: Count = 0
     drain_cycles: Count = 0
     accumulate_latency_cycles: Count = 0
@@ -226,16 +228,21 @@ class InstructionModel(Record):
         places = self.places(operand)
         return places[0] if len(places) == 1 else ""
 
-    def interval_cycles(self, in_memory: tuple[str, str] | None = None) -> Fraction:
+    def interval_cycles(
+        self, in_memory: tuple[str, str] | None = None, tile: tuple[int, int] | None = None
+    ) -> Fraction:
         """Cycles from the issue of one instruction to that of the next, decimals of the file taken as written.
 
         in_memory: where A and B lie, for the ports that feed them (default: where they may lie, if that is one place
-        each). Raises ValueError without timing data.
+        each). tile: m, n of the accumulators. Raises ValueError without timing data.
         """
         if self.timing is None:
             raise ValueError("no timing data")
         time = self.timing
-        if time.macs_per_cycle is not None:
+        of_tile = time.tile_macs_per_cycle.get(f"{tile[0]}x{tile[1]}") if tile is not None else None
+        if of_tile is not None:
+            interval = self.m * self.n * self.k / Fraction(str(of_tile))
+        elif time.macs_per_cycle is not None:
             interval = self.m * self.n * self.k / Fraction(str(time.macs_per_cycle))
         else:
             interval = Fraction(str(time.issue_interval_cycles))

@@ -1,8 +1,11 @@
 """The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
 
-Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
-no core has a second tile (names in tests/golden/h200_timing/gemm.json). A tile's sum is stored before the next begins.
-fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest.
+Tiles: those of cuBLAS 13's kernels on an H200 with B stored by columns, by width of the operands; the small ones it was
+seen to use only where no core has a second tile (names in gemm.json and gemm_nt.json of tests/golden/h200_timing).
+A tile's sum is stored before the next begins.
+fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
+core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128
+are a tile of 128 x 128 here.
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ FAMILY = Family(
         Shape(320, 128, 128, (64, 128), bits=(8, 16)),
         Shape(192, 128, 128, (64, 128), bits=(8, 16)),
         Shape(128, 192, 128, (64, 192), bits=(8, 16)),
-        Shape(128, 112, 128, (64, 112), bits=(8,), rounds=4),
-        Shape(128, 144, 128, (64, 144), bits=(8,), rounds=4),
-        Shape(128, 168, 128, (64, 168), bits=(8,), rounds=4),
+        Shape(128, 112, 128, (64, 112), bits=(8, 16), rounds=4),
+        Shape(128, 144, 128, (64, 144), bits=(8, 16), rounds=4),
+        Shape(128, 168, 128, (64, 168), bits=(8, 16), rounds=4),
         Shape(128, 256, 128, (64, 256), bits=(32,)),
         Shape(128, 128, 128, (64, 128), bits=(32,)),
         Shape(64, 128, 128, (64, 128), bits=(32,)),
@@ -62,11 +65,11 @@ FAMILY = Family(
     ),
     lanes=(
         Shape(256, 128, 32, (64, 64), stages=3),
-        Shape(128, 128, 32, (64, 32), accumulators=2, stages=3),
-        Shape(256, 64, 32, (64, 32), accumulators=2, stages=3),
-        Shape(64, 128, 32, (32, 64), accumulators=2, stages=3),
-        Shape(64, 64, 32, (32, 32), accumulators=2, stages=3),
-        Shape(32, 32, 32, (32, 32), accumulators=2, stages=3),
+        Shape(128, 128, 32, (64, 64), stages=3),
+        Shape(64, 128, 32, (32, 64), stages=3, rounds=1),
+        Shape(128, 64, 32, (64, 32), stages=3, rounds=1),
+        Shape(64, 64, 32, (32, 32), stages=3),
+        Shape(32, 32, 32, (32, 32), stages=3),
     ),
     warps=(
         Shape(128, 64, 128, (64, 32), accumulators=2, stages=3),

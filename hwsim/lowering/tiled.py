@@ -30,10 +30,11 @@ from hwsim.lowering.elementwise import (
 from hwsim.lowering.expressions import has_integer_parts, in_turn, operations, scaled
 from hwsim.lowering.operand_order import OPTIONS as ORDERS
 from hwsim.lowering.operand_order import facts, layout_of
-from hwsim.lowering.tiled_choice import choose
+from hwsim.lowering.tiled_choice import choose, estimate_seconds
 from hwsim.lowering.tiled_kernel import gemm_kernel
 from hwsim.lowering.tiled_layout import Layout
 from hwsim.lowering.tiled_model import Blocking, Family, Finish, Source, Work
+from hwsim.lowering.tiled_split import AUTO, merge_seconds, slices
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -54,15 +55,23 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     """Return the program that computes C[m, n] = A[m, k] B[k, n] by `plan` on `device`.
 
     options: tile {"m", "n", "k"}; stages of shared memory; split_k slices of K (cut as hwsim.program.schedule does),
-    merged by a kernel of their own; swizzle: tiles in a band of columns gone through together (at most as many as there
-    are: `facts` has the number); batch: that many products, of matrices under one another in A, B and C; a_layout,
-    b_layout: "rows" or "columns", what follows one another in memory of A and B, and of the pieces made of them (with
-    "columns", a batch's columns do). Epilogue: alpha, beta, c (True: C is read), bias (True), output (format of the
-    result). Absent or None: chosen, or none.
+    merged by a kernel of their own, or "auto": the number with the least estimated time; swizzle: tiles in a band of
+    columns gone through together (at most as many as there are: `facts` has the number); batch: that many products, of
+    matrices under one another in A, B and C; a_layout, b_layout: "rows" or "columns", what follows one another in
+    memory of A and B, and of the pieces made of them (with "columns", a batch's columns do). Epilogue: alpha, beta, c
+    (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
     `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels, and
     layouts by columns.
     """
+    if isinstance(options.get("split_k"), str):
+        if options["split_k"] != AUTO:
+            raise InputError(f"split_k = {options['split_k']!r}; allowed: an integer of at least 1, or {AUTO!r}")
+
+        def estimate(count: int) -> float:
+            return _Lowering(family, plan, device, m, n, k, {**options, "split_k": count}).seconds()
+
+        options = {**options, "split_k": slices(k, estimate)}
     return _Lowering(family, plan, device, m, n, k, options).program()
 
 
@@ -142,6 +151,20 @@ class _Lowering:
         wide = format_of(plan.input_format).bits > 32
         pieces = (*plan.a_pieces, *plan.b_pieces)
         return not (wide and any(piece.format != plan.input_format for piece in pieces))
+
+    def seconds(self) -> float:
+        """Estimated time of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
+        calls, works = self._works()
+        blocking, together = self._blocking(works)
+        calls, works = together or (calls, works)
+        total, elements = 0.0, self.batch * self.m * self.n
+        for call, work in zip(calls, works, strict=True):
+            layout = Layout(self.device, self.family, work, blocking)
+            total += estimate_seconds(layout, (self.m, self.n), self.lengths, self.batch)
+            target = self._whole_finish(call).target.format
+            partial = len(work.finish.partial)
+            total += merge_seconds(self.device, elements, len(self.lengths), self.model.d, target, partial)
+        return total
 
     # --- the program -------------------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device, LinkModel
 
 
-EQUAL = 1.002  # times the least estimate: no difference. The largest tile is taken: the fewest bytes and instructions
+CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
+EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,15 @@ def choose(
             for work in works
         )
 
-    estimates = [seconds(b) for b in found]
-    equal = [pair for pair in zip(found, estimates, strict=True) if pair[1] <= min(estimates) * EQUAL]
-    best, least = max(equal, key=lambda pair: (pair[0].m * pair[0].n, -pair[1]))
-    return Choice(best, seconds=least)
+    def padded(b: Blocking) -> int:
+        return -(-sizes[0] // b.m) * b.m * -(-sizes[1] // b.n) * b.n
+
+    times = {b: seconds(b) for b in found}
+    close = [b for b in found if times[b] <= min(times.values()) * CLOSE]
+    tight = [b for b in close if padded(b) == min(map(padded, close))]
+    equal = [b for b in tight if times[b] <= min(times[t] for t in tight) * EQUAL]
+    best = max(equal, key=lambda b: (b.m * b.n, -times[b]))
+    return Choice(best, seconds=times[best])
 
 
 def _alike(work: Work) -> tuple[object, ...]:
@@ -161,7 +167,8 @@ def estimate_seconds(layout: Layout, sizes: tuple[int, int], lengths: Sequence[i
     products = sum(len(term.products) for term in work.terms)
     unit = layout.unit
     per_block = -(-b.m // unit.m) * -(-b.n // unit.n) * -(-b.k // unit.k)
-    product = float(unit.interval_cycles((layout.places[0], layout.places[1]))) * per_block * products
+    interval = unit.interval_cycles((layout.places[0], layout.places[1]), (b.m, b.n))
+    product = float(interval) * per_block * products
     loaded = 0.0
     for i, source in enumerate((work.a, work.b)):
         formats = [source.raw.format] if source.raw is not None else list(source.formats.values())

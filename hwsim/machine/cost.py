@@ -177,7 +177,9 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
         raise ProgramError(f"{scope.place(index, instr)}: no timing data for instruction {instr.unit!r}")
     time = model.timing
     m_blocks, n_blocks, k_blocks = mma_blocks(instr, model)
-    interval = model.interval_cycles((scope.memory(instr.reads[0]), scope.memory(instr.reads[1])))
+    target = instr.writes[0]
+    memories = (scope.memory(instr.reads[0]), scope.memory(instr.reads[1]))
+    interval = model.interval_cycles(memories, (target.rows, target.cols))
     step = max(m_blocks * n_blocks * interval, Fraction(time.accumulate_latency_cycles))
     return Cost(
         instr.repeat * ticks(time.overhead_cycles + k_blocks * step),

@@ -1,7 +1,8 @@
 """Times that people measured beside the timing machine's: one row for each point of configs/anchors.yaml.
 
 The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
-device file was set by it (calibration) or not (validation). No number of a device file is set here.
+device file was set by it (calibration) or not (validation; blind: measured when the model was finished). No number of
+a device file is set here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hwsim.studies.predict import program_of, under_load
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
-Role = Literal["calibration", "validation"]
+Role = Literal["calibration", "validation", "blind"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
 LOWERING = ("tile", "stages", "split_k", "swizzle", "n_fused", "buffering", "output", "b_layout")
 
@@ -56,6 +57,7 @@ class Run(Record):
     n_fused: int | None = None
     buffering: str | None = None
     b_layout: str | None = None
+    split_k: int | Literal["auto"] | None = None
     changes: dict[str, Any] = {}
     phase: str | None = None
 
@@ -86,7 +88,11 @@ class Entry(Record):
 
 
 class Times(Record):
-    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK"."""
+    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
+
+    columns: B was stored by columns, as the GPUs' dataflow takes it where the matrix unit wants it so.
+    cut: the set is timed a second time with K cut by estimate, as its library cuts it.
+    """
 
     device: str
     format: str
@@ -96,6 +102,8 @@ class Times(Record):
     role: Role
     source: str
     us: dict[str, float]
+    columns: bool = False
+    cut: bool = False
     why: str = ""
 
 
@@ -138,12 +146,13 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores; kernels: share
-    of the time that each kernel takes."""
+    of the time that each kernel takes; merges: kernels that add up slices of K."""
 
     seconds: float
     tflops: float
     busy: Mapping[str, float]
     kernels: Mapping[str, float]
+    merges: int
 
 
 def read(file: Path | None = None) -> Anchors:
@@ -180,7 +189,8 @@ def simulate(run: Run) -> Outcome:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
     busy = {name: x.busy_cycles / (timed.cycles * chip.cores) for name, x in timed.engines.items()}
     kernels = {kernel.name: kernel.cycles / timed.cycles for kernel in timed.kernels}
-    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, kernels)
+    merges = sum(name.startswith("merge_") for name in kernels)
+    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, kernels, merges)
 
 
 def _device(run: Run) -> Device:
@@ -225,23 +235,29 @@ def row(entry: Entry) -> Row:
     )
 
 
-def time_errors(times: Times) -> dict[str, float]:
-    """Relative error of each time, launches added to the simulation's."""
+def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
+    """Relative error of each time, launches added to the simulation's: the measured one, and the device's per merge."""
     found = {}
+    merge_us = load(times.device).launch_overhead_us or 0.0
     for shape, us in times.us.items():
         m, n, k = (int(x) for x in shape.split("x"))
-        run = Run(device=times.device, format=times.format, output=times.output, m=m, n=n, k=k)
-        found[shape] = (simulate(run).seconds * 1e6 + times.launch_us) / us - 1
+        run = Run(device=times.device, format=times.format, output=times.output, m=m, n=n, k=k, split_k=split_k)
+        outcome = simulate(run)
+        found[shape] = (outcome.seconds * 1e6 + times.launch_us + outcome.merges * merge_us) / us - 1
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many."""
+    """Mean absolute error of a set of times, of those with m n k >= LARGE and of all, the mean error, and how many.
+
+    cut: the mean absolute error of all where the simulated runs may cut K (split_k = "auto"); None: not asked for.
+    """
 
     times: Times
     large: float | None
     every: float
+    cut: float | None
     bias: float
     counts: tuple[int, int]
 
@@ -256,10 +272,12 @@ def spread(times: Times) -> Spread:
     errors = time_errors(times)
     big = [abs(e) for shape, e in errors.items() if _products(shape) >= LARGE]
     every = [abs(e) for e in errors.values()]
+    cut = [abs(e) for e in time_errors(times, "auto").values()] if times.cut else []
     return Spread(
         times,
         sum(big) / len(big) if big else None,
         sum(every) / len(every),
+        sum(cut) / len(cut) if cut else None,
         sum(errors.values()) / len(errors),
         (len(big), len(every)),
     )
@@ -308,14 +326,17 @@ def rows_text(rows: Iterable[Row]) -> str:
 def spreads_text(found: Iterable[Spread]) -> str:
     """A Markdown table of sets of times."""
     lines = [
-        "| device, format | shapes | mean absolute error, large ones | all | mean error | allowed | role | within |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+        "| device, format | shapes | mean absolute error, large ones | all | all, K cut by estimate | mean error "
+        "| allowed | role | within |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for x in found:
+        cut = "" if x.cut is None else f"{x.cut:.1%}"
         large = "" if x.large is None else f"{x.large:.1%}"
         verdict = "yes" if x.passes else f"**no**: {x.times.why}" if x.times.why else "**no**"
         lines.append(
-            f"| {x.times.device} {x.times.format} | {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} "
+            f"| {x.times.device} {x.times.format}{', B by columns' if x.times.columns else ''} "
+            f"| {x.counts[0]} of {x.counts[1]} large | {large} | {x.every:.1%} | {cut} "
             f"| {x.bias:+.1%} | {x.times.tolerance:.0%} | {x.times.role} | {verdict} |"
         )
     return "\n".join(lines) + "\n"

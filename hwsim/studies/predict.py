@@ -69,9 +69,10 @@ def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> t
     """The chip at the clock that it keeps while it runs `program`, and the times at that clock.
 
     With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
-    without work the device's; between them it falls in proportion to the share of the time that the engine is busy.
-    Where the file says how the clock falls, the run is one of a series, as GEMMs are measured: L2 holds what the run
-    before has left (warm=0: nothing, as where the run stands for a part of a larger one), and the power limit has acted
+    without work the device's; between them it falls in proportion to the share of the time that the engine is busy, the
+    time between one kernel and the next (launch_overhead_us) counted. Where the file says how the clock falls, the run
+    is one of a series, as GEMMs are measured: L2 holds what the run before has left (warm=0: nothing, as where the run
+    stands for a part of a larger one), and the power limit has acted
     if SERIES runs last long enough. Else it is a single one, L2 empty.
     """
     instruction = find(chip, unit)
@@ -80,7 +81,9 @@ def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> t
     full_mhz = sustained_clock(chip, instruction.a)
     at_full = at_clock(chip, full_mhz)
     timed = timing.run(program, at_full)
-    busy = min(1.0, timed.engines[instruction.engine].busy_cycles / (timed.cycles * chip.cores))
+    gaps_us = (chip.launch_overhead_us or 0.0) * sum(kernel.cores > 0 for kernel in timed.kernels)
+    time_cycles = timed.cycles + gaps_us * full_mhz
+    busy = min(1.0, timed.engines[instruction.engine].busy_cycles / (time_cycles * chip.cores))
     mhz = _between(chip.clock_mhz, full_mhz, busy)
     limited_mhz = limited_clock(chip, instruction.a, SERIES * timed.cycles / (mhz * 1e3))
     mhz = _between(chip.clock_mhz, limited_mhz, busy)

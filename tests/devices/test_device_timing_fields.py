@@ -34,6 +34,11 @@ def problems(write, text):
         ),
         (
             TIMING,
+            "    timing: {macs_per_cycle: 64, tile_macs_per_cycle: {64x64: 0}}\n",
+            ["tile_macs_per_cycle.64x64: got 0; must be more than 0"],
+        ),
+        (
+            TIMING,
             "    timing: {macs_per_cycle: 64, operand_bytes_per_cycle: {L1: -1}}\n",
             ["operand_bytes_per_cycle.L1: got -1; must be more than 0"],
         ),

@@ -82,6 +82,9 @@ def l2(capacity, rate=1e5, **more):
         ({"macs_per_cycle": 1024.0, "operand_bytes_per_cycle": {"LA": 64.0}}, 8 * 8),
         ({"macs_per_cycle": 1024.0, "operand_bytes_per_cycle": {"LA": 64.0, "LB": 32.0}}, 8 * 16),
         ({"macs_per_cycle": 1024.0, "operand_bytes_per_cycle": {"LA": 512.0, "UB": 1.0}}, 8 * 4),
+        # the accumulators are 32 x 32
+        ({"macs_per_cycle": 1024.0, "tile_macs_per_cycle": {"32x32": 512.0}}, 8 * 8),
+        ({"macs_per_cycle": 1024.0, "tile_macs_per_cycle": {"32x64": 512.0}}, 8 * 4),
     ],
 )
 def test_interval_by_rate_and_by_what_feeds_the_operands(timing, cycles):

@@ -97,9 +97,30 @@ def test_validation_gemms_are_not_in_any_calibration():
     assert len(shapes["validation"]) > 200
 
 
+def test_blind_gemms_are_in_no_other_set():
+    sets = {
+        is_blind: {(t.format, t.columns, s) for t in DATA.times if (t.role == "blind") == is_blind for s in t.us}
+        for is_blind in (True, False)
+    }
+    assert not sets[True] & sets[False]
+    assert len(sets[True]) > 400
+
+
+def test_k_cut_by_estimate_is_told_where_it_is_asked_for():
+    times = next(t for t in DATA.times if t.cut and t.role == "validation" and t.format == "fp32")
+    few = times.model_copy(update={"us": {"128x128x4096": times.us["128x128x4096"]}})
+    found = anchors.spread(few)
+    assert found.cut is not None and found.cut < found.every / 3
+    assert f"| {found.every:.1%} | {found.cut:.1%} |" in anchors.spreads_text([found])
+    plain = anchors.spread(few.model_copy(update={"cut": False}))
+    assert plain.cut is None and plain.every == found.every
+
+
 @pytest.mark.parametrize("format", ["fp16", "e4m3"])
 def test_a_few_times_of_an_h200(format):
-    (times,) = (t for t in DATA.times if t.role == "validation" and t.format == format)
+    times = next(
+        t for t in DATA.times if t.role == "validation" and t.format == format and t.columns == (format == "e4m3")
+    )
     few = {
         shape: us for shape, us in times.us.items() if shape in ("2048x2048x8192", "4096x4096x512", "4096x4096x2048")
     }

@@ -1,6 +1,8 @@
 """Time whole GEMMs of cuBLAS through PyTorch, with the kernels that it chose, SM clock and power.
 
     python gemms.py --out gemm.json [--library libmeasure.so] [--seconds 100]
+    python gemms.py --out gemm_nt.json --library libmeasure.so --columns   # validation shapes, B stored by columns
+    python gemms.py --out blind.json --library libmeasure.so --blind 20261121   # fresh shapes by that seed
 
 Needs a GPU and PyTorch with CUDA. Times: 20 GEMMs (4 of the largest) in one CUDA graph, the median of a few replays
 from a rested chip, divided by their number; operands are normal random values and stay in L2 where they fit.
@@ -15,6 +17,7 @@ import argparse
 import ctypes
 import itertools
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -240,6 +243,49 @@ def once(out: Path) -> None:
             out.write_text(json.dumps(rows))
 
 
+def blind_shapes(seed: int, count: int = 45) -> list[Shape]:
+    """Shapes like SQUARES and SKEWED, by chance, none that is known; a third are cubes (no powers of two)."""
+    chance, found = random.Random(seed), list[Shape]()
+    known = {(s, s, s) for s in SQUARES} | set(SKEWED) | {s for _, s in CALIBRATION} | {LONG}
+    while len(found) < count:
+        if len(found) % 3 == 0:
+            side = round(2 ** chance.uniform(8, 13) / 16) * 16
+            shape = (side, side, side)
+        else:
+            m, n = (round(2 ** chance.uniform(7, 13.2) / 64) * 64 for _ in range(2))
+            shape = (m, n, round(2 ** chance.uniform(7, 13.2) / 64) * 64)
+        products = shape[0] * shape[1] * shape[2]
+        power_of_two = products & (products - 1) == 0
+        if shape not in known and shape not in found and not power_of_two and 2**24 <= products <= 2**38:
+            found.append(shape)
+    return found
+
+
+def measure_set(out: Path, clock: ClockKernel, shapes: list[Shape], layouts: tuple[str, ...]) -> None:
+    """Times and kernels of `shapes` in every format, by "format shape layout"; launches by "format layout"."""
+    data: dict[str, Any] = {
+        "what": "times and kernels of GEMMs by cuBLAS; layout nn: B row-major, nt: B stored by columns",
+        "date": time.strftime("%Y-%m-%d"),
+        "device": {"name": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda},
+        "shape": "MxNxK",
+        "output": OUTPUT,
+        "launch_us": {},
+        "times": {},
+        "kernels": {},
+    }
+    for format in OUTPUT:
+        for layout in layouts if format != "e4m3" else ("nt",):
+            data["launch_us"][f"{format} {layout}"] = timed(Gemm(format, (16, 16, 16), layout), clock, 15)["us"]
+            for shape in shapes:
+                name = f"{format} {'x'.join(map(str, shape))} {layout}"
+                gemm = Gemm(format, shape, layout)
+                data["times"][name] = timed(gemm, clock, 7)
+                data["kernels"][name] = kernels([gemm])[0]
+                del gemm
+        torch.cuda.empty_cache()
+        out.write_text(json.dumps(data, indent=1))
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -247,7 +293,14 @@ def main() -> None:
     parser.add_argument("--library", type=Path)
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--once", action="store_true", help="run each profiled GEMM twice and time nothing")
+    parser.add_argument("--columns", action="store_true", help="the validation shapes alone, with B stored by columns")
+    parser.add_argument("--blind", type=int, metavar="SEED", help="fresh shapes alone, B by rows and by columns")
     args = parser.parse_args()
+    if args.columns or args.blind is not None:
+        shapes = blind_shapes(args.blind) if args.blind is not None else [(s, s, s) for s in SQUARES] + SKEWED
+        layouts = ("nn", "nt") if args.blind is not None else ("nt",)
+        measure_set(args.out, ClockKernel(args.library), shapes, layouts)
+        return
     if args.once:
         once(args.out)
         return

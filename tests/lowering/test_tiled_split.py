@@ -1,0 +1,81 @@
+"""K cut by estimate: where it is, that the program is that of the count, and what the estimate counts."""
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.devices import load
+from hwsim.errors import InputError
+from hwsim.lowering.tiled_split import COUNTS, SHORTEST, merge_seconds, slices
+from hwsim.program.plan import Problem
+from hwsim.schemes import scheme_of
+from hwsim.studies.bits import plan_for
+from hwsim.studies.predict import cost
+
+
+def timed(m: int, n: int, k: int, format: str, split_k: int | str | None, device: str = "h200"):
+    return hwsim.run(m=m, n=n, k=k, device=device, format=format, exact=False, split_k=split_k)
+
+
+@pytest.mark.parametrize(("format", "device"), [("fp32", "h200"), ("fp64", "h200"), ("fp16", "a100")])
+def test_long_k_with_few_tiles_is_cut_and_faster(format, device):
+    auto, whole = (timed(128, 128, 4096, format, split, device) for split in ("auto", None))
+    count = auto.options["split_k"]
+    assert count > 1 and whole.options["split_k"] == 1
+    assert auto.cycles < whole.cycles / 2
+    assert auto.cycles == timed(128, 128, 4096, format, count, device).cycles
+
+
+def test_full_cores_are_not_cut():
+    auto = timed(4096, 4096, 1024, "fp32", "auto")
+    assert auto.options["split_k"] == 1
+    assert auto.cycles == timed(4096, 4096, 1024, "fp32", None).cycles
+
+
+def test_bits_are_those_of_the_count():
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 1531), (1531, 16)))
+    auto = hwsim.run(a, b, device="h200", format="fp32", split_k="auto")
+    count = auto.options["split_k"]
+    assert count > 1
+    same = hwsim.run(a, b, device="h200", format="fp32", split_k=count)
+    whole = hwsim.run(a, b, device="h200", format="fp32")
+    assert (auto.codes == same.codes).all()
+    assert (auto.codes != whole.codes).any()
+
+
+def test_other_words_are_refused():
+    with pytest.raises(InputError, match="split_k = 'most'"):
+        timed(64, 64, 256, "fp32", "most")
+
+
+def test_short_slices_are_not_tried():
+    tried = []
+    assert slices(5 * SHORTEST, lambda count: tried.append(count) or 1 / count) == 5
+    assert tried == [c for c in COUNTS if c <= 5]
+    assert slices(SHORTEST, lambda count: 1 / count) == 1
+    assert slices(100 * SHORTEST, lambda count: 1.0) == 1
+
+
+def test_a_merge_costs_its_bytes_and_a_launch():
+    chip = load("h200")
+    none = merge_seconds(chip, 1 << 20, 1, "fp32", "fp32", 1)
+    two, four = (merge_seconds(chip, 1 << 20, count, "fp32", "fp32", 1) for count in (2, 4))
+    assert none == 0
+    assert four - two == pytest.approx(2 * 4 * (1 << 20) / chip.l2.bytes_per_second)
+    assert two > chip.launch_overhead_us * 1e-6
+
+
+def test_the_time_between_kernels_raises_the_clock():
+    plan = plan_for(load("h200"), scheme_of("native"), Problem("fp16", 1024, 1024, 1024), "fp16", {}).plan
+    seconds = []
+    for gap_us in (0.0, 5.0):
+        chip = load("h200").model_copy(update={"launch_overhead_us": gap_us})
+        found = cost(plan, chip, (1024, 1024, 1024))
+        seconds.append(found.seconds)
+    assert seconds[1] < seconds[0]
+
+
+def test_a_tile_that_ends_with_c_is_taken_where_estimates_are_close():
+    tile = timed(1024, 1024, 1024, "fp16", None).options["tile"]
+    assert 1024 % tile["m"] == 1024 % tile["n"] == 0
