@@ -5,184 +5,7 @@
  * times the lowest actor: by group, then completions before occupancies before streams, each by index. Of several
  * engines that wait for what a completion signals, those waiting for its first signal come first, then by index.
  */
-#include <stdlib.h>
-
-#include "hw_engine.h"
-
-/* What the cores of a group touch together: rectangles, relative to where the first core's tile begins. */
-typedef struct { int64_t row, col, rows, cols; } spot;
-typedef struct { int64_t holders, count; spot at[]; } placement;
-
-typedef struct {
-    int64_t instr, time, row, col, slot; /* time: of issue, or of completion */
-    placement *where;                    /* NULL: all cores at one place */
-    int64_t given;                       /* its signals in pieces have been given */
-} entry;
-typedef struct { entry *at; int64_t room, head, count; } ring; /* room: a power of two */
-
-/* What the engine needs of an instruction all the time, in one line of the processor's cache. */
-typedef struct {
-    int64_t occupancy, tail, window_bytes, issue_ticks;
-    const hw_sync *wait, *signal;
-    int32_t waits, signals;
-    int16_t window, places;    /* places: of its queue */
-    unsigned char engine, flows; /* flows: bytes drain */
-    unsigned char awaited, bare; /* its completion changes something; without tiles: it stands for its waits and signals */
-} operation;
-
-typedef enum { EMPTY, WAITING, THROTTLED, OVERHEAD, DRAINING, OCCUPIED, HELD } state;
-/* THROTTLED: too much in flight. HELD: done but for pieces that it waits for. */
-
-typedef struct {
-    ring queue, pending;
-    entry now;
-    state state;
-    int32_t actor;             /* of its occupancy */
-    int32_t feeders;           /* streams with instructions for it */
-    int64_t queue_depth, *account;
-    int64_t since, semaphore;  /* of the state */
-    int64_t issuer;            /* the stream that ends an EMPTY state */
-    int64_t piece, held_for;   /* may not end before this semaphore (or -1) was signalled so often */
-    int64_t late;              /* ticks that the transfer under way completes later than a hit */
-    int64_t start, cause, last_completion;
-    uint64_t blocked;          /* streams that wait for room in the queue, now or once they are ready */
-    int64_t taken;             /* places of the queue */
-    hw_share share;            /* while DRAINING */
-    int64_t remaining, updated, flow; /* bytes left and when; position among the active flows */
-} engine;
-
-/* Derived variables are computed anew, and `version` counts on, when a variable that they are made of has changed. */
-typedef struct {
-    int64_t pc, *variable;
-    const hw_stream *model;
-    int64_t *index;            /* per variable: its number among the derived ones, or -1 */
-    unsigned char *feeds;      /* per variable: a derived one is made of it */
-    int64_t version, stale;
-    int64_t *of_core;          /* derived variables of every core of the group, */
-    int64_t of_core_version;   /* as they were then */
-    int64_t stalled, since, on; /* in all, waiting for room in queues; from when and for which engine, or -1 */
-    entry next;                /* the instruction being issued; instr -1: the stream has ended */
-    struct place *places;
-    int armed;                 /* it has an event */
-} stream;
-
-/* The last placement of the instructions of a stream whose tiles lie alike: of one shape, and with the same part that
- * depends on the core in where they begin. It is FIXED when no derived variable takes part in it. */
-typedef struct place place;
-struct place {
-    placement *now;
-    int64_t version;
-    enum { SHARED = 1, FIXED, BY_VERSION } kind;
-    const hw_tile *tile;       /* of the first of them */
-    place *next;               /* of the stream */
-};
-
-typedef struct {
-    const hw_group *group;
-    engine *engines;
-    stream *streams;
-    int64_t *semaphore, *blocked, *end;
-    int64_t *taken, *signalled; /* per semaphore in pieces: counts taken, and those whose signaller has completed */
-    uint64_t held;             /* engines */
-    int64_t *in_flight;        /* per window */
-    int64_t *stalled_at;       /* engines x streams: what a stream had been stalled when the engine became EMPTY */
-    uint64_t *waiting;         /* per semaphore: engines whose head waits for it */
-    int32_t first_actor;
-} core;
-
-enum { COMPLETION, OCCUPANCY, ISSUE };
-typedef struct { int32_t core, kind, index; } actor;
-
-typedef struct {
-    hw_kernel *k;
-    operation *operations;     /* per instruction */
-    core *cores;
-    engine *engines;
-    stream *streams;
-    int64_t *variables, *index;
-    unsigned char *feeds;
-    place *places, **place_of; /* place_of: per instruction, NULL before it is asked for */
-    int64_t place_count;
-    int32_t *table;            /* scratch of find_places */
-    int64_t table_room;
-    uint64_t *waiting;
-    int64_t *taken, *signalled;
-    int pieces;                /* any semaphore is in pieces */
-    int64_t *in_flight, *stalled_at;
-    actor *actors;
-    int64_t *next, latest;     /* tree of next events: the first at 1, each actor's from `leaves` on */
-    int32_t leaves, actor_bits;
-    engine **flows;
-    hw_share **shares;
-    int64_t *rates;
-    int64_t active, shared_at; /* flows; since when they have had their rates */
-    int unshared;              /* flows have begun or ended since the rates were drawn */
-    int status;                /* HW_OK, or what stopped the machine */
-} machine;
-
-static void release(placement *where)
-{
-    if (where && !--where->holders) free(where);
-}
-
-/* --- a ring that grows ------------------------------------------------------------------------------------ */
-
-static int grow(ring *r)
-{
-    int64_t room = r->room ? 2 * r->room : 8;
-    entry *at = malloc(sizeof *at * (size_t)room);
-    if (!at) return -1;
-    for (int64_t i = 0; i < r->count; i++) at[i] = r->at[(r->head + i) & (r->room - 1)];
-    free(r->at);
-    r->at = at, r->room = room, r->head = 0;
-    return 0;
-}
-
-/* The place behind the last; NULL: no memory. */
-static entry *add(machine *m, ring *r)
-{
-    if (r->count == r->room && grow(r)) {
-        m->status = HW_NO_MEMORY;
-        return NULL;
-    }
-    return &r->at[(r->head + r->count++) & (r->room - 1)];
-}
-
-/* The first, taken out: it stays where it is until something is added. */
-static const entry *pop(ring *r)
-{
-    const entry *first = &r->at[r->head];
-    r->head = (r->head + 1) & (r->room - 1), r->count--;
-    return first;
-}
-
-/* --- the next event: a tree of the least, times with the actor in their low bits: the lower wins ties */
-
-static void set_event(machine *m, int32_t a, int64_t event)
-{
-    int64_t *next = m->next;
-    for (uint32_t n = (uint32_t)(m->leaves + a); n > 1; n /= 2) {
-        int64_t other = next[n ^ 1];
-        next[n] = event;
-        event = other < event ? other : event;
-    }
-    next[1] = event;
-}
-
-static void set_key(machine *m, int32_t a, int64_t time)
-{
-    if (time <= m->latest) set_event(m, a, time << m->actor_bits | a);
-    else m->status = HW_TOO_LONG;
-}
-
-static void clear_key(machine *m, int32_t a) { set_event(m, a, HW_NEVER); }
-
-static int32_t completion_actor(const machine *m, const engine *g) { return g->actor - (int32_t)m->k->engines; }
-
-static int32_t stream_actor(const machine *m, const core *c, int64_t s)
-{
-    return c->first_actor + (int32_t)(2 * m->k->engines + s);
-}
+#include "hw_engine_machine.h"
 
 /* --- accounting ------------------------------------------------------------------------------------------- */
 
@@ -237,97 +60,6 @@ static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
                                  g->now.row, g->now.col, g->now.slot, g->cause};
 }
 
-static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
-
-/* --- flows ------------------------------------------------------------------------------------------------ */
-
-/* Rates are drawn once for all that has begun and ended at a time, before the next event is looked for. */
-static void share(machine *m, int64_t time)
-{
-    m->unshared = 0;
-    for (int64_t i = 0; i < m->active; i++) {
-        engine *g = m->flows[i];
-        g->remaining -= g->share.rate * (time - g->updated);
-        g->updated = time;
-        m->shares[i] = &g->share, m->rates[i] = g->share.rate;
-    }
-    hw_share_rates(m->shares, m->active, m->k->capacity);
-    for (int64_t i = 0; i < m->active; i++) {
-        engine *g = m->flows[i];
-        if (g->share.rate == m->rates[i]) continue; /* the end foreseen stands */
-        int64_t left = g->remaining > 0 ? g->remaining : 0;
-        set_key(m, g->actor, time + (left + g->share.rate - 1) / g->share.rate);
-    }
-}
-
-/* What waits to be written goes out at the rate that the flows have left HBM since `shared_at`. */
-static void write_deferred(machine *m, int64_t time)
-{
-    hw_kernel *k = m->k;
-    int64_t spent = time - m->shared_at, idle = k->capacity[HW_HBM];
-    m->shared_at = time;
-    if (!k->deferred) return;
-    for (int64_t i = 0; i < m->active; i++) {
-        const hw_share *flow = &m->flows[i]->share;
-        idle -= (int64_t)((__int128)flow->rate * flow->weight[HW_HBM] >> HW_WEIGHT_BITS);
-    }
-    if (idle > 0) k->deferred = spent > k->deferred / idle ? 0 : k->deferred - idle * spent;
-}
-
-/* Bytes that HBM moves for a transfer of a whole group; counts the traffic of L2 and HBM. */
-static int64_t hbm_bytes(machine *m, const core *c, engine *g, const hw_cost *cost)
-{
-    hw_kernel *k = m->k;
-    const hw_tile *tile = &k->tile[cost->gm_tile];
-    int64_t cores = c->group->count, write = cost->gm_write, fetched = 0, written_back = 0;
-    if (!k->l2) {
-        fetched = write ? 0 : cost->bytes * cores;
-        written_back = write ? cost->bytes * cores : 0;
-    } else {
-        const placement *where = g->now.where;
-        const spot same = {0, 0, tile->rows, tile->cols}, *at = where ? where->at : &same;
-        for (int64_t i = 0, count = where ? where->count : 1; i < count; i++)
-            if (hw_l2_access(k->l2, tile->object, g->now.row + at[i].row, g->now.col + at[i].col,
-                             at[i].rows, at[i].cols, (int)write, cost->fetch_bytes, &fetched, &written_back))
-                m->status = HW_NO_MEMORY;
-        k->counter[write ? HW_L2_WRITE : HW_L2_READ] += cost->bytes * cores / cost->multicast;
-    }
-    if (!k->has_hbm) return 0;
-    if (fetched) g->late = k->miss_ticks;
-    k->counter[HW_HBM_READ] += fetched;
-    k->counter[HW_HBM_WRITE] += written_back;
-    int64_t room = (k->deferred_limit - k->deferred) >> HW_RATE_BITS;
-    if (k->capacity[HW_HBM] && room > 0) {
-        int64_t later = written_back < room ? written_back : room;
-        k->deferred += later << HW_RATE_BITS, written_back -= later;
-    }
-    return fetched + written_back;
-}
-
-static void begin_flow(machine *m, core *c, int64_t e, int64_t time)
-{
-    engine *g = &c->engines[e];
-    const hw_cost *cost = &m->k->cost[g->now.instr];
-    write_deferred(m, time);
-    int64_t hbm = hbm_bytes(m, c, g, cost);
-    release(g->now.where), g->now.where = NULL;
-    g->share.cap = cost->flow_rate, g->share.rate = 0;
-    g->share.weight[HW_L2] = m->k->l2 ? (c->group->count << HW_WEIGHT_BITS) / cost->multicast : 0;
-    g->share.weight[HW_HBM] = ((hbm << HW_WEIGHT_BITS) + cost->flow_bytes - 1) / cost->flow_bytes;
-    g->remaining = cost->flow_bytes << HW_RATE_BITS, g->updated = time;
-    g->state = DRAINING; /* still busy: no change of account */
-    g->flow = m->active, m->flows[m->active++] = g;
-    m->unshared = 1;
-}
-
-static void end_flow(machine *m, engine *g, int64_t time)
-{
-    write_deferred(m, time);
-    engine *last = m->flows[--m->active];
-    m->flows[g->flow] = last, last->flow = g->flow;
-    m->unshared = 1;
-}
-
 /* --- engines ---------------------------------------------------------------------------------------------- */
 
 /* Take all waits of an instruction, or none: returns the semaphore that lacks, or -1. */
@@ -370,6 +102,7 @@ static int fits(const engine *g, const operation *o)
  * end before the signaller has completed.
  */
 
+static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
 static void try_start(machine *m, core *c, int64_t e, int64_t time);
 
 static void give_pieces(machine *m, core *c, const operation *o, int64_t time)
@@ -427,7 +160,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     m->k->executed[index]++;
     if (m->pieces) take_pieces(m, c, g, o);
     if (g->blocked) let_issue(m, c, g, time, o->flows || o->occupancy);
-    if (o->flows && !o->occupancy) begin_flow(m, c, e, time);
+    if (o->flows && !o->occupancy) hw_flow_begin(m, c, e, time);
     else set_key(m, g->actor, time + o->occupancy);
     if (m->pieces && !o->bare) {
         g->now.given = 1;
@@ -481,10 +214,10 @@ static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     if (g->state == OVERHEAD) {
-        begin_flow(m, c, e, time);
+        hw_flow_begin(m, c, e, time);
         return;
     }
-    if (g->state == DRAINING) end_flow(m, g, time);
+    if (g->state == DRAINING) hw_flow_end(m, g, time);
     if (g->piece >= 0 && !m->operations[g->now.instr].bare && c->signalled[g->piece] < g->held_for) {
         g->state = HELD, c->held |= UINT64_C(1) << e; /* still busy: no change of account */
         clear_key(m, g->actor);
@@ -519,250 +252,7 @@ static void leave(machine *m, core *c, int64_t e, int64_t time)
     if (g->state < OVERHEAD) clear_key(m, g->actor);
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------- */
-
-static int64_t evaluate(const machine *m, const stream *s, int64_t index)
-{
-    const hw_affine *a = &m->k->affine[index];
-    int64_t value = a->constant;
-    for (int64_t i = 0; i < a->terms; i++) {
-        const hw_term *t = &m->k->term[a->first + i];
-        value += t->coefficient * s->variable[t->variable];
-    }
-    return value;
-}
-
-/* Floor division, as for Python's // and %. */
-static int64_t divided(int64_t value, const hw_derived *d)
-{
-    int64_t quotient = value / d->divisor, rest = value % d->divisor;
-    if (rest < 0) rest += d->divisor, quotient--;
-    return d->remainder ? rest : quotient;
-}
-
-static void derive(const machine *m, stream *s)
-{
-    const hw_derived *d = &m->k->derived[s->model->first_derived];
-    for (int64_t i = 0; i < s->model->derived; i++)
-        s->variable[d[i].variable] = divided(evaluate(m, s, d[i].affine), &d[i]);
-    s->stale = 0, s->version++;
-}
-
-/* An expression of the core-th core of the group; own: that core's derived variables. */
-static int64_t evaluate_for(const machine *m, const stream *s, int64_t index, int64_t core, const int64_t *own)
-{
-    const hw_affine *a = &m->k->affine[index];
-    const hw_term *t = &m->k->term[a->first];
-    int64_t value = a->constant;
-    for (const hw_term *end = t + a->terms; t < end; t++) {
-        int64_t derived = s->index[t->variable];
-        int64_t of = derived >= 0 ? own[derived] : s->variable[t->variable] + (t->variable ? 0 : core);
-        value += t->coefficient * of;
-    }
-    return value;
-}
-
-/* Derived variables of all cores of the group; NULL: no memory. */
-static const int64_t *derived_of_cores(machine *m, const core *c, stream *s)
-{
-    int64_t count = s->model->derived;
-    const hw_derived *d = &m->k->derived[s->model->first_derived];
-    if (!s->of_core) s->of_core = malloc(sizeof *s->of_core * (size_t)(c->group->count * (count ? count : 1)));
-    if (!s->of_core || s->of_core_version == s->version) return s->of_core;
-    for (int64_t i = 0; i < c->group->count; i++) {
-        int64_t *own = &s->of_core[i * count];
-        for (int64_t j = 0; j < count; j++) own[j] = divided(evaluate_for(m, s, d[j].affine, i, own), &d[j]);
-    }
-    s->of_core_version = s->version;
-    return s->of_core;
-}
-
-/* Whether an expression depends on CORE: 0 no, FIXED as itself, BY_VERSION through derived variables. */
-static int varies(const machine *m, const stream *s, int64_t index)
-{
-    const hw_affine *a = &m->k->affine[index];
-    int found = 0;
-    for (int64_t i = 0; i < a->terms; i++) {
-        int64_t variable = m->k->term[a->first + i].variable, derived = s->index[variable];
-        if (!variable && found < FIXED) found = FIXED;
-        if (derived >= 0 && varies(m, s, m->k->derived[s->model->first_derived + derived].affine)) found = BY_VERSION;
-    }
-    return found;
-}
-
-/* An empty hash table for that many places; returns its size - 1, or -1 without memory. */
-static int64_t claim_table(machine *m, int64_t places)
-{
-    int64_t room = 16;
-    while (room < 2 * places) room *= 2;
-    if (room > m->table_room) {
-        int32_t *table = realloc(m->table, sizeof *table * (size_t)room);
-        if (!table) return -1;
-        m->table = table, m->table_room = room;
-    }
-    for (int64_t i = 0; i < room; i++) m->table[i] = -1;
-    return room - 1;
-}
-
-static int64_t hash(spot at)
-{
-    uint64_t h = (uint64_t)at.row * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)at.col * UINT64_C(0xc2b2ae3d27d4eb4f);
-    return (int64_t)(h >> 33);
-}
-
-static int by_place(const void *left, const void *right)
-{
-    const spot *a = left, *b = right;
-    if (a->row != b->row) return a->row < b->row ? -1 : 1;
-    return a->col < b->col ? -1 : a->col > b->col;
-}
-
-/* Join tiles side by side into strips, and equal strips on top of each other; `at` is in the order of by_place. */
-static int64_t joined(spot *at, int64_t count)
-{
-    int64_t strips = 0, found = 0;
-    for (int64_t i = 0; i < count; i++) {
-        spot *last = strips ? &at[strips - 1] : NULL;
-        if (last && last->row == at[i].row && at[i].col <= last->col + last->cols)
-            last->cols = at[i].col + at[i].cols - last->col;
-        else
-            at[strips++] = at[i];
-    }
-    for (int64_t i = 0; i < strips; i++) {
-        spot *last = found ? &at[found - 1] : NULL;
-        if (last && last->col == at[i].col && last->cols == at[i].cols && at[i].row <= last->row + last->rows)
-            last->rows = at[i].row + at[i].rows - last->row;
-        else
-            at[found++] = at[i];
-    }
-    return found;
-}
-
-/* Where the cores' tiles lie; NULL: no memory. */
-static placement *find_places(machine *m, const core *c, stream *s, const hw_tile *tile)
-{
-    int64_t cores = c->group->count, row = evaluate(m, s, tile->affine_row), col = evaluate(m, s, tile->affine_col);
-    const int64_t *own = derived_of_cores(m, c, s);
-    placement *where = malloc(sizeof *where + sizeof *where->at * (size_t)cores);
-    int64_t mask = claim_table(m, cores);
-    if (!own || !where || mask < 0) {
-        free(where);
-        return NULL;
-    }
-    where->holders = 1, where->count = 0;
-    for (int64_t i = 0; i < cores; i++, own += s->model->derived) {
-        spot at = {evaluate_for(m, s, tile->affine_row, i, own) - row,
-                   evaluate_for(m, s, tile->affine_col, i, own) - col, tile->rows, tile->cols};
-        int64_t slot = hash(at) & mask;
-        for (; m->table[slot] >= 0; slot = (slot + 1) & mask) {
-            const spot *there = &where->at[m->table[slot]];
-            if (there->row == at.row && there->col == at.col) break;
-        }
-        if (m->table[slot] < 0) m->table[slot] = (int32_t)where->count, where->at[where->count++] = at;
-    }
-    qsort(where->at, (size_t)where->count, sizeof *where->at, by_place);
-    where->count = joined(where->at, where->count);
-    return where;
-}
-
-/* The next term of an expression from term *at on that depends on the core; NULL: there is none. */
-static const hw_term *core_term(const machine *m, const stream *s, const hw_affine *a, int64_t *at)
-{
-    while (*at < a->terms) {
-        const hw_term *t = &m->k->term[a->first + (*at)++];
-        if (!t->variable || s->index[t->variable] >= 0) return t;
-    }
-    return NULL;
-}
-
-/* Whether two expressions depend on the core in the same way. */
-static int alike(const machine *m, const stream *s, int64_t one, int64_t other)
-{
-    for (int64_t i = 0, j = 0;;) {
-        const hw_term *x = core_term(m, s, &m->k->affine[one], &i), *y = core_term(m, s, &m->k->affine[other], &j);
-        if (!x || !y) return !x && !y;
-        if (x->variable != y->variable || x->coefficient != y->coefficient) return 0;
-    }
-}
-
-static place *place_for(machine *m, stream *s, const hw_tile *tile)
-{
-    for (place *p = s->places; p; p = p->next)
-        if (p->tile->rows == tile->rows && p->tile->cols == tile->cols &&
-            alike(m, s, p->tile->affine_row, tile->affine_row) && alike(m, s, p->tile->affine_col, tile->affine_col))
-            return p;
-    place *p = &m->places[m->place_count++];
-    int row = varies(m, s, tile->affine_row), col = varies(m, s, tile->affine_col);
-    p->kind = !row && !col ? SHARED : row == BY_VERSION || col == BY_VERSION ? BY_VERSION : FIXED;
-    p->tile = tile, p->next = s->places, s->places = p;
-    return p;
-}
-
-/* The placement of an instruction's tile in global memory, as the stream stands now. */
-static placement *placed(machine *m, const core *c, stream *s, int64_t instr, const hw_tile *tile)
-{
-    if (!m->place_of[instr]) m->place_of[instr] = place_for(m, s, tile);
-    place *p = m->place_of[instr];
-    if (p->kind == SHARED) return NULL;
-    if (!p->now || (p->kind == BY_VERSION && p->version != s->version)) {
-        release(p->now);
-        p->now = find_places(m, c, s, p->tile), p->version = s->version;
-        if (!p->now) {
-            m->status = HW_NO_MEMORY;
-            return NULL;
-        }
-    }
-    p->now->holders++;
-    return p->now;
-}
-
-/* Where an instruction's tile lies: the one in global memory, else (for the trace) the first it writes. */
-static void locate(machine *m, const core *c, stream *s, entry *e)
-{
-    int64_t gm = m->k->cost[e->instr].gm_tile;
-    e->row = e->col = e->slot = -1;
-    e->where = NULL;
-    if (gm >= 0) {
-        const hw_tile *tile = &m->k->tile[gm];
-        e->row = evaluate(m, s, tile->affine_row);
-        e->col = evaluate(m, s, tile->affine_col);
-        if (m->k->l2 && c->group->count > 1) e->where = placed(m, c, s, e->instr, tile);
-    } else if (m->k->row_limit && m->k->instr[e->instr].writes) {
-        const hw_tile *tile = &m->k->tile[m->k->instr[e->instr].first_tile];
-        e->row = tile->row, e->col = tile->col, e->slot = evaluate(m, s, tile->affine_slot);
-    }
-}
-
-/* Walk the nodes to the next instruction. */
-static void fetch(machine *m, const core *c, stream *s)
-{
-    const hw_node *nodes = &m->k->node[s->model->first_node];
-    while (s->pc < s->model->nodes) {
-        const hw_node *n = &nodes[s->pc];
-        switch (n->kind) {
-        case HW_NODE_LOOP:
-            s->variable[n->index] = 0, s->stale |= s->feeds[n->index];
-            s->pc++;
-            break;
-        case HW_NODE_END:
-            s->stale |= s->feeds[n->index];
-            if (++s->variable[n->index] < n->count) s->pc = n->jump;
-            else s->pc++;
-            break;
-        case HW_NODE_ADVANCE:
-            s->variable[n->index] += n->count, s->stale |= s->feeds[n->index];
-            s->pc++;
-            break;
-        default:
-            s->pc++;
-            s->next.instr = n->index;
-            if (s->stale) derive(m, s);
-            locate(m, c, s, &s->next);
-            return;
-        }
-    }
-    s->next.instr = -1;
-}
+/* --- issue ------------------------------------------------------------------------------------------------ */
 
 static void set_issue(machine *m, core *c, int64_t index, int64_t time)
 {
@@ -802,7 +292,7 @@ static void issue(machine *m, core *c, int64_t index, int64_t time)
     s->next.time = time, s->next.given = 0;
     c->engines[o->engine].taken += o->places;
     *last = s->next;
-    fetch(m, c, s);
+    hw_stream_fetch(m, c, s);
     if (s->next.instr < 0) clear_issue(m, c, index);
     else be_ready(m, c, index, time + m->operations[s->next.instr].issue_ticks);
 }
@@ -851,19 +341,7 @@ static void *table(machine *m, int64_t count, size_t size)
     return p;
 }
 
-/* Which variables are derived, and which those are made of. */
-static void watch(const machine *m, stream *s)
-{
-    const hw_derived *d = &m->k->derived[s->model->first_derived];
-    for (int64_t i = 0; i < s->model->variables; i++) s->index[i] = -1;
-    for (int64_t i = 0; i < s->model->derived; i++) {
-        const hw_affine *a = &m->k->affine[d[i].affine];
-        s->index[d[i].variable] = i;
-        for (int64_t j = 0; j < a->terms; j++) s->feeds[m->k->term[a->first + j].variable] = 1;
-    }
-    s->stale = s->model->derived > 0;
-}
-
+/* For each engine the streams with instructions for it. */
 static void count_feeder(const machine *m, core *c, const stream *s)
 {
     uint64_t feeds = 0;
@@ -952,8 +430,8 @@ static void build(machine *m)
             st->index = index, index += st->model->variables;
             st->feeds = feeds, feeds += st->model->variables;
             st->variable[0] = group->first, st->on = -1;
-            watch(m, st);
-            fetch(m, c, st);
+            hw_stream_watch(m, st);
+            hw_stream_fetch(m, c, st);
             if (st->next.instr >= 0) set_issue(m, c, s, m->operations[st->next.instr].issue_ticks);
             count_feeder(m, c, st);
         }
@@ -982,7 +460,7 @@ static int finish(machine *m)
     for (int64_t i = 0; i < k->groups; i++)
         if (k->group_end[i] > k->end) k->end = k->group_end[i];
     k->end = (k->end + HW_TICKS - 1) / HW_TICKS * HW_TICKS;
-    write_deferred(m, k->end);
+    hw_flow_write_deferred(m, k->end);
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
         for (int64_t e = 0; e < k->engines; e++) c->engines[e].account[HW_DONE] += k->end - c->engines[e].since;
@@ -1024,7 +502,7 @@ int hw_run_kernel(hw_kernel *kernel)
         if (a.kind == ISSUE) issue_event(&m, c, a.index, time);
         else if (a.kind == OCCUPANCY) occupancy_event(&m, c, a.index, time);
         else completion_event(&m, c, a.index, time);
-        if (m.unshared) share(&m, time);
+        if (m.unshared) hw_flow_share(&m, time);
     }
     int status = m.status == HW_OK ? finish(&m) : m.status;
     clear(&m);
