@@ -98,7 +98,9 @@ class Chains:
     ) -> None:
         self.plan, self.device, self.permutation = plan, device, permutation
         self._units: dict[tuple[str, str], tuple[str, DotSpec, InstructionModel]] = {}
-        self._runs: dict[Term, tuple[Runs, Runs] | None] = {}
+        # Of a term of the plan, by identity: hashing its stages would take as long as a short run's call.
+        self._runs: dict[int, tuple[Runs, Runs] | None] = {}
+        self._places: dict[tuple[int, int, bool], Codes | None] = {}
         for term in plan.terms:
             for i, j in term.products:
                 pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
@@ -153,7 +155,7 @@ class Chains:
         threads: int,
         room: Codes | None = None,
     ) -> Codes:
-        """The term over the run's spans, from `start` (codes in the unit's c, or None: +0).
+        """One of the plan's terms over the run's spans, from `start` (codes in the unit's c, or None: +0).
 
         Each span begins a new instruction. room: where the result may lie (fresh memory costs more than adding to it).
         """
@@ -162,7 +164,10 @@ class Chains:
         if short is not None:
             _, spec, model = self._unit(term.products[0])
             accumulator = _Accumulator(start, True, 0, model, threads, room)
-            accumulator.add(spec, *short, self._divisions(term, run[0], start is not None))
+            key = id(term), run[0][1] - run[0][0], start is not None
+            if key not in self._places:
+                self._places[key] = self._divisions(term, key[1], key[2])
+            accumulator.add(spec, *short, self._places[key])
             return accumulator.codes
         for stage in term.stages:
             for index, span in enumerate(run):
@@ -175,9 +180,9 @@ class Chains:
         self, term: Term, run: Run, a: Sequence[Codes], b: Sequence[Codes], threads: int
     ) -> tuple[Codes, Codes] | None:
         """The operands of all stages one after the other, for one of many short runs; None where that cannot be."""
-        if term not in self._runs:
-            self._runs[term] = self._in_one(term)
-        runs = self._runs[term]
+        if id(term) not in self._runs:
+            self._runs[id(term)] = self._in_one(term)
+        runs = self._runs[id(term)]
         if runs is None or len(run) != 1:
             return None
         left, right = runs[0].cut(a, run[0], threads), runs[1].cut(b, run[0], threads)
@@ -198,11 +203,11 @@ class Chains:
         )
         return left, right
 
-    def _divisions(self, term: Term, span: tuple[int, int], has_start: bool) -> Codes | None:
-        """By how many places the accumulator is divided before each step of a run of all stages."""
+    def _divisions(self, term: Term, length: int, has_start: bool) -> Codes | None:
+        """By how many places the accumulator is divided before each step of a run of this length, all stages."""
         if not any(stage.scale_exponent for stage in term.stages):
             return None
-        steps = (span[1] - span[0]) // self.spec(term).unit.terms
+        steps = length // self.spec(term).unit.terms
         places = [np.zeros(steps * len(stage.products), np.uint8) for stage in term.stages]
         for index, stage in enumerate(term.stages):
             places[index][0] = stage.scale_exponent if index or has_start else 0
