@@ -33,7 +33,7 @@ cdef extern from "hw_dot.h" nogil:
     enum:
         HW_RNE, HW_RNA, HW_RZ, HW_RU, HW_RD
     enum:
-        HW_IEEE
+        HW_INTEGER
     ctypedef struct hw_spec:
         hw_format a, b, c, d, result
         int model, terms, rounding, fraction_bits, floor_exponent
@@ -366,7 +366,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
         elif scale_a is not None or scale_b is not None:
             raise InputError("gemm: scale_a and scale_b: this unit takes no block scales")
         if divide is not None:
-            places = _divisions(s, divide, block.k, wide_c)
+            places = _divisions(s, divide, block.k)
             if places.shape[0]:
                 block.divide = &places[0]
         PyObject_GetBuffer(out, &vout, PyBUF_STRIDES | PyBUF_FORMAT | PyBUF_WRITABLE)
@@ -400,6 +400,8 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
                     block.a += count * block.a_column
                     block.b += count * block.b_row
                     block.k -= count
+                    if block.divide != NULL:
+                        block.divide += 1
                 if status == 0 and (block.k or not wide_c):
                     status = hw_gemm_threads(variant, &block, batches, offsets, offsets + batches,
                                              offsets + 2 * batches, offsets + 3 * batches, offsets + 4 * batches,
@@ -421,14 +423,13 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
             PyBuffer_Release(&vc)
 
 
-cdef const uint8_t[::1] _divisions(hw_spec *s, divide, ptrdiff_t k, bint wide_c):
+cdef const uint8_t[::1] _divisions(hw_spec *s, divide, ptrdiff_t k):
     steps = (k + s.terms - 1) // s.terms
     if not isinstance(divide, np.ndarray) or divide.dtype != np.uint8 or divide.shape != (steps,):
         got = f"{divide.dtype} {divide.shape}" if isinstance(divide, np.ndarray) else type(divide).__name__
         raise InputError(f"gemm: divide must be uint8 ({steps},): one number for each {s.terms} of K; got {got}")
-    if wide_c or s.d.special != HW_IEEE:
-        raise UnsupportedError("gemm: divide needs an accumulator of the result's format, with infinities; "
-                               f"got {s.c.name.decode()} and {s.d.name.decode()}")
+    if s.c.special == HW_INTEGER or s.d.special == HW_INTEGER:
+        raise UnsupportedError(f"gemm: integer accumulators are not divided; got {s.d.name.decode()}")
     return np.ascontiguousarray(divide)
 
 

@@ -46,7 +46,6 @@ cdef extern from "hw_lanes.h" nogil:
                           unsigned char *, int)
     void hw_lanes_patch(const hw_lane_array *, const hw_lane_array *, size_t, size_t, size_t, const unsigned char *,
                         const unsigned char *, int)
-    int hw_lanes_divide(const hw_lane_kernels *, void *, size_t, int, int)
 
 
 cdef enum:
@@ -280,23 +279,3 @@ def patch(target, source, rows, cols, *, threads=1):
     with nogil:
         hw_lanes_patch(&to.array, &at.array, width, m, n, &row_flags[0], &col_flags[0], count)
     return target
-
-
-def divide(codes, int places, *, threads=1, variant=None):
-    if not isinstance(codes, np.ndarray) or codes.dtype != np.uint32 or not codes.flags.c_contiguous:
-        got = f"{codes.dtype} {codes.shape}" if isinstance(codes, np.ndarray) else type(codes).__name__
-        raise InputError(f"divide: codes must be a writeable array of uint32 in C order; got {got}")
-    if not 0 <= places <= 252:
-        raise InputError(f"divide: places = {places}; allowed: 0 to 252")
-    cdef const hw_lane_kernels *kernels = _kernels(variant)
-    cdef int count = _threads(threads)
-    cdef size_t n = codes.size
-    cdef unsigned int[::1] flat = codes.reshape(-1)
-    cdef int done
-    if not n:
-        return True
-    with nogil:
-        done = hw_lanes_divide(kernels, &flat[0], n, places, count)
-    if done < 0:
-        raise MemoryError("divide: no memory for its marks")
-    return bool(done)

@@ -59,10 +59,3 @@ def patch(
     target, source: matrices of one shape and dtype (1, 2, 4 or 8 bytes), columns contiguous.
     Raises InputError for others, and for flags that are not as many booleans as there are rows or columns.
     """
-
-def divide(codes: npt.NDArray[np.uint32], places: int, *, threads: int = 1, variant: str | None = None) -> bool:
-    """Divide fp32 codes by 2^places, in place, where every quotient is a zero or a normal number.
-
-    Otherwise nothing is changed and the answer is False (infinities and NaNs among them). codes: uint32 in C order.
-    Raises InputError for another array, and for places beyond 0 to 252.
-    """

@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm
-from hwsim._kernels.lanes import divide
 from hwsim.devices import dot_spec, example, find
-from hwsim.devices.arithmetic import scaled_accumulator
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.formats import format_of
 from hwsim.machine.arranged import Runs, arranged, whole
 from hwsim.machine.scaled import scaled_gemm
 from hwsim.numerics.units import FusedUnit, IntegerUnit
@@ -276,35 +273,13 @@ class _Accumulator:
         """value = value + x y, chained; divide: as of the kernels."""
         if self.is_own and spec.c != spec.d:
             spec = _continued(spec)
-        if self.scale:
-            x, y = self._add_scaled(spec, x, y)
-        if not x.shape[1]:
-            return
         out = self.value if self.is_own else self.room
-        self.value = gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
-        self.is_own = True
-
-    def _add_scaled(self, spec: DotSpec, x: Codes, y: Codes) -> tuple[Codes, Codes]:
-        """Scale the accumulator; where that has no code in its format, the first instruction is done with it."""
-        assert self.value is not None
-        scale, rule, k = self.scale, self.model.scale_input_d_rule, self.model.k
-        self.scale = 0
-        fmt = format_of(spec.c)
-        if spec.c == "fp32":
-            value = self.value if self.is_own else self.value.copy()
-            if divide(value, scale, threads=self.threads):  # nearly always
-                self.value, self.is_own = value, spec.c == spec.d
-                return x, y
-        scaled, left = scaled_accumulator(self.value, fmt, scale, rule)
-        if not left.any():
-            self.value, self.is_own = scaled, spec.c == spec.d
-            return x, y
-        before = self.value
-        self.value, self.is_own = gemm(spec, x[:, :k], y[:k], scaled, threads=self.threads), True
-        part = np.ix_(left.any(1), left.any(0))
-        exact = scaled_gemm(spec, x[part[0].ravel(), :k], y[:k, part[1].ravel()], before[part], scale, rule)
-        self.value[part] = exact
-        return x[:, k:], y[k:]
+        if self.scale and self.value is not None:
+            rule = self.model.scale_input_d_rule
+            self.value = scaled_gemm(spec, x, y, self.value, self.scale, rule, out=out, threads=self.threads)
+        else:
+            self.value = gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
+        self.scale, self.is_own = 0, True
 
 
 _continuations: dict[DotSpec, DotSpec] = {}

@@ -50,10 +50,6 @@ typedef struct {
     void (*widen)(int from, double *out, const void *x, size_t n);
     /* Whether an element is an infinity or a NaN. */
     int (*special[2])(const void *x, size_t n);
-    /* Binary32 by 2^places, 0 to 252: whether all quotients are zeros or normal numbers; then in place (and back, with
-     * -places). */
-    int (*divides)(const void *x, int places, size_t n);
-    void (*divide)(void *x, int places, size_t n);
 } hw_lane_kernels;
 
 #define HW_LANE_JOIN_(a, b) a##_##b
@@ -86,9 +82,5 @@ void hw_lanes_special(const hw_lane_kernels *, const hw_lane_array *, size_t row
 /* target[i, j] = source[i, j] where row i or column j is flagged. Elements of `size` bytes. */
 void hw_lanes_patch(const hw_lane_array *target, const hw_lane_array *source, size_t size, size_t rows, size_t cols,
                     const unsigned char *row_flags, const unsigned char *col_flags, int threads);
-
-/* x[i] / 2^places in place for n binary32 numbers. 0, and nothing is changed, where a quotient is neither zero nor a
- * normal number; -1 without memory. */
-int hw_lanes_divide(const hw_lane_kernels *, void *x, size_t n, int places, int threads);
 
 #endif

@@ -14,7 +14,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.numerics import reference
-from hwsim.numerics.units import DotSpec
+from hwsim.numerics.units import DotSpec, IntegerUnit
 
 NAMES = ["fused-hopper-fp16", "fused-hopper-bf16", "fused-hopper-tf32", "fused-volta-fp16", "small-bf16", "cut-fp16"]
 KINDS = ["near", "wide", "small", "large", "any"]
@@ -87,6 +87,17 @@ def test_what_does_not_fit() -> None:
     for divide in (np.zeros(3, np.uint8), np.zeros(2, np.int64), [0, 8]):
         with pytest.raises(InputError, match=r"divide must be uint8 \(2,\)"):
             gemm(spec, a, b, divide=divide)
-    wide = DotSpec(spec.unit, "bf16", "bf16", "fp16", "fp32")
-    with pytest.raises(UnsupportedError, match="divide needs an accumulator of the result's format"):
-        gemm(wide, a, b, np.zeros((2, 2), np.uint16), divide=np.zeros(2, np.uint8))
+    integers = DotSpec(IntegerUnit(32), "int8", "int8", "int32", "int32")
+    with pytest.raises(UnsupportedError, match="integer accumulators are not divided"):
+        gemm(integers, a.astype(np.uint8), b.astype(np.uint8), divide=np.zeros(1, np.uint8))
+
+
+def test_an_accumulator_of_another_format() -> None:
+    """The first step reads a binary16 C, whose codes have no such quotient, and the rest goes on in binary32."""
+    unit, rng = UNITS["fused-hopper-fp16"].unit, np.random.default_rng(2)
+    spec = DotSpec(unit, "fp16", "fp16", "fp16", "fp32")
+    a, b = build(rng, format_of("fp16"), (3, 40), "small"), build(rng, format_of("fp16"), (40, 9), "near")
+    c, divide = build(rng, format_of("fp16"), (3, 9), "any"), np.array([15, 0, 8], np.uint8)
+    first = reference.gemm(spec, np.ascontiguousarray(a[:, :16]), b[:16].copy(), c, scale_d=15)
+    rest = expected(DotSpec(unit, "fp16", "fp16", "fp32", "fp32"), a[:, 16:], b[16:], first, divide[1:])
+    assert np.array_equal(gemm(spec, a, b, c, divide=divide), rest)

@@ -205,21 +205,3 @@ X = np.ones((4, 4), np.float32)
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-@pytest.mark.parametrize("variant", lanes.variants())
-@pytest.mark.parametrize("places", [0, 1, 8, 15, 252])
-def test_divide_is_exact_or_refused(variant, places):
-    largest = (1 << 32) - 1
-    codes = np.random.default_rng(places).integers(0, largest, 40_000, dtype=np.uint32, endpoint=True)
-    exponent = codes >> np.uint32(23) & np.uint32(255)
-    fit = codes[(exponent > places) & (exponent < 255)]
-    fit = np.concatenate([fit, np.array([0, 0x80000000, (places + 1) << 23], np.uint32)])
-    with np.errstate(all="ignore"):
-        expected = np.ldexp(fit.view(np.float32), -places).view(np.uint32)
-    for bad in (places << 23 | 0x7FFFFF, 1, 0x7F800000, 0xFF800000, 0x7FC00000):
-        mixed = np.append(fit, np.uint32(bad))
-        before = mixed.copy()
-        assert not lanes.divide(mixed, places, variant=variant) and np.array_equal(mixed, before)
-    assert lanes.divide(fit, places, threads=2, variant=variant)
-    assert np.array_equal(fit, expected)

@@ -107,31 +107,10 @@ static void widen(int from, double *out, const void *values, size_t n)
             out[i] = (double)x[i];
 }
 
-static int divides(const void *values, int places, size_t n)
-{
-    const uint32_t *words = values, least = (uint32_t)(places + 1) << 23, span = 0x7f800000 - least;
-    uint32_t kept = 0;
-    ALONE
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t magnitude = words[i] & INT32_MAX;
-        kept |= ((magnitude - least < span) | (magnitude == 0)) ^ 1;
-    }
-    return !kept;
-}
-
-static void divide(void *values, int places, size_t n)
-{
-    uint32_t *words = values;
-    const uint32_t by = (uint32_t)places * (1u << 23);
-    ALONE
-    for (size_t i = 0; i < n; i++)
-        words[i] -= words[i] & INT32_MAX ? by : 0;
-}
-
 #define HW_TEXT_(x) #x
 #define HW_TEXT(x) HW_TEXT_(x)
 
 const hw_lane_kernels HW_LANE_JOIN(hw_lane_kernels, HWSIM_VARIANT) = {
     HW_TEXT(HWSIM_VARIANT), {step_float, step_double}, {settle_float, settle_double}, widen,
-    {special_float, special_double}, divides, divide,
+    {special_float, special_double},
 };
