@@ -6,7 +6,7 @@ merges them. The count changes bits, so nothing is cut unless it is asked for. I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hwsim.formats import format_of
@@ -41,5 +41,3 @@ def merge_seconds(device: Device, elements: int, count: int, partial: str, targe
     latency = sum(x.latency_ns or 0.0 for x in (device.l2, device.hbm) if x is not None) * 1e-9
     return moved + latency + (device.launch_overhead_us or 0.0) * 1e-6
 
-
-__all__: Sequence[str] = ["AUTO", "COUNTS", "merge_seconds", "slices"]

@@ -235,8 +235,7 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
     """Bytes of the whole requests that a tile in global memory takes: lines are apart unless they are whole."""
     lines, length = scope.stored(tile)
     line_bytes = -(-length * scope.bits(tile) // 8)
-    array = scope.arrays[tile.array]
-    if length == (array.cols if array.order == "rows" else array.rows):
+    if length == scope.arrays[tile.array].stored[1]:
         return -(-lines * line_bytes // request_bytes) * request_bytes
     return lines * (-(-line_bytes // request_bytes) * request_bytes)
 

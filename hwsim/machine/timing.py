@@ -50,7 +50,7 @@ from hwsim.machine.cost import (
 from hwsim.machine.cost import exact as exact_number
 from hwsim.machine.rows import ROW_DTYPE, Rows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
-from hwsim.program.ir import GlobalArray, Kernel, Program
+from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
 
 CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
@@ -147,7 +147,7 @@ def run(
         shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
         shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
         device.hbm is not None,
-        np.array([(*_stored(a), format_of(a.format).bits) for a in program.arrays], np.int64),
+        np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64),
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
         (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
     )
@@ -171,11 +171,6 @@ def run(
         sum(k.instructions for k in kernels),
         collector.finish() if trace else None,
     )
-
-
-def _stored(array: GlobalArray) -> tuple[int, int]:
-    """Lines of an array in memory, and the elements of each."""
-    return (array.rows, array.cols) if array.order == "rows" else (array.cols, array.rows)
 
 
 def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:

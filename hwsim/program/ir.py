@@ -76,6 +76,11 @@ class GlobalArray:
     format: str
     order: Order = "rows"
 
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Lines in memory, and the elements that follow one another in each."""
+        return (self.rows, self.cols) if self.order == "rows" else (self.cols, self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
