@@ -20,9 +20,9 @@ from hwsim.program.plan import Plan, Problem
 from hwsim.schemes import scheme_of
 
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
-HUAWEI = {"tile": BASE, "step_ka": 8, "step_kb": 4, "deal": "blocks", "grid": (4, 6), "output": "fp16"}
-HUAWEI |= {"b_layout": "columns"}
-PTO = {"tile": BASE, "step_ka": 4, "step_kb": 4, "deal": "blocks", "grid": (4, 6), "b_layout": "columns"}
+_SAMPLE = {"tile": BASE, "deal": "blocks", "grid": (4, 6), "b_layout": "columns"}
+HUAWEI = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
+PTO = {**_SAMPLE, "step_ka": 4, "step_kb": 4}
 #: PTO's README: microseconds, and the shares of it that TMATMUL, TEXTRACT, TLOAD and TSTORE are busy, by m = n = k.
 PTO_US = {1536: 38.8, 3072: 206.7, 6144: 1506.0, 7680: 3168.0}
 PTO_BUSY = {

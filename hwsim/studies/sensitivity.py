@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SPREAD = 0.25  # of an assumption without a span: this much less and more
 ASSUMED = (Level.ASSUMPTION, Level.UNKNOWN)
-PARTS = ("clock_mhz", "sustained_clock_mhz", "vector", "l2", "hbm", "links", "engines")  # that times are made of
+# What times are made of.
+PARTS = ("clock_mhz", "sustained_clock_mhz", "core_start_us", "vector", "l2", "hbm", "links", "engines")
 ASIDE = ("vector.specials", "vector.repeat_bytes", "l2.line_bytes")  # that are no times, rates or capacities
 
 

@@ -88,3 +88,11 @@ def test_devices_whose_clock_falls_under_load():
     found = sensitivity(lowered, chip)
     result = hwsim.run(**given, exact=False)
     assert found[0].cycles == result.cycles
+
+
+def test_the_late_start_of_cores_is_among_what_is_varied():
+    """Its whole range, for each kernel, is what the cycles move by."""
+    chip, lowered = program(m=256, n=256, k=256, device="ascend910b3", format="fp16")
+    (start,) = (one for one in sensitivity(lowered, chip) if one.path == "core_start_us")
+    wide = (start.high - start.low) * chip.clock_mhz * len(lowered.kernels)
+    assert start.cycles_high - start.cycles_low == pytest.approx(wide, abs=2)
