@@ -268,12 +268,12 @@ cdef int _buffer(object array, Py_buffer *view, str name, hw_format *f) except -
     try:
         PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT)
     except (TypeError, BufferError, ValueError) as error:
-        raise InputError(f"gemm: {name} must be an array of {f.name.decode()} codes "
+        raise InputError(f"{name} must be an array of {f.name.decode()} codes "
                          f"(uint{f.storage_bits}); got {type(array).__name__}") from error
     if view.ndim < 2 or view.format == NULL or _BUFFER_BITS.get(<bytes>view.format) != f.storage_bits:
         got = f"{view.ndim} dimensions of {getattr(array, 'dtype', '?')}"
         PyBuffer_Release(view)
-        raise InputError(f"gemm: {name} must be a matrix, or a stack of them, of {f.name.decode()} codes "
+        raise InputError(f"{name} must be a matrix, or a stack of them, of {f.name.decode()} codes "
                          f"(uint{f.storage_bits}); got {got}")
     return 0
 
@@ -318,9 +318,9 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
     block.divide = NULL
     block.promotion = NULL
     cdef int width = s.d.storage_bits // 8
-    _buffer(a, &va, "a", &s.a)
+    _buffer(a, &va, "gemm: a", &s.a)
     try:
-        _buffer(b, &vb, "b", &s.b)
+        _buffer(b, &vb, "gemm: b", &s.b)
         held = 1
         if va.ndim != vb.ndim or va.shape[va.ndim - 1] != vb.shape[vb.ndim - 2]:
             raise InputError(f"gemm: a (..., M, K) and b (..., K, N) are needed; got {a.shape} and {b.shape}")
@@ -348,7 +348,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
         elif c is None:
             out[...] = 0
         if c is not None:
-            _buffer(c, &vc, "c", &s.c)
+            _buffer(c, &vc, "gemm: c", &s.c)
             held = 2
             if not wide_c and out is not c:
                 out[...] = c
@@ -361,7 +361,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
                     got = "nothing" if scale is None else str(scale.shape)
                     raise InputError(f"gemm: {name}: {s.scale.name.decode()} codes of shape "
                                      f"{(*a.shape[:va.ndim - 2], *lines)} are needed; got {got}")
-                _buffer(scale, &vscale[scales], name, &s.scale)
+                _buffer(scale, &vscale[scales], f"gemm: {name}", &s.scale)
                 scales += 1
             block.a_scale = <const char *>vscale[0].buf
             block.b_scale = <const char *>vscale[1].buf
@@ -446,9 +446,9 @@ def promote(spec, a, b, total, *, ptrdiff_t length, divide=None, saturate=False,
     wanted, got = format_of(spec.d).dtype_name, getattr(total, "dtype", type(total).__name__)
     if got != wanted or total.ndim != 2 or not total.flags.c_contiguous:
         raise InputError(f"promote: total must be a C-contiguous matrix of {wanted}; got {got}")
-    _buffer(a, &va, "a", &s.a)
+    _buffer(a, &va, "promote: a", &s.a)
     try:
-        _buffer(b, &vb, "b", &s.b)
+        _buffer(b, &vb, "promote: b", &s.b)
         held = 1
         if va.ndim != 2 or vb.ndim != 2 or va.shape[1] != vb.shape[0] or total.shape != (va.shape[0], vb.shape[1]):
             raise InputError(f"promote: a (M, K), b (K, N) and total (M, N) are needed; got {a.shape}, {b.shape} and "
@@ -492,7 +492,7 @@ def promote(spec, a, b, total, *, ptrdiff_t length, divide=None, saturate=False,
 cdef const hw_variant *_variant_of(object name, int threads) except NULL:
     """The build to use: one of `runnable_variants`, "scalar", or None for the chosen one."""
     if threads < 1:
-        raise InputError(f"gemm: threads must be at least 1; got {threads}")
+        raise InputError(f"threads must be at least 1; got {threads}")
     if name is None:
         return &_table[_chosen]
     return &hw_scalar_variant if name == "scalar" else &_table[_variant_index(name)]

@@ -120,8 +120,7 @@ def flag(parser: argparse.ArgumentParser, name: str) -> str:
 
 def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of `add_problem`'s options, as arguments for hwsim.run and hwsim.api.program."""
-    names = ("m", "n", "k", "tile", "n_fused", "buffering", "stages", "split_k", "swizzle", "cta_group", *LAYOUTS)
-    given = {name: getattr(arguments, name) for name in names}
+    given = {name: getattr(arguments, name) for name in ("m", "n", "k", *BLOCKING)}
     given |= {key.removeprefix(DEST): value for key, value in vars(arguments).items() if key.startswith(DEST)}
     given = {name: value for name, value in given.items() if value is not None}
     known = set(given) & set(RESERVED)
@@ -130,7 +129,7 @@ def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-LAYOUTS = ("a_layout", "b_layout")
+BLOCKING = ("tile", "n_fused", "buffering", "stages", "split_k", "swizzle", "cta_group", "a_layout", "b_layout")
 RESERVED = (
     "a",
     "b",

@@ -6,11 +6,10 @@ import argparse
 import json
 from dataclasses import asdict
 
-from hwsim.cli.options import FORMAT, add_problem, program_arguments
+from hwsim.cli.options import BLOCKING, FORMAT, add_problem, program_arguments
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
 
-BLOCKING = ("tile", "n_fused", "buffering", "stages", "split_k", "swizzle", "cta_group", "a_layout", "b_layout")
 SIZE = 1024
 
 

@@ -1,7 +1,8 @@
 """The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
 
-Tiles: those of cuBLAS 13's kernels on an H200 with B stored by columns, by width of the operands; the small ones it was
-seen to use only where no core has a second tile (names in gemm.json and gemm_nt.json of tests/golden/h200_timing).
+Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
+no core has a second tile, that of 64 x 64 for a turned tf32 operand (a kernel of mma.sync) up to 640 of K. By the names
+in gemm.json, gemm_nt.json and the blind sets of tests/golden/h200_timing.
 A tile's sum is stored before the next begins.
 fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
 core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128

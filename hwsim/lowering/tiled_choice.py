@@ -18,7 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.lowering.expressions import operations
 from hwsim.lowering.instructions import Instructions
-from hwsim.lowering.tiled_layout import Layout
+from hwsim.lowering.tiled_layout import Layout, is_turned
 from hwsim.lowering.tiled_model import Blocking, Family, Shape, Work
 from hwsim.lowering.tiles import band_of
 
@@ -75,6 +75,7 @@ def choose(
                 return Choice(fitting)
         return Choice(None, f"tile {wanted['m']},{wanted['n']},{wanted['k']} (m, n, k) needs {reasons[-1]}")
     usual: list[Blocking] = []
+    turned = is_turned(instruction(device, works[0].unit), works[0])
     for shape in shapes:
         _check_group(family, device, works, shape.m, shape.n, sizes, group)
         start = _blocking(family, device, works, shape, stages)
@@ -83,7 +84,6 @@ def choose(
             found.append(fitting)
             tiles = -(-sizes[0] // shape.m) * -(-sizes[1] // shape.n) * batch * len(lengths)
             rounds = -(-tiles // device.cores)
-            turned = Layout(device, family, works[0], fitting).turned
             is_for = _widest(works) in (shape.bits or (_widest(works),)) and shape.turned in (None, turned)
             if is_for and rounds <= (shape.rounds or rounds) and max(lengths) <= (shape.longest or max(lengths)):
                 usual.append(fitting)

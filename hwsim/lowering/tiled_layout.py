@@ -15,7 +15,7 @@ from hwsim.lowering.elementwise import depth, vector_of
 from hwsim.lowering.expressions import in_turn
 from hwsim.lowering.instructions import Instructions
 from hwsim.lowering.tiled_model import Blocking, Family, Source, Work
-from hwsim.program.ir import Order
+from hwsim.program.ir import K_MAJOR, Order
 from hwsim.program.plan import Piece, TermValue
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ PART_ROWS = 64  # rows of C of one short run's accumulator: what one warp group'
 SHORT_SLOTS = 4  # accumulators of short runs, where the memory of accumulators has room: it takes long to read them
 FRAGMENT_BYTES = 32  # of K per row that a fragment holds, unless an instruction takes more
 SIDES = ("A", "B")
-K_MAJOR: tuple[Order, Order] = ("rows", "columns")  # orders of A and B in which K runs fastest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,7 @@ class Layout:
         self.accumulator = self.unit.d
         self.sources = (work.a, work.b)
         self.orders = (_order(work.a), _order(work.b))
-        # Whether the unit takes an operand only along K, and one of them lies otherwise.
-        along_k = self.unit.timing is not None and bool(self.unit.timing.turned_macs_per_cycle)
-        self.turned = along_k and not work.in_kernel and self.orders != K_MAJOR
+        self.turned = is_turned(self.unit, work)
         self.places = tuple(self._place(i) for i in range(2))
         places = self.unit.places(2)
         self.c_memory = places[0] if places else family.registers
@@ -91,12 +88,12 @@ class Layout:
         # Terms joined one after the other through one accumulator, where runs are short and the sum allows it.
         value = work.finish.value
         turns = in_turn(value) if work.joined and all(self.short) and value is not None else None
-        is_turned = (
+        has_turns = (
             turns is not None
             and not work.finish.stand_ins
             and all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns))
         )
-        self.turns = turns if is_turned else None
+        self.turns = turns if has_turns else None
         self.step = self._step()
         self.part = min(PART_ROWS, blocking.m) if self.in_registers and not work.joined else blocking.m
         row_bits = blocking.n * format_of(work.finish.target.format).bits
@@ -287,6 +284,12 @@ class Layout:
             if size > model.capacity_bytes:
                 found.append(f"{size} bytes of {memory}, which holds {model.capacity_bytes}")
         return found
+
+
+def is_turned(unit: InstructionModel, work: Work) -> bool:
+    """Whether the unit takes operands only along K, and one of the kernel's lies otherwise."""
+    along_k = unit.timing is not None and bool(unit.timing.turned_macs_per_cycle)
+    return along_k and not work.in_kernel and (_order(work.a), _order(work.b)) != K_MAJOR
 
 
 def _order(source: Source) -> Order:

@@ -79,11 +79,11 @@ class Loads(Emitter):
     def _together(self, side: str, place: Place) -> int:
         """Cores whose reads of this tile cost L2 one: a cluster's, or those that L2 takes together."""
         l2 = self.layout.device.l2
-        if l2 is None:
-            return self.layout.spread(SIDES.index(side))
-        sharing, cluster = (place.across, 1) if side == "A" else (place.along, place.cluster)
         spread = self.layout.spread(SIDES.index(side))
-        return max(cluster, min(sharing, l2.coalesced_reads or 1)) if spread == 1 else spread
+        if l2 is None or spread > 1:
+            return spread
+        sharing, cluster = (place.across, 1) if side == "A" else (place.along, place.cluster)
+        return max(cluster, min(sharing, l2.coalesced_reads or 1))
 
     def _to_shared(self, s: StreamBuilder, tiles: Sequence[tuple[str, str, int, int, str]]) -> None:
         """Registers -> a stage of shared memory: (ring, ring in registers, rows, cols, format) of each operand."""

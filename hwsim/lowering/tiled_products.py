@@ -8,10 +8,10 @@ from dataclasses import replace
 from hwsim.errors import UnsupportedError
 from hwsim.lowering.elementwise import link_engine
 from hwsim.lowering.tiled_emit import Emitter, chunks
-from hwsim.lowering.tiled_layout import K_MAJOR, SIDES
+from hwsim.lowering.tiled_layout import SIDES
 from hwsim.lowering.tiles import Cores, Place
 from hwsim.program.builder import Ring, Span, StreamBuilder
-from hwsim.program.ir import LocalTile, Sync
+from hwsim.program.ir import K_MAJOR, LocalTile, Sync
 
 
 class Products(Emitter):

@@ -25,7 +25,7 @@ from hwsim.devices import find
 from hwsim.devices.model import Device, LinkModel
 from hwsim.errors import ProgramError
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
-from hwsim.program.ir import GlobalTile, Instr, LocalTile
+from hwsim.program.ir import K_MAJOR, GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 
@@ -186,7 +186,7 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     target = instr.writes[0]
     memories = (scope.memory(instr.reads[0]), scope.memory(instr.reads[1]))
     a, b = instr.reads
-    turned = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != ("rows", "columns")
+    turned = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
     interval = model.interval_cycles(memories, (target.rows, target.cols), turned)
     step = max(m_blocks * n_blocks * interval, Fraction(time.accumulate_latency_cycles))
     return Cost(

@@ -63,6 +63,9 @@ class Derived:
     part: Literal["quotient", "remainder"]
 
 
+K_MAJOR: tuple[Order, Order] = ("rows", "columns")  # orders of A and B in which K runs fastest
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalArray:
     """A matrix in global memory: rows x cols elements of a format (hwsim.formats), stored by rows or by columns.
