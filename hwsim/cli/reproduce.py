@@ -127,20 +127,19 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     from hwsim.studies import anchors
 
-    data = anchors.read()
-    rows = [*(anchors.row(entry) for entry in data.points), *anchors.huawei_rows()]
-    spreads = [anchors.spread(times) for times in data.times]
+    rows, sets = anchors.everything(anchors.read())
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
     points += [
         {
-            "id": f"{x.times.device} {x.times.format} {x.times.role}{' columns' if x.times.columns else ''}",
+            "id": f"{times.device} {times.format} {times.role}{' columns' if times.columns else ''}",
             "mean_absolute_error": x.every,
             "mean_absolute_error_large": x.large,
-            "passes": x.passes,
+            "mean_absolute_error_cut": x.every_cut,
+            "passes": x.passes(times.tolerance),
         }
-        for x in spreads
+        for times, x in sets
     ]
-    return points, anchors.rows_text(rows) + "\n" + anchors.spreads_text(spreads)
+    return points, anchors.rows_text(rows) + "\n" + anchors.times_text(sets)
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

@@ -14,15 +14,26 @@ from hwsim.program.plan import (
     Plan,
     Problem,
     Scaled,
-    Sum,
+    Term,
     TermValue,
     chain,
     sums,
 )
 from hwsim.schemes.notices import below, fp16_pieces
-from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
+from hwsim.schemes.scheme import (
+    ACCUMULATION,
+    INTERLEAVE,
+    K_GROUP,
+    Array,
+    Notice,
+    Option,
+    Scheme,
+    is_termwise,
+    special_notices,
+)
 
 SOURCE = "Ape, ICS 2022"
+RELEASED = "termwise: github JohndeVostok/APE ee14409"
 SHIFT = 12  # of the low fp16 piece
 FP32_F_RANGE = (2.0**-14, 65504.0)  # 6.1e-5 to 6.55e4, section 4.1
 FP32_B_RANGE = (7.7e-34, 3.4e38)
@@ -31,47 +42,59 @@ INT16_GROUP = 32768
 
 
 def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """x2 = RN((x - x1) 2^12); acc0 = A1 B1, acc1 = A1 B2 + A2 B1, C = acc0 + acc1 2^-12."""
+    """x2 = RN((x - x1) 2^12); acc0 = A1 B1, acc1 = A1 B2 + A2 B1, C = acc0 + acc1 2^-12.
+
+    termwise: C = A1 B1; C += 2^-12 A2 B1; C += 2^-12 A1 B2, as the authors' released code calls the library.
+    """
     pieces = (Piece("fp16"), Piece("fp16", scale_exponent=SHIFT))
+    calls = is_termwise("ape-fp32-f", options)
+    cross = (chain((1, 0)), chain((0, 1))) if calls else (chain((0, 1), (1, 0), interleave=options["interleave"]),)
+    terms = (chain((0, 0)), *cross)
     return Plan(
         "ape-fp32-f",
         pieces,
         pieces,
-        (chain((0, 0)), chain((0, 1), (1, 0), interleave=options["interleave"])),
-        Sum(TermValue(0), Scaled(TermValue(1), -SHIFT)),
+        terms,
+        sums(TermValue(0), *(Scaled(TermValue(i), -SHIFT) for i in range(1, len(terms)))),
         k_group=options["k_group"],
         input_format=problem.input_format,
+        calls=calls,
         options=dict(options),
     )
 
 
 def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Three BF16 pieces, six products chained in one accumulator in the order of Listing 4."""
-    return _one_chain("ape-fp32-b", "bf16", 3, ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0)), options, problem)
+    """Three BF16 pieces, six products chained in one accumulator in the order of Listing 4.
+
+    termwise: each added to C, in the order of the authors' released code.
+    """
+    if is_termwise("ape-fp32-b", options):
+        order = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
+        return _of_pieces("ape-fp32-b", "bf16", 3, tuple(chain(pair) for pair in order), options, problem)
+    order = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))
+    return _of_pieces("ape-fp32-b", "bf16", 3, (chain(*order, interleave=options["interleave"]),), options, problem)
 
 
 def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:
     """Two TF32 pieces, three products chained in one accumulator."""
-    return _one_chain("ape-fp32-t", "tf32", 2, ((0, 0), (0, 1), (1, 0)), options, problem)
+    products = chain((0, 0), (0, 1), (1, 0), interleave=options["interleave"])
+    return _of_pieces("ape-fp32-t", "tf32", 2, (products,), options, problem)
 
 
-def _one_chain(
-    name: str,
-    fmt: str,
-    count: int,
-    products: tuple[tuple[int, int], ...],
-    options: Mapping[str, Any],
-    problem: Problem,
+def _of_pieces(
+    name: str, fmt: str, count: int, terms: tuple[Term, ...], options: Mapping[str, Any], problem: Problem
 ) -> Plan:
+    """`count` unscaled pieces; several terms are calls that add to C."""
     pieces = (Piece(fmt),) * count
     return Plan(
         name,
         pieces,
         pieces,
-        (chain(*products, interleave=options["interleave"]),),
-        TermValue(0),
+        terms,
+        sums(*map(TermValue, range(len(terms)))),
         k_group=options["k_group"],
         input_format=problem.input_format,
+        calls=len(terms) > 1,
         options=dict(options),
     )
 
@@ -101,7 +124,7 @@ def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
     """Blocks in fp32-f's range take it, others fp32-b, and native fp32 beyond that (section 5)."""
-    part = {"interleave": options["interleave"], "k_group": None}
+    part = {"accumulation": "chained", "interleave": options["interleave"], "k_group": None}
     native = Plan(
         "native", (Piece("fp32"),), (Piece("fp32"),), (chain((0, 0)),), TermValue(0), input_format=problem.input_format
     )
@@ -128,10 +151,20 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
 
 SCHEMES = (
     Scheme(
-        "ape-fp32-f", "FP32 from 3 FP16 products", f"{SOURCE}, 4.1, Listing 2", (INTERLEAVE, K_GROUP), plan_f, inspect_f
+        "ape-fp32-f",
+        "FP32 from 3 FP16 products",
+        f"{SOURCE}, 4.1, Listing 2; {RELEASED}",
+        (ACCUMULATION, INTERLEAVE, K_GROUP),
+        plan_f,
+        inspect_f,
     ),
     Scheme(
-        "ape-fp32-b", "FP32 from 6 BF16 products", f"{SOURCE}, 4.3, Listing 4", (INTERLEAVE, K_GROUP), plan_b, inspect
+        "ape-fp32-b",
+        "FP32 from 6 BF16 products",
+        f"{SOURCE}, 4.3, Listing 4; {RELEASED}",
+        (ACCUMULATION, INTERLEAVE, K_GROUP),
+        plan_b,
+        inspect,
     ),
     Scheme("ape-fp32-t", "FP32 from 3 TF32 products", f"{SOURCE}, 4.2", (INTERLEAVE, K_GROUP), plan_t, inspect),
     Scheme(

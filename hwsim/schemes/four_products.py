@@ -1,4 +1,4 @@
-"""Markidis and EGEMM-TC: FP32 from all four products of two unscaled FP16 pieces, chained in one accumulator."""
+"""Markidis and EGEMM-TC: FP32 from all four products of two unscaled FP16 pieces."""
 
 from __future__ import annotations
 
@@ -6,22 +6,37 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain
+from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain, sums
 from hwsim.schemes.notices import fp16_pieces
-from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
+from hwsim.schemes.scheme import (
+    ACCUMULATION,
+    INTERLEAVE,
+    K_GROUP,
+    Array,
+    Notice,
+    Option,
+    Scheme,
+    is_termwise,
+    special_notices,
+)
+
+PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 
 
 def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
-    """x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain."""
+    """x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain; termwise: each added to C."""
     pieces = (Piece("fp16", options["rounding"]),) * 2
+    calls = is_termwise(name, options)
+    terms = tuple(chain(pair) for pair in PRODUCTS) if calls else (chain(*PRODUCTS, interleave=options["interleave"]),)
     return Plan(
         name,
         pieces,
         pieces,
-        (chain((1, 1), (0, 1), (1, 0), (0, 0), interleave=options["interleave"]),),
-        TermValue(0),
+        terms,
+        sums(*map(TermValue, range(len(terms)))),
         k_group=options["k_group"],
         input_format=problem.input_format,
+        calls=calls,
         options=dict(options),
     )
 
@@ -36,7 +51,7 @@ def _rounding(default: str, help: str) -> Option:
 
 
 SCHEMES = tuple(
-    Scheme(name, title, source, (rounding, INTERLEAVE, K_GROUP), partial(plan, name), inspect)
+    Scheme(name, title, source, (rounding, ACCUMULATION, INTERLEAVE, K_GROUP), partial(plan, name), inspect)
     for name, title, source, rounding in (
         (
             "markidis",

@@ -116,3 +116,19 @@ INTERLEAVE = Option(
     "products of one accumulator alternate instruction by instruction, or each runs over all of K",
     choices=("instruction", "k"),
 )
+ACCUMULATION = Option(
+    "accumulation",
+    str,
+    "chained",
+    "chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)",
+    choices=("chained", "termwise"),
+)
+
+
+def is_termwise(name: str, options: Mapping[str, Any]) -> bool:
+    """What ACCUMULATION says. Raises InputError for an interleaving that single products do not have."""
+    if options["accumulation"] == "chained":
+        return False
+    if options["interleave"] != INTERLEAVE.default:
+        raise InputError(f"scheme {name}: interleave is not for accumulation='termwise'; leave it out")
+    return True

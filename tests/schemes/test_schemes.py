@@ -84,6 +84,13 @@ def test_bf16x9_refuses_what_it_would_not_read(accumulation, option):
         scheme.plan(scheme.complete({"accumulation": accumulation, option: 2}), Problem("fp32", 8, 8, 8))
 
 
+@pytest.mark.parametrize("name", ["ape-fp32-f", "ape-fp32-b", "markidis", "egemm-tc"])
+def test_products_that_are_calls_do_not_interleave(name):
+    scheme = scheme_of(name)
+    with pytest.raises(InputError, match="interleave is not for accumulation='termwise'"):
+        scheme.plan(scheme.complete({"accumulation": "termwise", "interleave": "k"}), Problem("fp32", 8, 8, 8))
+
+
 def test_native_needs_no_split_of_its_own_format():
     scheme = scheme_of("native")
     plan = scheme.plan(scheme.complete({"format": "fp16"}), Problem("fp16", 8, 8, 8))

@@ -69,21 +69,28 @@ def le_gemm(a, b, device, residual_rounding="RZ", interleave="instruction", k_gr
     return out.add(acc0, out.times(acc1, -10))
 
 
-def ape_fp32_f(a, b, device, interleave="instruction", k_group=None):
-    """x2 scaled by 2^12; acc0 = A1 B1, acc1 = A1 B2 then A2 B1, C = acc0 + acc1 2^-12."""
+def ape_fp32_f(a, b, device, interleave="instruction", k_group=None, accumulation="chained"):
+    """x2 scaled by 2^12; acc0 = A1 B1, acc1 = A1 B2 then A2 B1, C = acc0 + acc1 2^-12; or three calls."""
     unit, out = Unit(device, "fp16"), Outside(device)
     (a1, a2), (b1, b2) = (halves(x, 12, device) for x in (a, b))
     acc0 = out.runs(unit, [(a1, b1)], k_group)
+    if accumulation == "termwise":
+        for left, right in ((a2, b1), (a1, b2)):
+            acc0 = out.add(acc0, out.times(out.runs(unit, [(left, right)], k_group), -12))
+        return acc0
     acc1 = out.runs(unit, [(a1, b2), (a2, b1)], k_group, interleave == "k")
     return out.add(acc0, out.times(acc1, -12))
 
 
-def four_products(a, b, device, rounding, interleave="instruction", k_group=None):
-    """A2 B2, A1 B2, A2 B1, A1 B1 in one accumulator."""
+def four_products(a, b, device, rounding, interleave="instruction", k_group=None, accumulation="chained"):
+    """A2 B2, A1 B2, A2 B1, A1 B1 in one accumulator, or four calls."""
     unit, out = Unit(device, "fp16"), Outside(device)
     cut = "ieee" if rounding == "RZ" else ""
     (a1, a2), (b1, b2) = (halves(x, 0, device, cut) for x in (a, b))
-    return out.runs(unit, [(a2, b2), (a1, b2), (a2, b1), (a1, b1)], k_group, interleave == "k")
+    products = [(a2, b2), (a1, b2), (a2, b1), (a1, b1)]
+    if accumulation == "termwise":
+        return out.calls(unit, products, k_group)
+    return out.runs(unit, products, k_group, interleave == "k")
 
 
 def ootomo_fp16(a, b, device):

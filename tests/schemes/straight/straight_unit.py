@@ -203,6 +203,13 @@ class Outside:
             total = total + value if value.dtype.kind == "i" else self.add(total, value)
         return total
 
+    def calls(self, unit: Unit, products: list, group: int | None) -> np.ndarray:
+        """Each product from zero, the next ones added to it outside."""
+        total, *others = (self.runs(unit, [product], group) for product in products)
+        for value in others:
+            total = self.add(total, value)
+        return total
+
 
 def same(got: np.ndarray, want: np.ndarray) -> None:
     """Bit for bit, NaNs included."""

@@ -38,8 +38,8 @@ def multiword(a, b, device, count, fmt="tf32", k_group=None):
     return c
 
 
-def ape_fp32_b(a, b, device, interleave="instruction", k_group=None):
-    """Three unscaled BF16 pieces; hi.hi, hi.mi, mi.hi, hi.lo, mi.mi, lo.hi in one accumulator."""
+def ape_fp32_b(a, b, device, interleave="instruction", k_group=None, accumulation="chained"):
+    """Three unscaled BF16 pieces; hi.hi, hi.mi, mi.hi, hi.lo, mi.mi, lo.hi in one accumulator, or six calls."""
 
     def pieces(x):
         hi = to_bf16(x)
@@ -48,6 +48,9 @@ def ape_fp32_b(a, b, device, interleave="instruction", k_group=None):
         return [codes(p, "bf16") for p in (hi, mi, lo)]
 
     (ah, am, al), (bh, bm, bl) = pieces(a), pieces(b)
+    if accumulation == "termwise":
+        products = [(ah, bh), (am, bh), (ah, bm), (am, bm), (al, bh), (ah, bl)]
+        return Outside(device).calls(Unit(device, "bf16"), products, k_group)
     products = [(ah, bh), (ah, bm), (am, bh), (ah, bl), (am, bm), (al, bh)]
     return Outside(device).runs(Unit(device, "bf16"), products, k_group, interleave == "k")
 

@@ -29,6 +29,7 @@ def rows(device, scheme, by_hand, *options, **fixed):
 
 
 K_GROUPS = {"k_group": 24}, {"k_group": 32, "interleave": "k"}
+CALLS = {"accumulation": "termwise"}, {"accumulation": "termwise", "k_group": 24}
 MULTIWORD = [
     row
     for device, count in itertools.product(("a100", "h200"), (1, 3, 4))
@@ -48,10 +49,11 @@ CASES = [
     *rows("a100", "le-gemm", fp16.le_gemm, {}, {"residual_rounding": "RNE"}, {"interleave": "k"}, *K_GROUPS),
     *rows("mi210", "le-gemm", fp16.le_gemm, {}, {"residual_rounding": "RNE", "k_group": 56}),
     *(row for chip in ("v100", "t4", "a100") for row in rows(chip, "ape-fp32-f", fp16.ape_fp32_f, {}, *K_GROUPS)),
-    *rows("a100", "ape-fp32-b", wide.ape_fp32_b, {}, {"interleave": "k"}, *K_GROUPS),
+    *rows("a100", "ape-fp32-f", fp16.ape_fp32_f, *CALLS),
+    *rows("a100", "ape-fp32-b", wide.ape_fp32_b, {}, {"interleave": "k"}, *K_GROUPS, *CALLS),
     *rows("a100", "ape-fp32-t", wide.ape_fp32_t, {}, {"interleave": "k"}, *K_GROUPS),
-    *rows("v100", "markidis", partial(fp16.four_products, rounding="RZ"), {}, {"rounding": "RNE"}, *K_GROUPS),
-    *rows("t4", "egemm-tc", partial(fp16.four_products, rounding="RNE"), {}, {"rounding": "RZ"}, *K_GROUPS),
+    *rows("v100", "markidis", partial(fp16.four_products, rounding="RZ"), {}, {"rounding": "RNE"}, *K_GROUPS, *CALLS),
+    *rows("t4", "egemm-tc", partial(fp16.four_products, rounding="RNE"), {}, {"rounding": "RZ"}, *K_GROUPS, *CALLS),
     *rows("a100", "ootomo-fp16", fp16.ootomo_fp16),
     *rows("a100", "ootomo-tf32", wide.ootomo_tf32),
     *MULTIWORD,
