@@ -135,6 +135,7 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
             "mean_absolute_error": x.every,
             "mean_absolute_error_large": x.large,
             "mean_absolute_error_cut": x.every_cut,
+            "mean_absolute_error_large_cut": x.large_cut,
             "passes": x.passes(times.tolerance),
         }
         for times, x in sets

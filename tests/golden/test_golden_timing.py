@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from hwsim.devices import instruction, load
+from hwsim.studies import anchors
 
 HERE = Path(__file__).parent
 OURS = json.loads((HERE / "h200_timing" / "gemm.json").read_text())
@@ -57,3 +58,32 @@ def test_the_rate_of_turned_operands_is_from_the_calibration_gemm() -> None:
     assert rate["any"] == round(timing.macs_per_cycle * rows / columns)
     wait = 128 * (columns / rows - 1)
     assert rate["128x64"] == round(timing.macs_per_cycle * 64 / (64 + wait))
+
+
+def test_clusters_of_a_grid_can_all_be_active() -> None:
+    """A persistent kernel starts as many CTAs as can be active, or fewer: of clusters of 4 and 8 no more than 120."""
+    found = json.loads((HERE / "h200_timing" / "clusters.json").read_text())
+    sizes = set()
+    for name, gemm in found["gemms"].items():
+        (across, down), grid = gemm["cluster"], gemm["grid"]
+        size = across * down
+        assert not grid[0] % across and not grid[1] % down, name
+        assert grid[0] * grid[1] <= found["active_clusters"][str(size)] * size, name
+        sizes.add(size)
+    assert {2, 4, 8} < sizes
+
+
+def test_the_sets_compared_are_the_times_measured() -> None:
+    measured = set()
+    for path in sorted((HERE / "h200_timing").glob("*.json")):
+        data = json.loads(path.read_text())
+        default = "nt" if path.name == "gemm_nt.json" else "nn"
+        for section in ("times", "calibration", "validation", "long_run"):
+            for key, value in data.get(section, {}).items():
+                name, shape, layout = [*key.split(), default][:3]
+                measured.add((name, shape, layout == "nt" or name == "e4m3", value["us"]))
+    sets = [times for times in anchors.read().times if times.source == "OWN"]
+    assert len(sets) > 40
+    for times in sets:
+        compared = {(times.format, shape, times.columns, us) for shape, us in times.us.items()}
+        assert compared <= measured, (times.format, sorted(compared - measured)[:3])

@@ -149,8 +149,8 @@ def test_all_sets_of_a_format_together():
     assert set(found) == {"fp32"}
     pool = found["fp32"]
     assert pool.large == pytest.approx(0.15) and pool.every == pytest.approx(0.7 / 3)
-    assert pool.every_cut == pytest.approx(0.2 / 3)
-    assert "| fp32 | 2 of 3 large | 15.0% | 23.3% | 6.7% | **no** |" in anchors.pooled_text(found)
+    assert pool.every_cut == pytest.approx(0.2 / 3) and pool.large_cut == pytest.approx(0.1)
+    assert "| fp32 | 2 of 3 large | 15.0% | 10.0% | 23.3% | 6.7% | **no** |" in anchors.pooled_text(found)
 
 
 def test_the_issues_times_of_an_h200_are_among_the_sets():
