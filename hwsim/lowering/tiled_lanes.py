@@ -13,7 +13,7 @@ from hwsim.lowering.tiled_loads import Loads
 from hwsim.lowering.tiled_model import Source
 from hwsim.lowering.tiles import Place
 from hwsim.program.builder import Ring, StreamBuilder
-from hwsim.program.ir import LocalTile
+from hwsim.program.ir import LocalTile, Sync
 
 
 class Lanes(Loads):
@@ -152,16 +152,25 @@ class Lanes(Loads):
                 s.popped(Ring(f"acc{t}"))
 
     def _take_turns(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
-        """One run of K: each term's value, as it is done, joined to those before; then the joined value to the sum."""
+        """One run of K: each term's value, as it is done, joined to those before; then the joined value to the sum.
+
+        The first value is the first joined one: from TMEM it goes to those registers, where it need not be moved again.
+        """
         assert self.layout.turns is not None
         joined = LocalTile("join0", place.m, place.n, "fp32")
+        straight = not self.layout.in_registers and not self.layout.turns[0].own
         for at, turn in enumerate(self.layout.turns):
             if self.layout.in_registers:
                 ops.wait(self.full("acc0"))
             for start, rows in chunks(place.m, place.m if self.layout.in_registers else self.layout.chunk):
-                last = start + rows == place.m
-                value = self._values(s, ops, [0], place, start, rows, first=start == 0, last=last)[0]
+                first, last = start == 0, start + rows == place.m
                 into = joined.part(start, rows)
+                if at == 0 and straight:
+                    waits = [self.free("join0", 1)] if first else []
+                    self._bring(s, 0, into, place, start, rows, waits, [self.full("join0")], first=first, last=last)
+                    ops.wait(self.full("join0"))
+                    continue
+                value = self._values(s, ops, [0], place, start, rows, first=first, last=last)[0]
                 if at == 0:
                     ops.op("scale", into, value, scalar=2.0**turn.own)
                 else:
@@ -172,6 +181,8 @@ class Lanes(Loads):
             s.popped(Ring("acc0"))
         total = self._sum(0, place, 0, place.m)
         ops.op("add", total, total, joined)
+        if straight:
+            ops.signal(self.free("join0", 1))
 
     def _sum(self, t: int, place: Place, start: int, rows: int) -> LocalTile:
         return LocalTile(f"sum{t}", place.m, place.n * self._sum_words(), self._sum_format()).part(start, rows)
@@ -198,27 +209,39 @@ class Lanes(Loads):
         """
         values = {}
         for t in terms:
-            tile = Ring(f"acc{t}").tile("pop", place.m, place.n, self.layout.accumulator).part(start, rows)
             if self.layout.in_registers:
-                values[t] = tile
+                values[t] = self._accumulator(t, place, start, rows)
                 continue
             ring = Ring(f"acc{t}.rf")
-            waits = [self.ring_free(ring.name), *([self.full(f"acc{t}")] if first else [])]
-            signals = [self.full(ring.name), *([self.ring_free(f"acc{t}")] if last else [])]
-            target = ring.tile("push", rows, place.n, self.layout.accumulator)
-            s.emit(
-                link_engine(self.layout.device, self.layout.c_memory, self.rf),
-                "copy",
-                target,
-                [tile],
-                waits,
-                signals,
-                label="C",
-            )
+            target, waits = ring.tile("push", rows, place.n, self.layout.accumulator), [self.ring_free(ring.name)]
+            self._bring(s, t, target, place, start, rows, waits, [self.full(ring.name)], first=first, last=last)
             s.pushed(ring)
             ops.wait(self.full(ring.name))
             values[t] = ring.tile("pop", rows, place.n, self.layout.accumulator)
         return values
+
+    def _accumulator(self, t: int, place: Place, start: int, rows: int) -> LocalTile:
+        return Ring(f"acc{t}").tile("pop", place.m, place.n, self.layout.accumulator).part(start, rows)
+
+    def _bring(
+        self,
+        s: StreamBuilder,
+        t: int,
+        target: LocalTile,
+        place: Place,
+        start: int,
+        rows: int,
+        waits: list[Sync],
+        signals: list[Sync],
+        *,
+        first: bool,
+        last: bool,
+    ) -> None:
+        """Rows of accumulator t from TMEM to registers; first, last: see `_values`."""
+        waits = waits + ([self.full(f"acc{t}")] if first else [])
+        signals = signals + ([self.ring_free(f"acc{t}")] if last else [])
+        engine = link_engine(self.layout.device, self.layout.c_memory, self.rf)
+        s.emit(engine, "copy", target, [self._accumulator(t, place, start, rows)], waits, signals, label="C")
 
     def _done(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
         """What `_values` brought has been read."""

@@ -5,14 +5,14 @@ It is computed before any instruction, so that a blocking can be refused or chos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.lowering.elementwise import depth, vector_of
-from hwsim.lowering.expressions import in_turn
+from hwsim.lowering.expressions import Step, in_turn
 from hwsim.lowering.instructions import Instructions
 from hwsim.lowering.tiled_model import Blocking, Family, Source, Work
 from hwsim.program.ir import K_MAJOR, Order
@@ -93,7 +93,7 @@ class Layout:
             and not work.finish.stand_ins
             and all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns))
         )
-        self.turns = turns if has_turns else None
+        self.turns = _scaled_later(turns) if has_turns and turns is not None else None
         self.step = self._step()
         self.part = min(PART_ROWS, blocking.m) if self.in_registers and not work.joined else blocking.m
         row_bits = blocking.n * format_of(work.finish.target.format).bits
@@ -284,6 +284,14 @@ class Layout:
             if size > model.capacity_bytes:
                 found.append(f"{size} bytes of {memory}, which holds {model.capacity_bytes}")
         return found
+
+
+def _scaled_later(turns: list[Step]) -> list[Step]:
+    """The same sum, the first value scaled within the addition of the second, which costs nothing there."""
+    first, *rest = turns
+    if not rest or first.own > 0 or rest[0].exponent:
+        return turns
+    return [replace(first, own=0), replace(rest[0], exponent=first.own), *rest[1:]]
 
 
 def is_turned(unit: InstructionModel, work: Work) -> bool:

@@ -131,6 +131,21 @@ def test_every_plan_has_the_evaluators_bits(device, scheme, options):
     assert timing.run(program, load(device)).cycles > 0
 
 
+def test_the_first_band_is_read_from_tmem_to_where_the_sum_is():
+    """Four additions of five bands and one to the sum of all: nothing is moved or scaled by itself."""
+    sizes = (128, 128, 64)
+    _, _, program = both("b200", plan_of("bf16x9", sizes, accumulation="bands"), sizes, {})
+    [kernel] = program.kernels
+    onto = {"join0": [], "sum0": []}
+    for instr in kernel.instrs():
+        for tile in instr.writes:
+            if getattr(tile, "buffer", "") in onto:
+                onto[tile.buffer].append((instr.opcode, load("b200").vector.engine == instr.engine))
+    assert set(onto["join0"]) == {("copy", False), ("add", True)}
+    assert onto["join0"].count(("add", True)) == 4 * onto["join0"].count(("copy", False))
+    assert ("add", True) in onto["sum0"] and ("scale", True) not in onto["sum0"]
+
+
 @pytest.mark.parametrize(
     ("device", "fmt"),
     [("a100", "fp64"), ("h100", "fp64"), ("mi210", "fp64"), ("t4", "int8"), ("h100", "int8"), ("b200", "int8")],

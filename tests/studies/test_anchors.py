@@ -19,6 +19,8 @@ QUICK = (
     "mi210-512",
     "tcgen05-k16-s2",
     "bf16x9-small",
+    "bf16x9-idle",
+    "ape-f",
     "tf32x3",
     "h200-torch-fp16",
 )
