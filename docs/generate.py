@@ -24,6 +24,7 @@ from hwsim.lowering import FAMILIES
 from hwsim.machine import timing
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.program.plan import Problem
+from hwsim.report.anchors_text import rows_text, times_text
 from hwsim.report.device_text import evidence_text
 from hwsim.schemes import OWN, scheme_of
 from hwsim.studies import anchors as measured
@@ -327,7 +328,7 @@ def cycles() -> str:
     misses = sum(not row.passes for row in rows)
     head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"
     sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items())
-    return f"{head}{measured.rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{measured.times_text(sets)}"
+    return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
 
 
 LONG: dict[str, Callable[[], str]] = {"cycles": cycles}

@@ -125,6 +125,7 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    from hwsim.report.anchors_text import rows_text, times_text
     from hwsim.studies import anchors
 
     rows, sets = anchors.everything(anchors.read())
@@ -140,7 +141,7 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
         }
         for times, x in sets
     ]
-    return points, anchors.rows_text(rows) + "\n" + anchors.times_text(sets)
+    return points, rows_text(rows) + "\n" + times_text(sets)
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

@@ -7,7 +7,7 @@ a device file is set here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Role = Literal["calibration", "validation", "blind"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
-POOLED_LARGE, POOLED_ALL = 0.10, 0.15  # mean absolute error allowed of a format: of the large ones, of all
 LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "output", "b_layout")
 
 
@@ -359,64 +358,3 @@ def everything(data: Anchors) -> tuple[list[Row], list[tuple[Times, Spread]]]:
     """All points and all sets of times, simulated: minutes."""
     rows = [*(row(entry) for entry in data.points), *huawei_rows()]
     return rows, [(times, spread(times)) for times in data.times]
-
-
-def rows_text(rows: Iterable[Row]) -> str:
-    """A Markdown table."""
-    lines = [
-        "| point | measured | simulated | error | allowed | role | within | source |",
-        "| --- | ---: | ---: | ---: | ---: | --- | --- | --- |",
-    ]
-    for x in rows:
-        low, high = x.measured
-        measured = f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
-        verdict = "yes" if x.passes else f"**no**: {x.why}" if x.why else "**no**"
-        lines.append(
-            f"| {x.what} | {measured} | {x.simulated:,.4g} | {x.error:+.1%} | {x.tolerance:.0%} | {x.role} | {verdict} "
-            f"| {x.source} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def times_text(sets: Sequence[tuple[Times, Spread]]) -> str:
-    """Two Markdown tables: each format over all its sets, then set by set."""
-    head = "Each format over all sets below but the calibration's:\n\n"
-    return f"{head}{pooled_text(pooled(sets))}\nSet by set:\n\n{spreads_text(sets)}"
-
-
-def spreads_text(sets: Iterable[tuple[Times, Spread]]) -> str:
-    """A Markdown table of sets of times."""
-    lines = [
-        "| device, format | shapes | mean absolute error, large ones | large, K cut by estimate | all "
-        "| all, K cut by estimate | mean error | allowed | role | within |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
-    ]
-    for times, x in sets:
-        large, large_cut, cut = (
-            "" if value is None else f"{value:.1%}" for value in (x.large, x.large_cut, x.every_cut)
-        )
-        counts = "{} of {} large".format(*x.counts)
-        verdict = "yes" if x.passes(times.tolerance) else f"**no**: {times.why}" if times.why else "**no**"
-        lines.append(
-            f"| {times.device} {times.format}{', B by columns' if times.columns else ''} "
-            f"| {counts} | {large} | {large_cut} | {x.every:.1%} | {cut} "
-            f"| {x.bias:+.1%} | {times.tolerance:.0%} | {times.role} | {verdict} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def pooled_text(found: Mapping[str, Spread]) -> str:
-    """A Markdown table of formats, all sets together."""
-    lines = [
-        f"| format | shapes | mean absolute error, large ones ({POOLED_LARGE:.0%} allowed) | large, K cut by estimate "
-        f"| all | all, K cut by estimate ({POOLED_ALL:.0%} allowed) | within |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
-    for name, x in found.items():
-        assert x.large is not None and x.every_cut is not None
-        verdict = "yes" if x.large <= POOLED_LARGE and x.every_cut <= POOLED_ALL else "**no**"
-        counts = "{} of {} large".format(*x.counts)
-        lines.append(
-            f"| {name} | {counts} | {x.large:.1%} | {x.large_cut:.1%} | {x.every:.1%} | {x.every_cut:.1%} | {verdict} |"
-        )
-    return "\n".join(lines) + "\n"

@@ -26,7 +26,9 @@ def scheme_of(name: str) -> tuple[str, dict[str, object]]:
     """Scheme and options of a recorded name."""
     name, _, shift = name.partition(".")
     options: dict[str, object] = {"scaling_exponent": int(shift)} if shift else {}
-    return name, options | ({"accumulation": "termwise"} if name.startswith("bf16") else {})
+    if name.startswith(("bf16", "ape", "markidis")):
+        options["accumulation"] = "termwise"
+    return name, options | ({"rounding": "RNE"} if name == "markidis" else {})
 
 
 @pytest.mark.parametrize("recorded", sorted({e["scheme"] for e in entries()} - {"fp32"}))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hwsim.errors import InputError
+from hwsim.report.anchors_text import pooled_text, rows_text, spreads_text
 from hwsim.studies import anchors
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
@@ -42,13 +43,13 @@ def test_every_device_of_the_issue_has_points():
 def test_points_that_pass_do_so_and_stand_on_the_page(name):
     row = anchors.row(POINTS[name])
     assert row.passes, row
-    assert anchors.rows_text([row]).splitlines()[-1] in PAGE
+    assert rows_text([row]).splitlines()[-1] in PAGE
 
 
 def test_a_miss_is_shown_with_its_reason():
     row = anchors.row(POINTS["gb300-one-sm-4096x4096"])
     assert not row.passes and row.why
-    assert "**no**: " in anchors.rows_text([row]) and row.why in PAGE
+    assert "**no**: " in rows_text([row]) and row.why in PAGE
 
 
 def test_the_stage_sweep_of_one_sm_is_within_its_tolerance_at_its_own_clock():
@@ -137,7 +138,7 @@ def test_k_cut_by_estimate_is_told_where_it_is_asked_for():
     few = times.model_copy(update={"us": {"128x128x4096": times.us["128x128x4096"]}})
     found = anchors.spread(few)
     assert found.every_cut is not None and found.every_cut < found.every / 3
-    assert f"| {found.every:.1%} | {found.every_cut:.1%} |" in anchors.spreads_text([(few, found)])
+    assert f"| {found.every:.1%} | {found.every_cut:.1%} |" in spreads_text([(few, found)])
     plain = anchors.spread(few.model_copy(update={"cut": False}))
     assert plain.every_cut is None and plain.every == found.every
 
@@ -152,7 +153,7 @@ def test_all_sets_of_a_format_together():
     pool = found["fp32"]
     assert pool.large == pytest.approx(0.15) and pool.every == pytest.approx(0.7 / 3)
     assert pool.every_cut == pytest.approx(0.2 / 3) and pool.large_cut == pytest.approx(0.1)
-    assert "| fp32 | 2 of 3 large | 15.0% | 10.0% | 23.3% | 6.7% | **no** |" in anchors.pooled_text(found)
+    assert "| fp32 | 2 of 3 large | 15.0% | 10.0% | 23.3% | 6.7% | **no** |" in pooled_text(found)
 
 
 def test_the_issues_times_of_an_h200_are_among_the_sets():

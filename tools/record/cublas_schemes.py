@@ -58,29 +58,46 @@ def multiword(a: torch.Tensor, b: torch.Tensor, count: int) -> torch.Tensor:
     return c
 
 
+def halves(x: torch.Tensor, shift: int) -> list[torch.Tensor]:
+    """Two fp16 pieces, the low one times 2^shift."""
+    high = x.half()
+    return [high, ((x - high.float()) * 2.0**shift).half()]
+
+
 def cube(a: torch.Tensor, b: torch.Tensor, shift: int) -> torch.Tensor:
     """sgemm-cube, termwise."""
-    a1, b1 = a.half(), b.half()
-    a2, b2 = (((x - y.float()) * 2.0**shift).half() for x, y in ((a, a1), (b, b1)))
+    (a1, a2), (b1, b2) = halves(a, shift), halves(b, shift)
     small = multiply(a1, b2) + multiply(a2, b1)
     return multiply(a1, b1) + small * 2.0**-shift
 
 
+def thirds(x: torch.Tensor) -> list[torch.Tensor]:
+    """Three bf16 pieces."""
+    p0 = x.bfloat16()
+    p1 = (x - p0.float()).bfloat16()
+    return [p0, p1, (x - p0.float() - p1.float()).bfloat16()]
+
+
 def bf16(a: torch.Tensor, b: torch.Tensor, last: int) -> torch.Tensor:
     """bf16x9 (last 4), x6 (2), x3 (1), termwise: products i + j from `last` down to 0."""
-
-    def pieces(x: torch.Tensor) -> list[torch.Tensor]:
-        p0 = x.bfloat16()
-        p1 = (x - p0.float()).bfloat16()
-        return [p0, p1, (x - p0.float() - p1.float()).bfloat16()]
-
-    p, q = pieces(a), pieces(b)
+    p, q = thirds(a), thirds(b)
     c = None
     for band in range(last, -1, -1):
         for i in range(3):
             if 0 <= band - i < 3:
                 product = multiply(p[i], q[band - i])
                 c = product if c is None else c + product
+    return c
+
+
+def calls(p: list[torch.Tensor], q: list[torch.Tensor], pairs: tuple[tuple[int, int], ...], shift: int = 0):
+    """Products of pieces, each a call that adds to C: the first as it is, the others times 2^-shift (alpha)."""
+    c = None
+    for i, j in pairs:
+        if c is None:
+            c = multiply(p[i], q[j])
+        else:
+            c = torch.addmm(c, p[i], q[j].t(), out_dtype=torch.float32, alpha=2.0**-shift)
     return c
 
 
@@ -94,6 +111,10 @@ SCHEMES = {
     "bf16x9": lambda a, b: bf16(a, b, 4),
     "bf16x6": lambda a, b: bf16(a, b, 2),
     "bf16x3": lambda a, b: bf16(a, b, 1),
+    # The calls of Ape's released code (github JohndeVostok/APE, src/gemm_fp32_fp32f.cpp and _fp32b.cpp), and Markidis'.
+    "ape-fp32-f": lambda a, b: calls(halves(a, 12), halves(b, 12), ((0, 0), (1, 0), (0, 1)), 12),
+    "ape-fp32-b": lambda a, b: calls(thirds(a), thirds(b), ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))),
+    "markidis": lambda a, b: calls(halves(a, 0), halves(b, 0), ((1, 1), (0, 1), (1, 0), (0, 0))),
 }
 
 
