@@ -23,6 +23,8 @@ from hwsim.machine.split import Pieces, pieces_of
 from hwsim.program.plan import Mixed, Plan, Problem
 from hwsim.program.schedule import Epilogue, Layout, Schedule, schedule_of
 from hwsim.studies import adaptive, hybrid
+from hwsim.studies.adaptive_choice import surveyed
+from hwsim.studies.adaptive_program import program_mixed
 from hwsim.studies.planned import Planned
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def _own_plan(
     if name is None or complete[name] is not None:
         made = scheme.plan(complete, known)
         if isinstance(made, Mixed):
-            made = adaptive.surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
+            made = surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
             complete = dict(made.options)
         return Planned(complete, made)
     refused: dict[str, str] = {}
@@ -309,7 +311,7 @@ class PreparedMixed(Prepared):
     def program(self, flow: ModuleType, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
         """The program for the blocks' plans. Raises UnsupportedError where there is none."""
         assert self.mixed is not None
-        return adaptive.program_mixed(flow, self.mixed, self.chip, *sizes, options)
+        return program_mixed(flow, self.mixed, self.chip, *sizes, options)
 
 
 def prepare(

@@ -14,6 +14,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.lowering import dataflow
 from hwsim.machine import timing
 from hwsim.program.plan import Mixed, Plan
+from hwsim.studies.adaptive_program import program_mixed
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -37,8 +38,6 @@ def program_of(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], op
     """The program of a plan for (m, n, k). Raises UnsupportedError and InputError as the family's dataflow does."""
     flow = dataflow(chip)
     if isinstance(plan, Mixed):
-        from hwsim.studies.adaptive import program_mixed
-
         return program_mixed(flow, plan, chip, *sizes, options)
     made: Program = flow.lower(plan, chip, *sizes, options)
     return made
