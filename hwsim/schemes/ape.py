@@ -30,6 +30,7 @@ from hwsim.schemes.scheme import (
     Scheme,
     is_termwise,
     special_notices,
+    terms_of,
 )
 
 SOURCE = "Ape, ICS 2022"
@@ -68,11 +69,10 @@ def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
 
     termwise: each added to C, in the order of the authors' released code.
     """
-    if is_termwise("ape-fp32-b", options):
-        order = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
-        return _of_pieces("ape-fp32-b", "bf16", 3, tuple(chain(pair) for pair in order), options, problem)
-    order = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))
-    return _of_pieces("ape-fp32-b", "bf16", 3, (chain(*order, interleave=options["interleave"]),), options, problem)
+    listed = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))
+    released = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
+    terms = terms_of("ape-fp32-b", options, listed, released)
+    return _of_pieces("ape-fp32-b", "bf16", 3, terms, options, problem)
 
 
 def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain, sums
+from hwsim.program.plan import Piece, Plan, Problem, TermValue, sums
 from hwsim.schemes.notices import fp16_pieces
 from hwsim.schemes.scheme import (
     ACCUMULATION,
@@ -16,8 +16,8 @@ from hwsim.schemes.scheme import (
     Notice,
     Option,
     Scheme,
-    is_termwise,
     special_notices,
+    terms_of,
 )
 
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
@@ -26,8 +26,7 @@ PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     """x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain; termwise: each added to C."""
     pieces = (Piece("fp16", options["rounding"]),) * 2
-    calls = is_termwise(name, options)
-    terms = tuple(chain(pair) for pair in PRODUCTS) if calls else (chain(*PRODUCTS, interleave=options["interleave"]),)
+    terms = terms_of(name, options, PRODUCTS)
     return Plan(
         name,
         pieces,
@@ -36,7 +35,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         sums(*map(TermValue, range(len(terms)))),
         k_group=options["k_group"],
         input_format=problem.input_format,
-        calls=calls,
+        calls=len(terms) > 1,
         options=dict(options),
     )
 

@@ -5,7 +5,7 @@ A scheme knows nothing of devices, engines or cycles; the plan it returns is all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError, nearest
-from hwsim.program.plan import Mixed, Plan, Problem
+from hwsim.program.plan import Mixed, Plan, Problem, Term, chain
 
 Array = NDArray[Any]
 
@@ -132,3 +132,18 @@ def is_termwise(name: str, options: Mapping[str, Any]) -> bool:
     if options["interleave"] != INTERLEAVE.default:
         raise InputError(f"scheme {name}: interleave is not for accumulation='termwise'; leave it out")
     return True
+
+
+Pair = tuple[int, int]
+
+
+def terms_of(
+    name: str, options: Mapping[str, Any], products: Sequence[Pair], calls: Sequence[Pair] | None = None
+) -> tuple[Term, ...]:
+    """Products (piece of A, piece of B) as ACCUMULATION says: one chain, or a term each, in the order of `calls`.
+
+    calls: by default that of `products`. Raises InputError as `is_termwise`.
+    """
+    if is_termwise(name, options):
+        return tuple(chain(pair) for pair in calls or products)
+    return (chain(*products, interleave=options["interleave"]),)

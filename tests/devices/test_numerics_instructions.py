@@ -148,13 +148,17 @@ FUSED = {
     "t4 mma.m16n8k8": (8, T),
     "t4 mma.m8n8k4": (4, V),
     "t4 wmma.m16n16k16": (8, T),
-    **{f"{chip} mma.m16n8k{k}": (8, T) for chip in ("a100", "a800", "a2", "ada", "l40s", "tf64") for k in (8, 16)},
+    **{
+        f"{chip} mma.m16n8k{k}": (8, T)
+        for chip in ("a100", "a100pcie", "a800", "a2", "ada", "l40s", "tf64")
+        for k in (8, 16)
+    },
     **{f"{chip} mma.m16n8k{k}": (k, H) for chip in ("h100", "h200", "b200", "gb200", "rtxpro6000") for k in (8, 16)},
     **{f"{chip} wgmma.m64nNk16": (16, H) for chip in ("h100", "h200")},
     **{f"{chip} tcgen05.mma.m{m}nNk16.f16": (16, H) for chip in ("b200", "gb200") for m in (64, 128, 256)},
 }
 TF32 = {
-    **{f"{chip} mma.m16n8k{k}": (4, T) for chip in ("a100", "a800", "a2", "ada", "l40s") for k in (4, 8)},
+    **{f"{chip} mma.m16n8k{k}": (4, T) for chip in ("a100", "a100pcie", "a800", "a2", "ada", "l40s") for k in (4, 8)},
     **{f"{chip} mma.m16n8k{k}": (k, H) for chip in ("h100", "h200", "b200", "gb200", "rtxpro6000") for k in (4, 8)},
     **{f"{chip} wgmma.m64nNk8": (8, H) for chip in ("h100", "h200")},
     **{f"{chip} tcgen05.mma.m{m}nNk8.tf32": (8, H) for chip in ("b200", "gb200") for m in (64, 128, 256)},

@@ -22,6 +22,8 @@ QUICK = (
     "bf16x9-small",
     "bf16x9-idle",
     "ape-f",
+    "a100-pcie-fp16-4096",
+    "a100-pcie-tf32-10240",
     "tf32x3",
     "h200-torch-fp16",
 )
