@@ -447,9 +447,14 @@ class Device(Record):
         """SHA-256 of the canonical JSON of the expanded, validated model."""
         return self._sha256
 
-    # Filled by hwsim.devices.query. Cached properties, because private attributes would count in comparisons.
+    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
+    # hwsim.lowering.instructions. Cached properties, because private attributes would count in comparisons.
     @cached_property
     def _resolved(self) -> dict[str, InstructionModel]:
+        return {}
+
+    @cached_property
+    def _fitted(self) -> dict[tuple[str, int, int, int], str]:
         return {}
 
     @cached_property

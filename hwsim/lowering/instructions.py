@@ -23,17 +23,16 @@ class Instructions:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._fitted: dict[tuple[str, int, int, int], str] = {}
 
     def fitted(self, name: str, m: int, n: int, cores: int = 1) -> str:
         """The variant of `name` for a tile of m x n on each of `cores` cores: the least padding, then the largest.
 
         Those with times come first. `name` itself where no variant is of so many cores.
         """
-        key = (name, m, n, cores)
-        if key not in self._fitted:
-            self._fitted[key] = self._fit(name, m, n, cores)
-        return self._fitted[key]
+        key, known = (name, m, n, cores), self.device._fitted
+        if key not in known:
+            known[key] = self._fit(name, m, n, cores)
+        return known[key]
 
     def of(self, name: str, a: str, b: str) -> str:
         """The instruction like `name` for operands of formats a and b. Raises UnsupportedError where there is none."""

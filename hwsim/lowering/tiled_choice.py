@@ -179,14 +179,21 @@ def _fitting(
     family: Family, device: Device, works: Sequence[Work], start: Blocking, is_fixed: bool, reasons: list[str]
 ) -> Blocking | None:
     """`start` with as many stages as fit, or None (the reason is added)."""
-    fewest = start.stages if is_fixed else min(2, start.stages)
-    for stages in range(start.stages, fewest - 1, -1):
+
+    def excess(stages: int) -> list[str]:
         blocking = replace(start, stages=stages)
-        excess = [text for work in works for text in Layout(device, family, work, blocking).excess()]
-        if not excess:
-            return blocking
-    reasons.append(excess[0])
-    return None
+        return [text for work in works for text in Layout(device, family, work, blocking).excess()]
+
+    fits = start.stages if is_fixed else min(2, start.stages)
+    found = excess(fits)
+    if found:
+        reasons.append(found[0])
+        return None
+    most = start.stages
+    while fits < most:  # each stage takes the same room
+        half = (fits + most + 1) // 2
+        fits, most = (fits, half - 1) if excess(half) else (half, most)
+    return replace(start, stages=fits)
 
 
 def estimate_seconds(layout: Layout, sizes: tuple[int, int], lengths: Sequence[int], batch: int) -> float:
