@@ -68,12 +68,19 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     if isinstance(options.get("split_k"), str):
         if options["split_k"] != AUTO:
             raise InputError(f"split_k = {options['split_k']!r}; allowed: an integer of at least 1, or {AUTO!r}")
-
-        def estimate(count: int) -> float:
-            return _Lowering(family, plan, device, m, n, k, {**options, "split_k": count}).seconds()
-
-        options = {**options, "split_k": slices(k, estimate)}
+        options = {**options, "split_k": cut(family, plan, device, m, n, k, options)[0]}
     return _Lowering(family, plan, device, m, n, k, options).program()
+
+
+def cut(
+    family: Family, plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]
+) -> tuple[int, float]:
+    """The number of slices of K that "auto" takes, and its estimated time over that of K in one piece."""
+
+    def of(count: int) -> _Lowering:
+        return _Lowering(family, plan, device, m, n, k, {**options, "split_k": count})
+
+    return slices(k, lambda count: of(count).seconds(), lambda count: of(count).bound())
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +165,22 @@ class _Lowering:
         calls, works = self._works()
         blocking, together = self._blocking(works)
         calls, works = together or (calls, works)
-        total, elements = 0.0, self.batch * self.m * self.n
-        for call, work in zip(calls, works, strict=True):
+        total = 0.0
+        for work in works:
             layout = Layout(self.device, self.family, work, blocking)
             total += estimate_seconds(layout, (self.m, self.n), self.lengths, self.batch)
+        return total + self._merges(calls, works)
+
+    def bound(self) -> float:
+        """Time that `seconds` is not below: every product at the instruction's best rate on all cores, and merges."""
+        products = self.batch * self.m * self.n * self.k * self.plan.products
+        rate = float(self.model.macs_per_cycle) * self.device.cores * self.device.clock_mhz * 1e6
+        return products / rate + self._merges(*self._works())
+
+    def _merges(self, calls: Sequence[_Call], works: Sequence[Work]) -> float:
+        """Seconds of the passes that merge slices."""
+        total, elements = 0.0, self.batch * self.m * self.n
+        for call, work in zip(calls, works, strict=True):
             target = self._whole_finish(call).target.format
             partial = len(work.finish.partial)
             total += merge_seconds(self.device, elements, len(self.lengths), self.model.d, target, partial)

@@ -19,10 +19,18 @@ COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # slices that
 SHORTEST = 64  # elements of K in a slice
 
 
-def slices(k: int, estimate: Callable[[int], float]) -> int:
-    """The count with the least `estimate` (seconds); of equals the smaller. k: elements."""
-    counts = [count for count in COUNTS if count == 1 or k >= count * SHORTEST]
-    return min(counts, key=lambda count: (estimate(count), count))
+def slices(k: int, estimate: Callable[[int], float], bound: Callable[[int], float]) -> tuple[int, float]:
+    """The count with the least `estimate` (seconds), of equals the smaller, and that estimate over the one of no cut.
+
+    k: elements. bound: seconds that no estimate of the count is below; counts whose bound rules them out are passed
+    over, as an estimate weighs every tile of the family.
+    """
+    whole = estimate(1)
+    best = (whole, 1)
+    for count in COUNTS[1:]:
+        if k >= count * SHORTEST and bound(count) < best[0]:
+            best = min(best, (estimate(count), count))
+    return best[1], best[0] / whole if whole else 1.0
 
 
 def merge_seconds(device: Device, elements: int, count: int, partial: str, target: str, terms: int) -> float:

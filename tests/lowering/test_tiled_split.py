@@ -6,6 +6,7 @@ import pytest
 import hwsim
 from hwsim.devices import load
 from hwsim.errors import InputError
+from hwsim.lowering import dataflow, tiled
 from hwsim.lowering.tiled_split import COUNTS, SHORTEST, merge_seconds, slices
 from hwsim.program.plan import Problem
 from hwsim.schemes import scheme_of
@@ -49,12 +50,42 @@ def test_other_words_are_refused():
         timed(64, 64, 256, "fp32", "most")
 
 
+def none(count: int) -> float:
+    return 0.0
+
+
 def test_short_slices_are_not_tried():
     tried = []
-    assert slices(5 * SHORTEST, lambda count: tried.append(count) or 1 / count) == 5
+    assert slices(5 * SHORTEST, lambda count: tried.append(count) or 1 / count, none) == (5, 0.2)
     assert tried == [c for c in COUNTS if c <= 5]
-    assert slices(SHORTEST, lambda count: 1 / count) == 1
-    assert slices(100 * SHORTEST, lambda count: 1.0) == 1
+    assert slices(SHORTEST, lambda count: 1 / count, none) == (1, 1.0)
+    assert slices(100 * SHORTEST, lambda count: 1.0, none) == (1, 1.0)
+
+
+def test_counts_that_cannot_win_are_not_weighed():
+    weighed = []
+
+    def estimate(count: int) -> float:
+        weighed.append(count)
+        return {1: 8.0, 2: 5.0, 3: 4.0, 4: 3.5}[count]
+
+    assert slices(1000 * SHORTEST, estimate, lambda count: 1.0 if count < 4 else 4.0) == (3, 0.5)
+    assert weighed == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("device", "format"),
+    [("h200", "fp16"), ("h200", "tf32"), ("h200", "fp32"), ("h200", "fp64"), ("b200", "bf16"), ("a100", "fp16"),
+     ("v100", "fp16"), ("mi210", "fp32")],
+)  # fmt: skip
+@pytest.mark.parametrize("sizes", [(96, 128, 4160), (640, 768, 1536), (2048, 1920, 8192)])
+def test_no_estimate_is_below_its_bound(device, format, sizes):
+    chip = load(device)
+    plan = plan_for(chip, scheme_of("native"), Problem("fp32", *sizes), format, {}).plan
+    family = dataflow(chip).FAMILY
+    for count in (1, 2, 5, 16):
+        whole = tiled._Lowering(family, plan, chip, *sizes, {"split_k": count})
+        assert 0 < whole.bound() <= whole.seconds()
 
 
 def test_a_merge_costs_its_bytes_and_a_launch():
