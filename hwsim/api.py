@@ -201,8 +201,12 @@ def run(
         refused=dict(work.prepared.refused),
     )
     result._errors = errors
+    notices: list[Callable[[], list[dict[str, Any]]]] = []
     if left is not None and right is not None:
-        result._warnings = notices_of(request.scheme, left, right, work.prepared.options)
+        notices.append(notices_of(request.scheme, left, right, work.prepared.options))
+    if timing:
+        notices.append(lambda: request.uncut(work, sizes, math.prod(lead)))
+    result._warnings = lambda: [notice for found in notices for notice in found()]
     if not timing:
         result.timing_note = "not asked for"
     elif work.program is None or work.no_timing:

@@ -140,14 +140,11 @@ class Request:
             if unasked and not self._chooses_k_group():
                 return None, "not asked for", False  # plan and schedule fix the bits
             takes = getattr(flow, "EPILOGUE", False) and "schedule" not in extras
-            asked: dict[str, Any] = {name: extras.get(name) for name in ("alpha", "beta", "output")}
-            asked |= {name: name in extras for name in ("c", "bias")}
             program = None
             gives = ready.plan.output_format in getattr(flow, "OUTPUTS", (ready.plan.output_format,))
             in_one = batch > 1 and "batch" in flow.OPTIONS
             if "schedule" not in extras and gives:
-                stack = {"batch": batch} if in_one else {}
-                program = lower(chip, ready, sizes, self.lowering, **(asked if takes else {}), **stack)
+                program = lower(chip, ready, sizes, self.lowering, **self._beside(flow, batch))
             no_timing = ""
             if extras and not takes:
                 no_timing = f"a device's program knows no {', '.join(sorted(extras))}: bits only"
@@ -158,6 +155,26 @@ class Request:
             if not exact:
                 raise
             return None, f"{error}: bits only", False
+
+    def _beside(self, flow: ModuleType, batch: int) -> dict[str, Any]:
+        """What the dataflow is told besides how to block: the epilogue, and how many matrices there are."""
+        found: dict[str, Any] = {}
+        if getattr(flow, "EPILOGUE", False):
+            found = {name: self.extras.get(name) for name in ("alpha", "beta", "output")}
+            found |= {name: name in self.extras for name in ("c", "bias")}
+        return found | ({"batch": batch} if batch > 1 and "batch" in flow.OPTIONS else {})
+
+    def uncut(self, work: Work, sizes: tuple[int, int, int], batch: int) -> list[dict[str, Any]]:
+        """Whether slices of K would make the program much faster, as a warning."""
+        from hwsim.lowering import dataflow
+        from hwsim.studies.bits import Prepared
+        from hwsim.studies.uncut import uncut
+
+        if work.program is None or type(work.prepared) is not Prepared:
+            return []
+        flow = dataflow(self.chip)
+        options = _options(flow, self.lowering, self._beside(flow, batch))
+        return uncut(work.prepared.plan, self.chip, sizes, options)
 
     def compute(
         self,
@@ -251,8 +268,7 @@ def lower(
             f"scheme {ready.plan.scheme}: {products:,} products; programs are made of at most {MOST_PRODUCTS:,}"
         )
     _check_lowering(flow, chip, lowering)
-    own = {name: value for name, value in lowering.items() if name in flow.OPTIONS}
-    options = {**own, "tile": _tile(lowering["tile"], flow.TILE_KEYS), **epilogue}
+    options = _options(flow, lowering, epilogue)
 
     def make() -> Program:
         made: Program = ready.program(flow, sizes, options)
@@ -261,6 +277,12 @@ def lower(
 
     # Of a mixture of plans the program follows from the data as well.
     return KEPT.get(flow.lower, chip, ready.plan, sizes, options, make) if type(ready) is Prepared else make()
+
+
+def _options(flow: ModuleType, lowering: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """What the dataflow's `lower` is given."""
+    own = {name: value for name, value in lowering.items() if name in flow.OPTIONS}
+    return {**own, "tile": _tile(lowering["tile"], flow.TILE_KEYS), **beside}
 
 
 def _check_lowering(flow: ModuleType, chip: Device, lowering: Mapping[str, Any]) -> None:

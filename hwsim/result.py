@@ -67,7 +67,7 @@ class Result:
 
     @cached_property
     def warnings(self) -> list[dict[str, Any]]:
-        """{"code", "count", "message"} of what is notable about the operands; counted when first asked for."""
+        """{"code", "count", "message"} of what is notable about operands and blocking; found when first asked for."""
         return self._warnings()
 
     @cached_property
