@@ -133,10 +133,10 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     points += [
         {
             "id": f"{times.device} {times.format} {times.role}{' columns' if times.columns else ''}",
-            "mean_absolute_error": x.every,
-            "mean_absolute_error_large": x.large,
-            "mean_absolute_error_cut": x.every_cut,
-            "mean_absolute_error_large_cut": x.large_cut,
+            "mean_absolute_error": anchors.mean_absolute(x.plain),
+            "mean_absolute_error_large": anchors.mean_absolute(anchors.large(x.plain)),
+            "mean_absolute_error_cut": anchors.mean_absolute(x.cut),
+            "mean_absolute_error_large_cut": anchors.mean_absolute(anchors.large(x.cut)),
             "passes": x.passes(times.tolerance),
         }
         for times, x in sets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hwsim.studies.anchors import pooled
+from hwsim.studies.anchors import large, mean_absolute, pooled
 
 if TYPE_CHECKING:
     from hwsim.studies.anchors import Row, Spread, Times
@@ -44,14 +44,10 @@ def spreads_text(sets: Iterable[tuple[Times, Spread]]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for times, x in sets:
-        large, large_cut, cut = (
-            "" if value is None else f"{value:.1%}" for value in (x.large, x.large_cut, x.every_cut)
-        )
-        counts = "{} of {} large".format(*x.counts)
         verdict = "yes" if x.passes(times.tolerance) else f"**no**: {times.why}" if times.why else "**no**"
         lines.append(
             f"| {times.device} {times.format}{', B by columns' if times.columns else ''} "
-            f"| {counts} | {large} | {large_cut} | {x.every:.1%} | {cut} "
+            f"| {_counts(x)} | {_means(x)} "
             f"| {x.bias:+.1%} | {times.tolerance:.0%} | {times.role} | {verdict} |"
         )
     return "\n".join(lines) + "\n"
@@ -65,10 +61,17 @@ def pooled_text(found: Mapping[str, Spread]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for name, x in found.items():
-        assert x.large is not None and x.every_cut is not None
-        verdict = "yes" if x.large <= POOLED_LARGE and x.every_cut <= POOLED_ALL else "**no**"
-        counts = "{} of {} large".format(*x.counts)
-        lines.append(
-            f"| {name} | {counts} | {x.large:.1%} | {x.large_cut:.1%} | {x.every:.1%} | {x.every_cut:.1%} | {verdict} |"
-        )
+        is_within = mean_absolute(large(x.plain)) <= POOLED_LARGE and mean_absolute(x.cut) <= POOLED_ALL
+        verdict = "yes" if is_within else "**no**"
+        lines.append(f"| {name} | {_counts(x)} | {_means(x)} | {verdict} |")
     return "\n".join(lines) + "\n"
+
+
+def _counts(x: Spread) -> str:
+    return "{} of {} large".format(*x.counts)
+
+
+def _means(x: Spread) -> str:
+    """Large ones plain and cut, all plain and cut."""
+    each = (large(x.plain), large(x.cut), x.plain, x.cut)
+    return " | ".join(f"{mean_absolute(errors):.1%}" if errors else "" for errors in each)

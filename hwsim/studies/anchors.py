@@ -7,6 +7,7 @@ a device file is set here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -27,6 +28,7 @@ from hwsim.studies.predict import program_of, under_load
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
+Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
 Role = Literal["calibration", "validation", "blind"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
 LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "output", "b_layout")
@@ -94,7 +96,6 @@ class Times(Record):
     """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
 
     columns: B was stored by columns, in the simulated run too.
-    cut: the set is timed a second time with K cut by estimate, as its library cuts it.
     """
 
     device: str
@@ -106,7 +107,6 @@ class Times(Record):
     source: str
     us: dict[str, float]
     columns: bool = False
-    cut: bool = False
     why: str = ""
 
 
@@ -263,72 +263,49 @@ def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> d
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Relative errors of times by "MxNxK"; cut: of those simulated with K cut by estimate (None: not asked for)."""
+    """Errors of plain runs, and of the same with K cut by estimate, as libraries cut it."""
 
-    errors: tuple[tuple[str, float], ...]
-    cut: tuple[tuple[str, float], ...] | None
-
-    @property
-    def large(self) -> float | None:
-        """Mean absolute error of those with m n k >= LARGE; None: there are none."""
-        found = _large(self.errors)
-        return _mean(found) if found else None
-
-    @property
-    def large_cut(self) -> float | None:
-        """The same, K cut by estimate; None: not asked for."""
-        found = _large(self.cut or ())
-        return _mean(found) if found else None
+    plain: Errors
+    cut: Errors
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many have m n k >= LARGE, and how many there are."""
-        return len(_large(self.errors)), len(self.errors)
-
-    @property
-    def every(self) -> float:
-        """Mean absolute error of all."""
-        return _mean(e for _, e in self.errors)
-
-    @property
-    def every_cut(self) -> float | None:
-        """Mean absolute error of all, K cut by estimate; None: not asked for."""
-        return None if self.cut is None else _mean(e for _, e in self.cut)
+        return len(large(self.plain)), len(self.plain)
 
     @property
     def bias(self) -> float:
-        """Mean error of all."""
-        return sum(e for _, e in self.errors) / len(self.errors)
+        """Mean error of all plain runs."""
+        return sum(e for _, e in self.plain) / len(self.plain)
 
     def passes(self, tolerance: float) -> bool:
-        """Whether the mean absolute error (of the large ones, where there are any) is within the tolerance."""
-        return (self.every if self.large is None else self.large) <= tolerance
+        """Whether the mean absolute error of plain runs (of the large ones, where there are any) is within it."""
+        return mean_absolute(large(self.plain) or self.plain) <= tolerance
 
 
 def spread(times: Times) -> Spread:
     """How far one set of times is off."""
-    cut = tuple(time_errors(times, "auto").items()) if times.cut else None
-    return Spread(tuple(time_errors(times).items()), cut)
+    return Spread(*(tuple(time_errors(times, split_k).items()) for split_k in (None, "auto")))
 
 
 def pooled(sets: Iterable[tuple[Times, Spread]]) -> dict[str, Spread]:
-    """Each format's errors over all its sets but the calibration's; a set that asks for no cut counts as it is."""
+    """Each format's errors over all its sets but the calibration's."""
     found: dict[str, Spread] = {}
     for times, one in sets:
         if times.role != "calibration":
             before = found.get(times.format, Spread((), ()))
-            cut = one.errors if one.cut is None else one.cut
-            found[times.format] = Spread(before.errors + one.errors, (before.cut or ()) + cut)
+            found[times.format] = Spread(before.plain + one.plain, before.cut + one.cut)
     return found
 
 
-def _large(errors: Iterable[tuple[str, float]]) -> list[float]:
-    return [e for shape, e in errors if _products(shape) >= LARGE]
+def large(errors: Errors) -> Errors:
+    """Those with m n k >= LARGE."""
+    return tuple((shape, e) for shape, e in errors if _products(shape) >= LARGE)
 
 
-def _mean(errors: Iterable[float]) -> float:
-    each = [abs(e) for e in errors]
-    return sum(each) / len(each)
+def mean_absolute(errors: Errors) -> float:
+    """Their mean absolute error; NaN of none."""
+    return sum(abs(e) for _, e in errors) / len(errors) if errors else math.nan
 
 
 def _products(shape: str) -> int:

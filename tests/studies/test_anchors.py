@@ -135,27 +135,44 @@ def test_blind_gemms_are_in_no_other_set():
     assert len(sets[True]) > 400
 
 
-def test_k_cut_by_estimate_is_told_where_it_is_asked_for():
-    times = next(t for t in DATA.times if t.cut and t.role == "validation" and t.format == "fp32")
+def test_every_set_is_timed_with_k_cut_as_well():
+    times = next(t for t in DATA.times if t.role == "validation" and t.format == "fp32")
     few = times.model_copy(update={"us": {"128x128x4096": times.us["128x128x4096"]}})
     found = anchors.spread(few)
-    assert found.every_cut is not None and found.every_cut < found.every / 3
-    assert f"| {found.every:.1%} | {found.every_cut:.1%} |" in spreads_text([(few, found)])
-    plain = anchors.spread(few.model_copy(update={"cut": False}))
-    assert plain.every_cut is None and plain.every == found.every
+    ((_, plain),), ((_, cut),) = found.plain, found.cut
+    assert abs(cut) < plain / 3
+    assert found.plain == tuple(anchors.time_errors(few).items())
+    assert found.cut == tuple(anchors.time_errors(few, "auto").items())
+    assert f"| 0 of 1 large |  |  | {plain:.1%} | {abs(cut):.1%} |" in spreads_text([(few, found)])
 
 
 def test_all_sets_of_a_format_together():
     times = next(t for t in DATA.times if t.role == "validation" and t.format == "fp32")
-    one = anchors.Spread((("1024x1024x1024", 0.2), ("64x64x64", -0.4)), (("1024x1024x1024", 0.1), ("64x64x64", 0.0)))
-    other = anchors.Spread((("2048x2048x2048", -0.1),), None)
+    small = "64x64x64"
+    one = anchors.Spread((("1024x1024x1024", 0.2), (small, -0.4)), (("1024x1024x1024", 0.1), (small, 0.0)))
+    other = anchors.Spread((("2048x2048x2048", -0.06),), (("2048x2048x2048", 0.02),))
     calibration = times.model_copy(update={"role": "calibration"})
-    found = anchors.pooled([(times, one), (calibration, anchors.Spread((("8x8x8", 9.0),), None)), (times, other)])
+    left_out = anchors.Spread((("8x8x8", 9.0),), (("8x8x8", 9.0),))
+    found = anchors.pooled([(times, one), (calibration, left_out), (times, other)])
     assert set(found) == {"fp32"}
-    pool = found["fp32"]
-    assert pool.large == pytest.approx(0.15) and pool.every == pytest.approx(0.7 / 3)
-    assert pool.every_cut == pytest.approx(0.2 / 3) and pool.large_cut == pytest.approx(0.1)
-    assert "| fp32 | 2 of 3 large | 15.0% | 10.0% | 23.3% | 6.7% | **no** |" in pooled_text(found)
+    assert found["fp32"] == anchors.Spread(one.plain + other.plain, one.cut + other.cut)
+    assert "| fp32 | 2 of 3 large | 13.0% | 6.0% | 22.0% | 4.0% | **no** |" in pooled_text(found)
+
+
+@pytest.mark.parametrize(
+    ("plain", "cut", "small", "verdict"),
+    [
+        (0.10, 0.10, 0.19, "yes"),  # of all, K cut: 15 %
+        (0.11, 0.10, 0.19, "**no**"),
+        (0.10, 0.28, 0.01, "yes"),  # of large ones, the plain runs count
+        (0.10, 0.10, 0.21, "**no**"),
+    ],
+)
+def test_a_format_is_within_by_its_large_ones_and_by_all_with_k_cut(plain, cut, small, verdict):
+    pool = {
+        "fp16": anchors.Spread((("1024x1024x1024", plain), ("8x8x8", 0.9)), (("1024x1024x1024", cut), ("8x8x8", small)))
+    }
+    assert pooled_text(pool).endswith(f"| {verdict} |\n")
 
 
 def test_the_issues_times_of_an_h200_are_among_the_sets():
