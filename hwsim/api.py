@@ -204,8 +204,7 @@ def run(
     notices: list[Callable[[], list[dict[str, Any]]]] = []
     if left is not None and right is not None:
         notices.append(notices_of(request.scheme, left, right, work.prepared.options))
-    if timing:
-        notices.append(lambda: request.uncut(work, sizes, math.prod(lead)))
+    notices.append(lambda: [] if result.cycles is None else request.uncut(work, sizes, math.prod(lead)))
     result._warnings = lambda: [notice for found in notices for notice in found()]
     if not timing:
         result.timing_note = "not asked for"

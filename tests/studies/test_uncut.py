@@ -69,3 +69,9 @@ def test_stacks_are_looked_at_as_they_are_lowered():
 @pytest.mark.parametrize("device", ["ascend910a", "ascend910b3"])
 def test_dataflows_that_do_not_cut_k_say_nothing(device):
     assert said(**LONG, device=device, format=None) == []
+
+
+def test_without_cycles_nothing_is_said_of_time():
+    result = hwsim.run(**LONG, device="a2", format="fp16", exact=False)
+    assert result.cycles is None
+    assert result.warnings == []
