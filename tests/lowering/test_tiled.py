@@ -10,10 +10,11 @@ import pytest
 from operands import bits
 
 import hwsim
-from hwsim.devices import changed, find, load
+from hwsim.devices import changed, find, instruction, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import array_of, format_of
 from hwsim.lowering import lower
+from hwsim.lowering.instructions import Instructions
 from hwsim.lowering.tiles import deal_fields, fields, slices_of
 from hwsim.machine import functional, reference, timing
 from hwsim.machine.operands import Operand
@@ -498,3 +499,15 @@ def test_of_equal_estimates_the_largest_tile_is_taken():
         tile = program.facts["tile"]
         tiles[size] = tile["m"] * tile["n"]
     assert tiles[4096] >= 64 * 64 > tiles[64]
+
+
+def test_the_instruction_for_a_tile_is_that_of_its_size_whatever_was_asked_before():
+    fitted = Instructions(load("h200")).fitted
+    name = "wgmma.m64n256k16.f32.f16.f16"
+    widths = {n: fitted(name, 128, n) for n in (256, 128, 112, 256, 8, 128)}
+    assert widths == {n: f"wgmma.m64n{n}k16.f32.f16.f16" for n in (256, 128, 112, 8)}
+    assert Instructions(load("h200")).fitted(name, 128, 128) == widths[128]
+    pair = Instructions(load("b200")).fitted
+    alone = "tcgen05.mma.m128n256k16.f16.f32.f16.f16"
+    assert instruction(load("b200"), pair(alone, 128, 256, 2)).together == 2
+    assert instruction(load("b200"), pair(alone, 128, 256, 1)).together == 1
