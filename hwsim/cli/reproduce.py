@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hwsim.cli import error_figures
+from hwsim.result import plain
 
 FIGURES: dict[str, dict[str, str]] = {
     "sgemm-cube": {
@@ -73,11 +74,8 @@ def execute(arguments: argparse.Namespace) -> int:
     own = error_figures.FIGURES.get(arguments.paper, {}).get(arguments.figure)
     points, text = (work[arguments.figure] if own is None else own[1])(arguments)
     if arguments.json:
-        print(
-            json.dumps(
-                {"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}
-            )
-        )
+        found = {"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}
+        print(json.dumps(plain(found), allow_nan=False))
     else:
         print(text, end="")
     return 0

@@ -75,7 +75,10 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
 def cut(
     family: Family, plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]
 ) -> tuple[int, float]:
-    """The number of slices of K that "auto" takes, and its estimated time over that of K in one piece."""
+    """The number of slices of K that "auto" takes, and its estimated time over that of K in one piece (0 to 1).
+
+    m, n, k: elements. Arguments and errors as of `lower`; what `options` say of split_k is not looked at.
+    """
 
     def of(count: int) -> _Lowering:
         return _Lowering(family, plan, device, m, n, k, {**options, "split_k": count})
@@ -161,7 +164,7 @@ class _Lowering:
         return not (wide and any(piece.format != plan.input_format for piece in pieces))
 
     def seconds(self) -> float:
-        """Estimated time of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
+        """Estimated seconds of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
         calls, works = self._works()
         blocking, together = self._blocking(works)
         calls, works = together or (calls, works)
@@ -172,7 +175,7 @@ class _Lowering:
         return total + self._merges(calls, works)
 
     def bound(self) -> float:
-        """Time that `seconds` is not below: every product at the instruction's best rate on all cores, and merges."""
+        """Seconds that no estimate is below: every product at the instruction's best rate on all cores, and merges."""
         products = self.batch * self.m * self.n * self.k * self.plan.products
         rate = float(self.model.macs_per_cycle) * self.device.cores * self.device.clock_mhz * 1e6
         return products / rate + self._merges(*self._works())

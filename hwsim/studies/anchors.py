@@ -325,7 +325,7 @@ def huawei_rows() -> Iterator[Row]:
             point.measured,
             point.simulated,
             0.2 if "busy" in point.quantity else 0.1,
-            "calibration" if point.role == "calibrated" else "validation",
+            point.role,
             "see ascend910b.md",
             ascend910b.WHY.get((point.what, point.quantity), ""),
         )

@@ -1,7 +1,7 @@
 """What was measured on the Ascend 910B family, beside the timing machine: Huawei's kernels, PyTorch, a paper's figure.
 
 It holds the published figures and the configurations they were measured with; the device files hold the numbers that
-the simulation uses. A point says whether a number of the device file was taken from it (calibrated) or not.
+the simulation uses. A point says whether a number of the device file was taken from it (calibration) or not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hwsim.program.plan import Plan, Problem
 from hwsim.schemes import scheme_of
 from hwsim.studies.predict import under_load
 
-Role = Literal["calibrated", "validation"]
+Role = Literal["calibration", "validation"]
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
 _SAMPLE: dict[str, Any] = {"tile": BASE, "deal": "blocks", "grid": (4, 6), "b_layout": "columns"}
 HUAWEI: dict[str, Any] = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
@@ -165,9 +165,9 @@ def huawei(chip: Device | None = None) -> list[Point]:
         Point(what, "core time, mean", "us", (3559, 3671), run.core),
         Point(what, "task", "us", (4012, 4121), run.total + launch),
         Point(what, "cube busy", "us", (3076, 3082), run.busy["M"]),
-        Point(what, "MTE1 busy", "us", (2534, 2553), run.busy["MTE1"], "calibrated"),
+        Point(what, "MTE1 busy", "us", (2534, 2553), run.busy["MTE1"], "calibration"),
         Point(what, "MTE2 busy", "us", (3436, 3552), run.busy["MTE2"]),
-        Point(what, "FixPipe busy, no UnitFlag", "us", (45, 48), run.busy["FIX"], "calibrated"),
+        Point(what, "FixPipe busy, no UnitFlag", "us", (45, 48), run.busy["FIX"], "calibration"),
         Point(what, "FixPipe busy, UnitFlag", "us", (160, 273), flagged.busy["FIX"]),
     ]
     for n, time in PTO_US.items():
@@ -225,7 +225,7 @@ def torch() -> list[Point]:
         for n, tflops in row.items():
             run = gemm(chip, n, n, n, fmt, warm=1, is_series=True, output=fmt, **library_tile(fmt))
             found = 2 * n**3 / (run.total + (chip.launch_overhead_us or 0.0)) / 1e6
-            role: Role = "calibrated" if (fmt, n) == CLOCK_FROM else "validation"
+            role: Role = "calibration" if (fmt, n) == CLOCK_FROM else "validation"
             points.append(Point(f"torch {fmt} {n}^3", "rate", "TFLOP/s", tflops, found, role))
     return points
 

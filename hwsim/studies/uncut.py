@@ -29,7 +29,7 @@ def uncut(plan: Plan, device: Device, sizes: tuple[int, int, int], options: Mapp
     if share > NOTABLE:
         return []
     said = (
-        f'K is in one piece: split_k="auto" takes {count} slices and about {share:.0%} of the time (by estimate), as a '
-        "vendor's library would; the bits are others then"
+        f'K is in one piece: split_k="auto" takes {count} slices and about {share:.0%} of the time (by estimate); '
+        "libraries cut K where C has few tiles, and the bits are others then"
     )
     return [{"code": CODE, "count": count, "message": said}]

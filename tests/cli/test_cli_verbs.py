@@ -10,6 +10,7 @@ from hwsim import _kernels
 from hwsim.cli import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
+from hwsim.studies import anchors
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 
@@ -234,3 +235,16 @@ def test_progress_only_on_a_terminal(cli, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert cli(*RUN, "-q").code == 0
     assert seen == []
+
+
+def test_reproduce_writes_numbers_that_json_cannot_hold_as_null(cli, monkeypatch):
+    data = anchors.read()
+    small = next(times for times in data.times if times.format == "fp16")
+    small = small.model_copy(update={"us": {"64x64x64": 2.0}})  # no large ones: their mean is NaN
+    sets = [(small, anchors.Spread((("64x64x64", 0.5),), (("64x64x64", -0.25),)))]
+    monkeypatch.setattr(anchors, "everything", lambda _: ([], sets))
+    done = cli("reproduce", "cycles", "--json")
+    assert done.code == 0 and "NaN" not in done.out
+    (point,) = done.json["points"]
+    assert (point["mean_absolute_error"], point["mean_absolute_error_cut"]) == (0.5, 0.25)
+    assert point["mean_absolute_error_large"] is None and point["mean_absolute_error_large_cut"] is None

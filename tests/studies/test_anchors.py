@@ -8,7 +8,7 @@ import pytest
 
 from hwsim.errors import InputError
 from hwsim.report.anchors_text import pooled_text, rows_text, spreads_text
-from hwsim.studies import anchors
+from hwsim.studies import anchors, ascend910b
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
 DATA = anchors.read()
@@ -204,3 +204,13 @@ def test_a_bad_file_is_told(tmp_path, text):
     file.write_text(text)
     with pytest.raises(InputError, match=re.escape(str(file))):
         anchors.read(file)
+
+
+def test_points_of_the_910b_keep_what_set_a_number(monkeypatch):
+    def point(role: ascend910b.Role) -> ascend910b.Point:
+        return ascend910b.Point("GEMM", "rate", "TFLOP/s", (80.0, 81.0), 82.0, role)
+
+    given = {"huawei": ["calibration"], "guide": ["validation"], "torch": ["calibration", "validation"], "paper": []}
+    for name, roles in given.items():
+        monkeypatch.setattr(ascend910b, name, lambda roles=roles: [point(role) for role in roles])
+    assert [row.role for row in anchors.huawei_rows()] == ["calibration", "validation", "calibration", "validation"]

@@ -49,7 +49,7 @@ def test_torch_on_a_910b2():
     """One of these has set what long fp32 work leaves of the clock."""
     points = ascend910b.torch()
     assert len(points) == 15
-    assert [point.what for point in points if point.role == "calibrated"] == ["torch fp32 8192^3"]
+    assert [point.what for point in points if point.role == "calibration"] == ["torch fp32 8192^3"]
     assert all(abs(point.error) < 0.10 for point in points)
     assert sum(abs(point.error) for point in points) / len(points) < 0.05
     rates = {point.what: point.simulated for point in points}

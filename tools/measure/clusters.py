@@ -11,12 +11,12 @@ once, a small kernel before it that tells them apart in the table. Kernels that 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import time
 from pathlib import Path
-from typing import Any
+
+import ncu
 
 METRICS = (
     "launch__cluster_dim_x", "launch__cluster_dim_y", "launch__cluster_max_active", "lts__t_sectors_op_read.sum",
@@ -50,21 +50,15 @@ def run(every: list[str]) -> None:
     torch.cuda.synchronize()
 
 
-def kernels(path: Path) -> list[list[dict[str, Any]]]:
+def groups(path: Path) -> list[list[dict[str, str]]]:
     """The table's kernels in order of launch, those after each mark together."""
-    csv.field_size_limit(1 << 30)
-    found: dict[str, dict[str, Any]] = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("==")):
-            entry = found.setdefault(row["ID"], {"name": row["Kernel Name"], "grid": row["Grid Size"]})
-            entry[row["Metric Name"]] = row["Metric Value"].replace(",", "")
-    groups: list[list[dict[str, Any]]] = []
-    for entry in found.values():
-        if "arange" in entry["name"]:
-            groups.append([])
+    found: list[list[dict[str, str]]] = []
+    for kernel in ncu.kernels(path):
+        if "arange" in kernel["name"]:
+            found.append([])
         else:
-            groups[-1].append(entry)
-    return groups
+            found[-1].append(kernel)
+    return found
 
 
 def main() -> None:
@@ -86,7 +80,7 @@ def main() -> None:
     if not (args.csv and args.out and every):
         parser.error("--csv, --times and --out go together")
     gemms, active = {}, {}
-    for name, group in zip(every, kernels(args.csv), strict=True):
+    for name, group in zip(every, groups(args.csv), strict=True):
         for kernel in group:
             if (tile := KERNEL.search(kernel["name"])) is not None:
                 x, y = (int(kernel[f"launch__cluster_dim_{axis}"]) for axis in "xy")

@@ -11,11 +11,12 @@ several kernels (split K) is their sum.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import time
 from pathlib import Path
 from typing import Any
+
+import ncu
 
 METRICS = {
     "gpu__time_duration.sum": "nanoseconds",
@@ -33,14 +34,11 @@ SMS = 132
 
 
 def kernels(path: Path) -> list[dict[str, Any]]:
-    """The table's kernels in order of launch."""
-    found: dict[str, dict[str, Any]] = {}
-    with path.open(newline="") as file:
-        lines = (line for line in file if not line.startswith("=="))
-        for row in csv.DictReader(lines):
-            entry = found.setdefault(row["ID"], {"name": row["Kernel Name"][:200], "grid": row["Grid Size"]})
-            entry[METRICS[row["Metric Name"]]] = float(row["Metric Value"].replace(",", ""))
-    return list(found.values())
+    """The table's kernels in order of launch, metrics as METRICS names them."""
+    return [
+        {"name": x["name"][:200], "grid": x["grid"]} | {own: float(x[name]) for name, own in METRICS.items()}
+        for x in ncu.kernels(path)
+    ]
 
 
 def second_runs(every: list[dict[str, Any]], names: list[str]) -> dict[str, list[dict[str, Any]]]:
