@@ -70,6 +70,7 @@ def run(
     stages: int | None = None,
     split_k: int | str | None = None,
     swizzle: int | None = None,
+    instruction: str | None = None,
     cta_group: int | None = None,
     a_layout: str | None = None,
     b_layout: str | None = None,
@@ -101,7 +102,9 @@ def run(
     tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
     n_fused: davinci (910A). buffering ("single", "double"): davinci, davinci_separated (910B). swizzle (tiles in a band
     of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
-    own; "auto": as many as take the least estimated time; the bits depend on it): GPUs. cta_group (2: pairs of SMs
+    own; "auto": as many as take the least estimated time; the bits depend on it): GPUs. instruction (the matrix
+    instruction by name, one with the bits of the device's own, as mma.sync's for wgmma's; default: that, or what the
+    library has where K is cut): GPUs. cta_group (2: pairs of SMs
     multiply together and share B; `tile` is that of one): B200, GB200. a_layout, b_layout ("rows",
     "columns": what follows one another in memory; the time of transfers depends on it, no bit): GPUs, 910B.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
@@ -132,6 +135,7 @@ def run(
         "stages": stages,
         "split_k": split_k,
         "swizzle": swizzle,
+        "instruction": instruction,
         "cta_group": cta_group,
         "a_layout": a_layout,
         "b_layout": b_layout,
@@ -232,6 +236,7 @@ def program(
     stages: int | None = None,
     split_k: int | str | None = None,
     swizzle: int | None = None,
+    instruction: str | None = None,
     cta_group: int | None = None,
     a_layout: str | None = None,
     b_layout: str | None = None,
@@ -254,6 +259,7 @@ def program(
         "stages": stages,
         "split_k": split_k,
         "swizzle": swizzle,
+        "instruction": instruction,
         "cta_group": cta_group,
         "a_layout": a_layout,
         "b_layout": b_layout,

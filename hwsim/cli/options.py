@@ -69,6 +69,11 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         "--swizzle", type=whole(1), metavar="N", help="tiles in a band of columns gone through together (GPUs)"
     )
     group.add_argument(
+        "--instruction",
+        metavar="NAME",
+        help="matrix instruction, of the bits of the device's own (GPUs; default: that, or the library's for slices)",
+    )
+    group.add_argument(
         "--cta-group",
         type=whole(1),
         metavar="N",
@@ -129,7 +134,18 @@ def program_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-BLOCKING = ("tile", "n_fused", "buffering", "stages", "split_k", "swizzle", "cta_group", "a_layout", "b_layout")
+BLOCKING = (
+    "tile",
+    "n_fused",
+    "buffering",
+    "stages",
+    "split_k",
+    "swizzle",
+    "instruction",
+    "cta_group",
+    "a_layout",
+    "b_layout",
+)
 RESERVED = (
     "a",
     "b",

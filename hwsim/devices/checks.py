@@ -5,13 +5,14 @@ It reads the plain tree, so that it can speak even where the file does not fit t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.devices.yaml_text import Node, Problem, plain
 from hwsim.errors import nearest
 
 GLOBAL = "GM"  # the end of a link outside the core
+ARITHMETIC = ("unit", "k", "c", "d")  # of an instruction: these and its operands' formats fix its bits
 
 
 def check(tree: Node) -> list[Problem]:
@@ -71,7 +72,7 @@ def check(tree: Node) -> list[Problem]:
     known(vector.get("engine"), "vector.engine", engines, "one of engines")
     known(vector.get("memory"), "vector.memory", memories, "one of memories")
     for key, target in native.items():
-        if not _is_named(target, tree):
+        if _entry(tree, target) is None:
             known(target, f"native.{key}", instructions, "one of instructions")
         if key not in formats:
             problems.append(
@@ -83,16 +84,46 @@ def check(tree: Node) -> list[Problem]:
             )
     for i, fmt in enumerate(_items(_block(tree, "library").get("checked_formats"))):
         known(fmt, f"library.checked_formats.{i}", tuple(native), "one of native")
+    problems.extend(_sliced_problems(tree, known))
     default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
 
 
-def _is_named(target: Node, tree: Node) -> bool:
-    """Whether `target` is a spelt-out name of an entry that stands for several."""
-    return isinstance(target.value, str) and any(
-        match(name, _choices(entry), target.value) is not None for name, entry in _blocks(tree, "instructions")
-    )
+def _sliced_problems(tree: Node, known: Callable[..., None]) -> Iterator[Problem]:
+    """The instructions of sliced kernels must exist, and give the bits of the native ones."""
+    mapping = _block(tree, "library").get("split_k_instructions")
+    if mapping is None or not isinstance(mapping.value, dict):
+        return
+    native = _block(tree, "native")
+    for fmt, target in mapping.value.items():
+        path = f"library.split_k_instructions.{fmt}"
+        known(Node(mapping.keys[fmt], fmt), path, tuple(native), "one of native")
+        entry = _entry(tree, target)
+        own = _entry(tree, native[fmt]) if fmt in native else None
+        if entry is None:
+            known(target, path, tuple(_block(tree, "instructions")), "one of instructions")
+        elif own is not None and entry is not own:
+            differing = [key for key in ARITHMETIC if _scalar(entry, key) != _scalar(own, key)]
+            takes = fmt in _choices(entry).formats or fmt == _scalar(entry, "a") == _scalar(entry, "b")
+            differing += [] if takes else ["operands"]
+            if differing:
+                text = f"'{target.value}' differs from native.{fmt} in {', '.join(differing)}; allowed: equal bits"
+                yield Problem(target.mark, path, text)
+
+
+def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
+    """The entry of instructions that `target` names, itself or one of those it stands for."""
+    for name, entry in _blocks(tree, "instructions"):
+        if name == target.value or (
+            isinstance(target.value, str) and match(name, _choices(entry), target.value) is not None
+        ):
+            return entry
+    return None
+
+
+def _scalar(entry: dict[str, Node], key: str) -> object:
+    return entry[key].value if key in entry else None
 
 
 def _choices(entry: dict[str, Node]) -> Choices:

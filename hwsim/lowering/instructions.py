@@ -1,6 +1,6 @@
-"""Which of a device's matrix instructions a tile is made of: the same arithmetic in another shape.
+"""Which of a device's matrix instructions a tile is made of: the same arithmetic in another shape, or by another name.
 
-Instructions whose names differ only in M and N share their dot unit, so the choice changes cycles and no bit.
+Instructions of one dot unit and K have the same bits, so the choice changes cycles alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.devices import example, instruction
 from hwsim.devices.query import entry
+from hwsim.errors import InputError, nearest
 from hwsim.machine.scheduled import instruction_for
 
 if TYPE_CHECKING:
@@ -42,6 +43,31 @@ class Instructions:
             return example(self.device, key, n=instruction(self.device, name).n, a=a, b=b)
         return instruction_for(self.device, a, b)
 
+    def like(self, name: str, wanted: str) -> str:
+        """`wanted`, spelt out, if it computes what `name` does. Raises InputError, which lists those that do."""
+        key = entry(self.device, wanted) if isinstance(wanted, str) else None
+        allowed = self.kin(name)
+        if key not in allowed:
+            raise InputError(
+                f"instruction = {wanted!r}; allowed, with the bits of {name}: {', '.join(allowed)}"
+                f"{nearest(str(wanted), allowed)}"
+            )
+        own = instruction(self.device, name)
+        return example(self.device, key, a=own.a, b=own.b) if key == wanted else wanted
+
+    def kin(self, name: str) -> list[str]:
+        """The device's entries of the arithmetic and formats of `name`, itself among them, in the file's order."""
+        own = instruction(self.device, name)
+        return [key for key, model in self.device.matrix_instructions.items() if _computes(own, model)]
+
+    def kinds(self, name: str) -> list[str]:
+        """Entries with times and the bits of `name`, the first of each kind; `fitted` chooses within a kind."""
+        found: dict[str, str] = {}
+        for key in self.kin(name):
+            if self.device.matrix_instructions[key].timing is not None:
+                found.setdefault(_SHAPE.sub("k", key, count=1), key)
+        return list(found.values())
+
     def _fit(self, name: str, m: int, n: int, cores: int) -> str:
         own = instruction(self.device, name)
         kin = [
@@ -63,12 +89,10 @@ class Instructions:
         if not _SHAPE.search(name):
             return key == name
         spelt = _SHAPE.sub("k", key, count=1)
-        formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
-        same = (model.unit, model.engine, model.k, model.c, model.d) == (own.unit, own.engine, own.k, own.c, own.d)
         if model.formats:
             spelt = spelt.replace(".A.B", "", 1)
         own_name = _SHAPE.sub("k", name, count=1)
-        return formats and same and own_name.startswith(spelt.split(".")[0]) and model.scale_format is None
+        return _computes(own, model) and own_name.startswith(spelt.split(".")[0])
 
     @staticmethod
     def _widths(model: InstructionModel, n: int) -> list[int]:
@@ -77,3 +101,10 @@ class Instructions:
             return [model.n]
         cover = -(-n // model.n) * model.n
         return [min(cover, model.n_last // model.n * model.n)]
+
+
+def _computes(own: InstructionModel, model: InstructionModel) -> bool:
+    """Whether the entry `model` has the arithmetic of the instruction `own`, for its formats."""
+    formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
+    same = (model.unit, model.engine, model.k, model.c, model.d) == (own.unit, own.engine, own.k, own.c, own.d)
+    return formats and same and model.scale_format is None

@@ -78,10 +78,15 @@ FAMILY = Family(
         Shape(32, 32, 32, (32, 32), stages=3),
     ),
     warps=(
-        Shape(128, 64, 128, (64, 32), accumulators=2, stages=3),
-        Shape(64, 64, 128, (32, 32), accumulators=2, stages=4),
-        Shape(32, 64, 256, (16, 32), accumulators=2, stages=3),
-        Shape(32, 32, 128, (16, 16), accumulators=2, stages=4),
+        Shape(128, 64, 128, (64, 32), accumulators=2, stages=3, bits=(64,)),
+        Shape(64, 64, 128, (32, 32), accumulators=2, stages=4, bits=(64,)),
+        Shape(32, 64, 256, (16, 32), accumulators=2, stages=3, bits=(64,)),
+        Shape(32, 32, 128, (16, 16), accumulators=2, stages=4, bits=(64,)),
+        Shape(64, 64, 128, (32, 32), accumulators=2, stages=12, bits=(8, 16, 32)),
+        Shape(128, 64, 128, (64, 32), stages=6, bits=(8, 16, 32)),
+        Shape(64, 128, 128, (32, 64), stages=6, bits=(8, 16, 32)),
+        Shape(128, 128, 128, (64, 64), stages=5, bits=(8, 16, 32)),
+        Shape(256, 64, 128, (64, 64), stages=3, bits=(8, 16, 32)),
     ),
 )
 

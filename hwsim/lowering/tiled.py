@@ -28,6 +28,7 @@ from hwsim.lowering.elementwise import (
     stand_in_pass,
 )
 from hwsim.lowering.expressions import has_integer_parts, in_turn, operations, scaled
+from hwsim.lowering.instructions import Instructions
 from hwsim.lowering.operand_order import OPTIONS as ORDERS
 from hwsim.lowering.operand_order import facts, layout_of
 from hwsim.lowering.tiled_choice import choose, estimate_seconds
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 TILE_KEYS = ("m", "n", "k")
-OPTIONS = ("tile", "stages", "split_k", "swizzle", *ORDERS, "batch")
+OPTIONS = ("tile", "stages", "split_k", "swizzle", "instruction", *ORDERS, "batch")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
@@ -56,7 +57,9 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
 
     options: tile {"m", "n", "k"}; stages of shared memory; split_k slices of K (cut as hwsim.program.schedule does),
     merged by a kernel of their own, or "auto": the number with the least estimated time; swizzle: tiles in a band of
-    columns gone through together (at most as many as there are: `facts` has the number); cta_group: cores whose matrix
+    columns gone through together (at most as many as there are: `facts` has the number); instruction: the matrix
+    instruction, one with the same bits as the device's for the operands (by default that, or where slices of one
+    product are merged what the library has for it); cta_group: cores whose matrix
     units multiply a tile each together and share B (sm100; 2 where M is whole pairs of tiles); batch: that many
     products, of matrices under one another in A, B and C; a_layout, b_layout: "rows" or "columns", what follows one
     another in memory of A and B, and of the pieces made of them (with "columns", a batch's columns do). Epilogue:
@@ -113,18 +116,25 @@ class _Lowering:
         self.beta = float(self.reads_c) if beta is None else float(beta)
         self.bias = bool(options.get("bias"))
         first = plan.terms[0].products[0]
-        self.unit = instruction_for(device, plan.a_pieces[first[0]].format, plan.b_pieces[first[1]].format)
+        self.lengths = self._slices()
+        self.unit = self._unit(plan.a_pieces[first[0]].format, plan.b_pieces[first[1]].format)
         self.model = instruction(device, self.unit)
         self.single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue)
         own = self.model.d if self.single and plan.arithmetic == "fp32" else plan.output_format
         self.output = GlobalArray("C", self.batch * m, n, options.get("output") or own)
         self.runs = tuple(self._run(term) for term in plan.terms)
-        self.lengths = self._slices()
         self.words = 2 if plan.arithmetic in WIDE or self.model.d == "fp64" else 1
         self.stand_ins = self._stand_ins()
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
         self.facts: dict[str, object] = {}
+
+    def _unit(self, a: str, b: str) -> str:
+        """The first product's instruction: as asked for, as of the library's sliced kernels, or the native one."""
+        native, wanted = instruction_for(self.device, a, b), self.options.get("instruction")
+        if wanted is None and a == b and self.plan.products == 1 and len(self.lengths) > 1 and self.device.library:
+            wanted = self.device.library.split_k_instructions.get(a)
+        return native if wanted is None else Instructions(self.device).like(native, wanted)
 
     def _run(self, term: Term) -> int | None:
         run = self.plan.k_group if term.k_group is None else term.k_group

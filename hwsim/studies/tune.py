@@ -16,6 +16,7 @@ from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.lowering import dataflow
 from hwsim.lowering.davinci_tiling import Limits, estimate_cycles, legal
+from hwsim.lowering.instructions import Instructions
 from hwsim.machine.chains import instruction_for
 from hwsim.program.plan import Mixed, Plan
 from hwsim.studies.analytic_tiles import eq11, tlp
@@ -64,7 +65,7 @@ class Point:
         return sides | rest | numbers
 
 
-_SHOWN = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "step_ka", "step_kb")
+_SHOWN = ("tile", "stages", "split_k", "swizzle", "unit", "cta_group", "n_fused", "buffering", "step_ka", "step_kb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,9 @@ def _space(chip: Device, plan: Plan, sizes: tuple[int, int, int]) -> _Space:
     depth = max(model.k, 1)
     depths = tuple(depth * count for count in DEPTHS)
     tiles = [{"m": m, "n": n, "k": k} for m, n, k in itertools.product(SIDES, SIDES, depths)]
+    kinds = Instructions(chip).kinds(unit)
+    if len(kinds) > 1:
+        others["instruction"] = (None, *kinds)
     return _Space(tiles, others)
 
 

@@ -67,6 +67,18 @@ def test_every_option_of_the_family_is_varied(found, davinci):
     assert {name for point in davinci.points for name in point.options} == {"tile", "buffering", "n_fused"}
 
 
+def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
+    monkeypatch.setattr("hwsim.studies.tune.SIDES", (64, 128))
+    monkeypatch.setattr("hwsim.studies.tune.DEPTHS", (4,))
+    found = tune(hwsim.device("h200"), plan_of("h200", fmt="tf32", sizes=(256, 256, 4096)), (256, 256, 4096))
+    used = {(point.options.get("instruction"), point.facts["unit"].split(".")[0]) for point in found.points}
+    assert {("wgmma.m64nNk8.f32.tf32.tf32", "wgmma"), ("mma.m16n8k8.f32.tf32.tf32.f32", "mma")} <= used
+    # Slices of K are mma.sync's unless they are asked for by name: wgmma's are the fastest.
+    assert found.best.facts["split_k"] > 1 and found.best.facts["unit"].startswith("wgmma.")
+    again = hwsim.run(m=256, n=256, k=4096, device="h200", format="tf32", exact=False, **found.best.options)
+    assert again.cycles == found.best.cycles and found.best.row()["unit"] == again.options["unit"]
+
+
 def test_traffic_as_the_objective():
     chip, plan = hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube")
     found = tune(chip, plan, SIZES, objective="traffic", budget=40)

@@ -1,0 +1,102 @@
+"""Which instruction a GEMM is made of: by name, by what the library has for slices of K; the bits stay."""
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.devices import instruction, load
+from hwsim.errors import InputError
+from hwsim.lowering.instructions import Instructions
+
+MMA, WGMMA = "mma.m16n8k8.f32.tf32.tf32.f32", "wgmma.m64nNk8.f32.tf32.tf32"
+LONG = {"m": 256, "n": 256, "k": 8192, "device": "h200", "format": "tf32", "exact": False}
+
+
+def unit(**given) -> str:
+    return hwsim.run(**LONG | given).options["unit"]
+
+
+@pytest.mark.parametrize(
+    ("device", "format", "name", "count"),
+    [
+        ("h100", "fp16", "mma.m16n8k16.f32.f16.f16.f32", 1),
+        ("h100", "fp16", "mma.m16n8k16.f32.f16.f16.f32", 3),
+        ("h200", "tf32", MMA, 1),
+        ("h200", "tf32", MMA, 3),
+        ("h200", "tf32", WGMMA, 3),
+        ("h200", "int8", "mma.m16n8k32.s32.A.B.s32", 1),
+        ("b200", "bf16", "mma.m16n8k16.f32.bf16.bf16.f32", 1),
+        ("b200", "bf16", "mma.m16n8k16.f32.bf16.bf16.f32", 3),
+        ("mi210", "fp64", "v_mfma_f64_4x4x4f64", 1),
+    ],
+)
+def test_another_instruction_gives_the_same_bits_by_its_program(device, format, name, count):
+    rng = np.random.default_rng(count)
+    a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape) for shape in ((67, 323), (323, 33)))
+    if format == "int8":
+        a, b = a.astype(np.int8), b.astype(np.int8)
+    given = {"device": device, "format": format, "split_k": count}
+    own = hwsim.run(a, b, **given, functional=False)
+    other = hwsim.run(a, b, **given, instruction=name, functional=True)
+    used = other.options["unit"]
+    assert Instructions(load(device)).like(own.options["unit"], used) == used
+    assert used.split(".")[0] == name.split(".")[0]
+    assert (other.codes == own.codes).all()
+
+
+def test_warps_take_longer_than_warp_groups():
+    """mma.sync reaches about two thirds of wgmma's rate on Hopper."""
+    given = {"m": 4096, "n": 4096, "k": 4096, "device": "h200", "format": "fp16", "exact": False}
+    slow, fast = (hwsim.run(**given, instruction=name) for name in ("mma.m16n8k16.f32.f16.f16.f32", None))
+    assert 0.6 < fast.seconds / slow.seconds < 0.75
+
+
+def test_slices_are_made_of_what_the_library_has_for_them():
+    assert unit().startswith("wgmma.")
+    assert unit(split_k=4) == MMA
+    assert unit(split_k=4, instruction=WGMMA).startswith("wgmma.")
+    assert unit(split_k=4, format="bf16").startswith("wgmma.")
+    assert unit(split_k=4, format=None, scheme="tf32x1") == MMA
+    assert unit(split_k=4, format=None, scheme="tf32x3").startswith("wgmma.")  # no GEMM of the library's
+    chip = load("h200")
+    assert chip.library is not None
+    without = chip.model_copy(update={"library": chip.library.model_copy(update={"split_k_instructions": {}})})
+    assert unit(split_k=4, device=without).startswith("wgmma.")
+
+
+def test_cutting_by_estimate_weighs_the_library_instruction():
+    """1536 x 1024 x 4096: slices of wgmma would pay, those of mma.sync do not."""
+    sizes = {"m": 1536, "n": 1024, "k": 4096}
+    count = hwsim.run(**LONG | sizes, split_k="auto").options["split_k"]
+    faster = hwsim.run(**LONG | sizes, split_k="auto", instruction=WGMMA).options["split_k"]
+    assert count == 1 < faster
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (
+            "mma.m16n8k4.f32.tf32.tf32.f32",
+            f"allowed, with the bits of wgmma.m64n256k8.f32.tf32.tf32: {MMA}, {WGMMA}; did",
+        ),
+        ("mma.m16n8k16.f32.f16.f16.f32", "instruction = 'mma.m16n8k16.f32.f16.f16.f32'; allowed"),
+        ("", "instruction = ''; allowed"),
+        (8, "instruction = 8; allowed"),
+    ],
+)
+def test_instructions_of_other_bits_are_refused(wanted, words):
+    with pytest.raises(InputError, match=words):
+        unit(instruction=wanted)
+
+
+def test_families_without_the_option_say_so():
+    with pytest.raises(InputError, match="instruction = mmad: programs of family davinci have"):
+        hwsim.run(m=64, n=64, k=64, exact=False, instruction="mmad")
+
+
+def test_kinds_are_told_apart_by_name_and_share_bits():
+    chip = load("b200")
+    kinds = Instructions(chip).kinds(chip.native["fp16"])
+    assert [kind.split(".")[0] for kind in kinds] == ["mma", "tcgen05"]
+    assert len({(instruction(chip, kind).unit, instruction(chip, kind).k) for kind in kinds}) == 1
+    assert Instructions(chip).kinds(chip.native["fp64"]) == [chip.native["fp64"]]
