@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.lowering.elementwise import (
     Pass,
-    VectorOps,
     combine_pass,
-    depth,
-    evaluate,
     link_engine,
     lower_pass,
     operand_passes,
@@ -34,12 +31,13 @@ from hwsim.lowering.operand_order import facts, layout_of
 from hwsim.lowering.tiled_choice import choose, estimate_seconds
 from hwsim.lowering.tiled_kernel import gemm_kernel
 from hwsim.lowering.tiled_layout import Layout
+from hwsim.lowering.tiled_merge import merge_pass, merge_seconds
 from hwsim.lowering.tiled_model import Blocking, Family, Finish, Source, Work
-from hwsim.lowering.tiled_split import AUTO, merge_seconds, slices
+from hwsim.lowering.tiled_split import AUTO, slices
 from hwsim.lowering.tiles import fields, slices_of
 from hwsim.machine.scheduled import instruction_for
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.ir import GlobalArray, Kernel, LocalTile, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.plan import Expression, Piece, Plan, Term, TermValue
 from hwsim.program.schedule import SLICE_MULTIPLE, Schedule
 
@@ -443,54 +441,11 @@ class _Lowering:
 
     def _merge(self, call: _Call, work: Work) -> None:
         """Slices added in order, then what a kernel without slices does at the end of a tile."""
-        rows, slices = self.batch * self.m, len(self.lengths)
         whole = self._whole_finish(call)
-        arrays = [array for array in work.finish.partial for _ in range(slices)]
-        offsets = [i * rows for _ in work.finish.partial for i in range(slices)]
-        reads = [*arrays, *([whole.c] if whole.c is not None else [])]
-        if whole.c is not None:
-            self.arrays.setdefault(whole.c.name, whole.c)
-        self.arrays.setdefault(whole.target.name, whole.target)
-        offsets += [0] * (len(reads) - len(arrays))
-        count = len(work.finish.partial)
-        joined = work.joined
-        expression: Expression = TermValue(0) if joined or whole.value is None else whole.value
-        need = depth(expression) if not self.stand_ins else 0
-
-        def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-            if self.stand_ins:
-                wide = replace(temps[0], cols=temps[0].cols * self.words, format="fp32")
-                for _ in range(whole.stand_ins + count * (slices - 1) + (whole.c is not None) + whole.bias):
-                    ops.op("add", wide, wide, wide)
-                return
-            values: dict[int, LocalTile] = {}
-            for t in range(count):
-                total = ins[t * slices]
-                for i in range(1, slices):
-                    ops.op("add", temps[t], total, ins[t * slices + i])
-                    total = temps[t]
-                values[t] = total
-            scratch = temps[count:]
-            evaluate(ops, expression, values, scratch[0], scratch[2:])
-            value = scratch[0]
-            if whole.alpha != 1:
-                ops.op("scale", value, value, scalar=whole.alpha)
-            if whole.c is not None:
-                other = ins[-1]
-                if whole.c.format != "fp32":
-                    ops.op("cast", scratch[1], other)
-                    other = scratch[1]
-                if whole.beta != 1:
-                    ops.op("scale", scratch[1], other, scalar=whole.beta)
-                    other = scratch[1]
-                pair = (value, other) if whole.order == "value" else (other, value)
-                ops.op("add", value, *pair)
-            if whole.bias:
-                ops.op("add", value, value, value)
-            ops.op("copy" if outs[0].format == "fp32" else "cast", outs[0], value)
-
-        temporaries = ("fp64",) if self.stand_ins else ("fp32",) * (count + 2 + need)
-        self._pass(Pass(f"merge_{work.name}", tuple(reads), (whole.target,), temporaries, body, None, tuple(offsets)))
+        for array in (whole.c, whole.target):
+            if array is not None:
+                self.arrays.setdefault(array.name, array)
+        self._pass(merge_pass(work, whole, len(self.lengths), bool(self.stand_ins), self.words))
 
     def _whole_finish(self, call: _Call) -> Finish:
         """What the kernel of `call` would do if K were not cut."""

@@ -7,7 +7,8 @@ import hwsim
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.lowering import dataflow, tiled
-from hwsim.lowering.tiled_split import COUNTS, SHORTEST, merge_seconds, slices
+from hwsim.lowering.tiled_merge import merge_seconds
+from hwsim.lowering.tiled_split import COUNTS, SHORTEST, slices
 from hwsim.program.plan import Problem
 from hwsim.schemes import scheme_of
 from hwsim.studies.bits import plan_for
