@@ -104,9 +104,9 @@ def run(
     of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
     own; "auto": as many as take the least estimated time; the bits depend on it): GPUs. instruction (the matrix
     instruction by name, one with the bits of the device's own, as mma.sync's for wgmma's; default: that, or what the
-    library has where K is cut): GPUs. cta_group (2: pairs of SMs
-    multiply together and share B; `tile` is that of one): B200, GB200. a_layout, b_layout ("rows",
-    "columns": what follows one another in memory; the time of transfers depends on it, no bit): GPUs, 910B.
+    library has where K is cut): GPUs. cta_group (2: pairs of SMs multiply together and share B; `tile` is that of one):
+    B200, GB200. a_layout, b_layout ("rows", "columns": what follows one another in memory; the time of transfers
+    depends on it, no bit): GPUs, 910B.
     schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
     sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.

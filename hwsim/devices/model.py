@@ -397,7 +397,8 @@ class LibraryModel(Record):
 
     checked_formats: tuple[Name, ...]  # one chain in order of K by the native instruction, unless K is split
     slice_multiple: PositiveInt  # where K is split, slices are whole multiples of it long
-    # By operand format: of its kernels that leave slices of K to another one, where not the native one. Of equal bits.
+    # By operand format: what its kernels that leave slices of K to another kernel are made of, if not of the native
+    # instruction; the bits are the same.
     split_k_instructions: dict[Name, Name] = {}
     tile_counter_us: Annotated[float, Field(ge=0)] | None = None  # a memset before kernels with many tiles a core:
     tile_counter_tiles: PositiveInt | None = None  # with more than these

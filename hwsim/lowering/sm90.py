@@ -7,6 +7,8 @@ A tile's sum is stored before the next begins.
 fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
 core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128
 are a tile of 128 x 128 here.
+mma.sync: tiles and stages of cuBLAS's tf32 kernels with slices of K (cutlass_80_tensorop_s1688gemm), of 64 x 64 two
+CTAs a core; where fp16, bf16 or int8 are asked for by mma.sync, the same, an assumption.
 """
 
 from __future__ import annotations

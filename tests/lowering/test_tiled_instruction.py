@@ -64,6 +64,20 @@ def test_slices_are_made_of_what_the_library_has_for_them():
     assert unit(split_k=4, device=without).startswith("wgmma.")
 
 
+@pytest.mark.parametrize(
+    ("format", "sizes", "tile", "stages"),
+    [
+        ("tf32", (128, 128, 1024), (64, 64, 32), 12),  # ..._64x64_32x6, two of them a core
+        ("tf32", (2048, 2048, 8192), (128, 128, 32), 5),  # ..._128x128_32x5
+        ("fp64", (128, 128, 1024), (32, 32, 16), 4),
+    ],
+)
+def test_tiles_of_mma_sync_are_those_of_the_format(format, sizes, tile, stages):
+    m, n, k = sizes
+    found = hwsim.run(m=m, n=n, k=k, device="h200", format=format, split_k=2, exact=False).options
+    assert (tuple(found["tile"].values()), found["stages"]) == (tile, stages)
+
+
 def test_cutting_by_estimate_weighs_the_library_instruction():
     """1536 x 1024 x 4096: slices of wgmma would pay, those of mma.sync do not."""
     sizes = {"m": 1536, "n": 1024, "k": 4096}
