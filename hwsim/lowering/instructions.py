@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hwsim.devices import example, instruction
+from hwsim.devices import example, find, instruction
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
 from hwsim.machine.scheduled import instruction_for
@@ -45,15 +45,16 @@ class Instructions:
 
     def like(self, name: str, wanted: str) -> str:
         """`wanted`, spelt out, if it computes what `name` does. Raises InputError, which lists those that do."""
-        key = entry(self.device, wanted) if isinstance(wanted, str) else None
-        allowed = self.kin(name)
-        if key not in allowed:
+        own, allowed = instruction(self.device, name), self.kin(name)
+        if wanted in allowed:
+            return example(self.device, wanted, a=own.a, b=own.b)
+        found = find(self.device, wanted) if isinstance(wanted, str) else None
+        if found is None or entry(self.device, wanted) not in allowed or (found.a, found.b) != (own.a, own.b):
             raise InputError(
                 f"instruction = {wanted!r}; allowed, with the bits of {name}: {', '.join(allowed)}"
                 f"{nearest(str(wanted), allowed)}"
             )
-        own = instruction(self.device, name)
-        return example(self.device, key, a=own.a, b=own.b) if key == wanted else wanted
+        return wanted
 
     def kin(self, name: str) -> list[str]:
         """The device's entries of the arithmetic and formats of `name`, itself among them, in the file's order."""

@@ -114,3 +114,14 @@ def test_kinds_are_told_apart_by_name_and_share_bits():
     assert [kind.split(".")[0] for kind in kinds] == ["mma", "tcgen05"]
     assert len({(instruction(chip, kind).unit, instruction(chip, kind).k) for kind in kinds}) == 1
     assert Instructions(chip).kinds(chip.native["fp64"]) == [chip.native["fp64"]]
+    whole = Instructions(chip).kinds(chip.native["int8"])  # of mma.sync there are no times
+    assert [kind.split(".")[0] for kind in whole] == ["tcgen05"]
+
+
+def test_a_pattern_is_spelt_out_for_the_formats():
+    units = Instructions(load("h200"))
+    name, pattern = "wgmma.m64n256k32.f32.e5m2.e5m2", "wgmma.m64nNk32.f32.A.B"
+    assert units.like(name, pattern) == "wgmma.m64n8k32.f32.e5m2.e5m2"
+    assert units.like(name, "wgmma.m64n32k32.f32.e5m2.e5m2") == "wgmma.m64n32k32.f32.e5m2.e5m2"
+    with pytest.raises(InputError, match=r"instruction = 'wgmma\.m64n32k32\.f32\.e4m3\.e5m2'; allowed"):
+        units.like(name, "wgmma.m64n32k32.f32.e4m3.e5m2")
