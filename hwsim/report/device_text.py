@@ -26,6 +26,7 @@ def device_text(device: Device) -> str:
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
             + f"; default {device.default_format}",
         ),
+        *_sliced(device),
         ("evidence", evidence_text(device)),
         ("SHA-256", device.sha256),
     ]
@@ -37,6 +38,13 @@ def device_text(device: Device) -> str:
 def _clocks(device: Device) -> str:
     slower = ", ".join(f"{name} {mhz:,g}" for name, mhz in device.sustained_clock_mhz.items())
     return f"{device.clock_mhz:,g} MHz" + (f"; under the power limit (MHz): {slower}" if slower else "")
+
+
+def _sliced(device: Device) -> Iterator[tuple[str, str]]:
+    """Formats whose slices of K are not made of the native instruction."""
+    units = device.library.split_k_instructions if device.library is not None else {}
+    if units:
+        yield "slices of K", ", ".join(f"{name} ({unit})" for name, unit in units.items())
 
 
 def evidence_text(device: Device) -> str:

@@ -42,6 +42,8 @@ def test_devices_show(cli):
     text = cli("devices", "show", "ascend910a").out
     for part in ("mmad.m16n16k16.f32.f16.f16", "L0C", "GM_L1", "MTE2", "1,200 GB/s", "assumption"):
         assert part in text
+    assert "slices of K" not in text
+    assert "slices of K  tf32 (mma.m16n8k8.f32.tf32.tf32.f32)" in cli("devices", "show", "h200").out
 
 
 def test_devices_show_sources_has_every_number(cli):
