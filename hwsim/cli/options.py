@@ -71,7 +71,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--instruction",
         metavar="NAME",
-        help="matrix instruction, of the bits of the device's own (GPUs; default: that, or the library's for slices)",
+        help="matrix instruction, with the bits of the device's own (GPUs; default: that, or the library's for slices)",
     )
     group.add_argument(
         "--cta-group",
