@@ -5,14 +5,14 @@ It reads the plain tree, so that it can speak even where the file does not fit t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from hwsim.devices.model import ARITHMETIC
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.devices.yaml_text import Node, Problem, plain
 from hwsim.errors import nearest
 
 GLOBAL = "GM"  # the end of a link outside the core
-ARITHMETIC = ("unit", "k", "c", "d")  # of an instruction: these and its operands' formats fix its bits
 
 
 def check(tree: Node) -> list[Problem]:
@@ -84,40 +84,42 @@ def check(tree: Node) -> list[Problem]:
             )
     for i, fmt in enumerate(_items(_block(tree, "library").get("checked_formats"))):
         known(fmt, f"library.checked_formats.{i}", tuple(native), "one of native")
-    problems.extend(_sliced_problems(tree, known))
-    default = tree.value.get("default_format") if isinstance(tree.value, dict) else None
+    named(_child(tree, "library"), "split_k_instructions", "library", tuple(native), "one of native")
+    for key, target in _sliced(tree).items():
+        if _entry(tree, target) is None:
+            known(target, f"library.split_k_instructions.{key}", instructions, "one of instructions")
+    problems.extend(_sliced_problems(tree))
+    default = _child(tree, "default_format")
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
 
 
-def _sliced_problems(tree: Node, known: Callable[..., None]) -> Iterator[Problem]:
-    """The instructions of sliced kernels must exist, and give the bits of the native ones."""
-    mapping = _block(tree, "library").get("split_k_instructions")
-    if mapping is None or not isinstance(mapping.value, dict):
-        return
+def _sliced_problems(tree: Node) -> Iterator[Problem]:
+    """The instructions of sliced kernels must give the bits of the native ones."""
     native = _block(tree, "native")
-    for fmt, target in mapping.value.items():
-        path = f"library.split_k_instructions.{fmt}"
-        known(Node(mapping.keys[fmt], fmt), path, tuple(native), "one of native")
-        entry = _entry(tree, target)
-        own = _entry(tree, native[fmt]) if fmt in native else None
-        if entry is None:
-            known(target, path, tuple(_block(tree, "instructions")), "one of instructions")
-        elif own is not None and entry is not own:
-            differing = [key for key in ARITHMETIC if _scalar(entry, key) != _scalar(own, key)]
-            takes = fmt in _choices(entry).formats or fmt == _scalar(entry, "a") == _scalar(entry, "b")
-            differing += [] if takes else ["operands"]
-            if differing:
-                text = f"'{target.value}' differs from native.{fmt} in {', '.join(differing)}; allowed: equal bits"
-                yield Problem(target.mark, path, text)
+    for fmt, target in _sliced(tree).items():
+        entry, own = _entry(tree, target), _entry(tree, native[fmt]) if fmt in native else None
+        if entry is None or own is None or entry is own:
+            continue
+        differing = [key for key in ARITHMETIC if _scalar(entry, key) != _scalar(own, key)]
+        if not (fmt in _choices(entry).formats or fmt == _scalar(entry, "a") == _scalar(entry, "b")):
+            differing.append("operands")
+        if differing:
+            text = f"'{target.value}' differs from native.{fmt} in {', '.join(differing)}; allowed: equal bits"
+            yield Problem(target.mark, f"library.split_k_instructions.{fmt}", text)
+
+
+def _sliced(tree: Node) -> dict[str, Node]:
+    """The instructions of the library's sliced kernels, by format."""
+    library = _child(tree, "library")
+    return {} if library is None else _block(library, "split_k_instructions")
 
 
 def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
     """The entry of instructions that `target` names, itself or one of those it stands for."""
+    wanted = target.value
     for name, entry in _blocks(tree, "instructions"):
-        if name == target.value or (
-            isinstance(target.value, str) and match(name, _choices(entry), target.value) is not None
-        ):
+        if isinstance(wanted, str) and (name == wanted or match(name, _choices(entry), wanted) is not None):
             return entry
     return None
 
@@ -168,8 +170,12 @@ def _items(node: Node | None) -> list[Node]:
     return node.value if node is not None and isinstance(node.value, list) else []
 
 
+def _child(tree: Node, name: str) -> Node | None:
+    return tree.value.get(name) if isinstance(tree.value, dict) else None
+
+
 def _block(tree: Node, name: str) -> dict[str, Node]:
-    node = tree.value.get(name) if isinstance(tree.value, dict) else None
+    node = _child(tree, name)
     return node.value if node is not None and isinstance(node.value, dict) else {}
 
 

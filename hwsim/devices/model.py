@@ -195,6 +195,10 @@ class MmaTiming(Record):
         return self
 
 
+#: What instructions of one engine with equal bits have in common, beside the formats of their operands.
+ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format")
+
+
 class InstructionModel(Record):
     """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
 

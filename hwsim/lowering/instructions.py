@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hwsim.devices import example, find, instruction
+from hwsim.devices.model import ARITHMETIC
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
 from hwsim.machine.scheduled import instruction_for
@@ -107,5 +108,4 @@ class Instructions:
 def _computes(own: InstructionModel, model: InstructionModel) -> bool:
     """Whether the entry `model` has the arithmetic of the instruction `own`, for its formats."""
     formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
-    same = (model.unit, model.engine, model.k, model.c, model.d) == (own.unit, own.engine, own.k, own.c, own.d)
-    return formats and same and model.scale_format is None
+    return formats and all(getattr(own, name) == getattr(model, name) for name in ARITHMETIC)

@@ -57,11 +57,11 @@ def lower(family: Family, plan: Plan, device: Device, m: int, n: int, k: int, op
     merged by a kernel of their own, or "auto": the number with the least estimated time; swizzle: tiles in a band of
     columns gone through together (at most as many as there are: `facts` has the number); instruction: the matrix
     instruction, one with the same bits as the device's for the operands (by default that, or where slices of one
-    product are merged what the library has for it); cta_group: cores whose matrix
-    units multiply a tile each together and share B (sm100; 2 where M is whole pairs of tiles); batch: that many
-    products, of matrices under one another in A, B and C; a_layout, b_layout: "rows" or "columns", what follows one
-    another in memory of A and B, and of the pieces made of them (with "columns", a batch's columns do). Epilogue:
-    alpha, beta, c (True: C is read), bias (True), output (format of the result). Absent or None: chosen, or none.
+    product are merged what the library has for it); cta_group: cores whose matrix units multiply a tile each together
+    and share B (sm100; 2 where M is whole pairs of tiles); batch: that many products, of matrices under one another in
+    A, B and C; a_layout, b_layout: "rows" or "columns", what follows one another in memory of A and B, and of the
+    pieces made of them (with "columns", a batch's columns do). Epilogue: alpha, beta, c (True: C is read), bias (True),
+    output (format of the result). Absent or None: chosen, or none.
     Raises InputError for a blocking that the device cannot hold, UnsupportedError for a plan that it cannot carry.
     `facts`: tile, stages, split_k, swizzle, k_group (K accumulated in the unit from zero), unit, kernels, and
     layouts by columns.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def merge_pass(work: Work, whole: Finish, slices: int, stand_ins: bool, words: int) -> Pass:
     """Slices of `work` added in ascending order, then what the same kernel does at a tile's end where K is not cut.
 
-    whole: that end. stand_ins: the arithmetic is not that of the fp32 lanes: additions of elements of `words` words
+    Each array of `work.finish.partial` holds `slices` blocks as high as C, one under the other. whole: that end; its
+    target is C. stand_ins: the arithmetic is not that of the fp32 lanes: additions of elements of `words` words
     stand for it.
     """
     partial, rows = work.finish.partial, whole.target.rows

@@ -20,7 +20,7 @@ from hwsim._kernels.coalesce import Coalescer
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machine.scaled import scaled_gemm
-from hwsim.machine.vector import VectorUnit
+from hwsim.machine.vector import VectorUnit, gives_all_ones
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
 
@@ -53,8 +53,7 @@ def run(
             arrays[array.name] = given
         else:
             arrays[array.name] = np.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
-    units = {instr.unit for kernel in program.kernels for instr in kernel.instrs() if instr.unit is not None}
-    specs = {unit: dot_spec(device, unit) for unit in units}
+    specs = {unit: dot_spec(device, unit) for unit in program.units}
     report = _Progress(program, progress)
     for kernel in program.kernels:
         _KernelRun(program, kernel, device, arrays, specs, report).run(threads)
@@ -92,7 +91,7 @@ class _KernelRun:
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}
         self.arrays = arrays
-        self.vector = VectorUnit(device.vector)
+        self.vector = VectorUnit(device.vector, any(map(gives_all_ones, specs.values())))
         self.engines = {name: i for i, name in enumerate(device.engines)}
         self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
         written = {t.array for instr in self.flat.instrs for t in instr.writes if isinstance(t, GlobalTile)}

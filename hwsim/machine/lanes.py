@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from hwsim._kernels.convert import decode, encode
 from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.machine.vector import VectorUnit
-from hwsim.numerics.units import DotSpec, IntegerUnit
+from hwsim.machine.vector import VectorUnit, gives_all_ones, with_all_ones
+from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -46,9 +46,7 @@ class Lanes:
         self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
         self.result = format_of(spec.d)
         self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
-        code = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials.nan_code
-        # PTX: single and half precision instructions give one NaN, all ones but for the sign.
-        self.all_ones = code is not None and code == (1 << (self.result.bits - 1)) - 1
+        self.all_ones = gives_all_ones(spec)
 
     def load(self, codes: Array, threads: int = 1) -> Array:
         """Values of the unit's results, in the working type (exact)."""
@@ -118,8 +116,8 @@ class Lanes:
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         codes = encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=threads)
-        if self.all_ones and fmt.nan == "ieee" and fmt.signed and values.dtype.kind == "f" and _has_special(values):
-            codes[np.isnan(values)] = ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
+        if self.all_ones:
+            with_all_ones(codes, values, fmt)
         return codes
 
     @staticmethod

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machine.scaled import scaled_reference
-from hwsim.machine.vector import VectorUnit
+from hwsim.machine.vector import VectorUnit, gives_all_ones
 from hwsim.numerics import reference
 from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
 from hwsim.program.values import derive, evaluate
@@ -35,6 +35,8 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
 
     Raises ProgramError when nothing can go on.
     """
+    from hwsim.devices import dot_spec
+
     arrays = {
         a.name: np.array(inputs[a.name])
         if a.name in inputs
@@ -43,9 +45,10 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
     }
     formats = {a.name: a.format for a in program.arrays}
     choose = random.Random(order)
+    vector = VectorUnit(device.vector, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
         cores = [
-            _Core(kernel, device, arrays, formats, group.streams, group.first + i)
+            _Core(kernel, device, vector, arrays, formats, group.streams, group.first + i)
             for group in kernel.groups
             for i in range(group.count)
         ]
@@ -60,13 +63,20 @@ class _Core:
     """One core running one kernel."""
 
     def __init__(
-        self, kernel: Kernel, device: Device, arrays: dict[str, Codes], formats: dict[str, str], streams: Any, core: int
+        self,
+        kernel: Kernel,
+        device: Device,
+        vector: VectorUnit,
+        arrays: dict[str, Codes],
+        formats: dict[str, str],
+        streams: Any,
+        core: int,
     ) -> None:
         from hwsim.devices import dot_spec
 
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
-        self.vector = VectorUnit(device.vector)
+        self.vector = vector
         self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
         self.counts = {s.name: s.initial for s in kernel.semaphores}

@@ -116,7 +116,7 @@ def missing(device: Device, program: Program | None = None) -> str | None:
     for part, there in (("engines", device.engines), ("links", device.links), ("hbm", device.hbm)):
         if not there:
             return f"device {device.name} has no timing data: no {part}"
-    units = sorted({i.unit for k in program.kernels for i in k.instrs() if i.unit}) if program else []
+    units = sorted(program.units) if program else []
     for unit in units:
         model = find(device, unit)
         if model is None or model.timing is None:

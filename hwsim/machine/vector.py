@@ -1,7 +1,8 @@
 """Elementwise instructions on arrays of codes, with a device's rules for the edges of a format.
 
 fp32 lanes: add, sub, mul, scale round to nearest even. A saturating unit (Ascend 910A) reads an infinity as
-the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials).
+the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
+one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default one.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.convert import decode, encode
 from hwsim._kernels.lanes import Step, combine, specials
-from hwsim.formats import Format
+from hwsim.formats import Format, format_of
+from hwsim.numerics.units import IntegerUnit
 from hwsim.program.ir import Instr
 
 if TYPE_CHECKING:
     from hwsim.devices.model import VectorModel
+    from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -29,10 +32,26 @@ SATURATING: dict[str, tuple[Step, ...]] = {
 }
 
 
-class VectorUnit:
-    """Executes elementwise instructions; `model` None: a unit with IEEE specials."""
+def gives_all_ones(spec: DotSpec) -> bool:
+    """Whether NaNs that leave a matrix unit, and lanes beside it, are all ones but for the sign."""
+    code = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials.nan_code
+    return code is not None and code == (1 << (format_of(spec.d).bits - 1)) - 1
 
-    def __init__(self, model: VectorModel | None) -> None:
+
+def with_all_ones(codes: Codes, values: NDArray[Any], fmt: Format) -> None:
+    """Put all ones but for the sign in place of the codes in `fmt` of what is NaN in `values`."""
+    if fmt.nan == "ieee" and fmt.signed and values.dtype.kind == "f":
+        matrix = values if values.ndim == 2 else values.reshape(1, -1)
+        if specials(matrix)[0].any():
+            codes[np.isnan(values)] = ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
+
+
+class VectorUnit:
+    """Executes elementwise instructions; `model` None: a unit with IEEE specials. all_ones: as `gives_all_ones`."""
+
+    def __init__(self, model: VectorModel | None, all_ones: bool = False) -> None:
+        self.all_ones = all_ones
+        self.one_nan = np.uint32(0x7FFFFFFF if all_ones else 0x7FC00000).view(np.float32)
         self.saturates = model is not None and model.specials.overflow == "saturate"
         self.overflow = "saturate" if self.saturates else "ieee"
         self.nan = "zero" if model is not None and model.specials.operands == "saturate" else "quiet"
@@ -64,11 +83,10 @@ class VectorUnit:
             result = self._one_nan(BINARY[instr.opcode](*values))
         codes[...] = self._store(result, fmt, "RNE")
 
-    @staticmethod
-    def _one_nan(values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The positive quiet NaN for every NaN: the host's would have its own sign and payload."""
+    def _one_nan(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The device's NaN for every NaN: the host's would have its own sign and payload."""
         missing = np.isnan(values)
-        return np.where(missing, np.float32(np.nan), values) if missing.any() else values
+        return np.where(missing, self.one_nan, values) if missing.any() else values
 
     def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
@@ -80,7 +98,10 @@ class VectorUnit:
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
-        return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+        codes = encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+        if self.all_ones:
+            with_all_ones(codes, values, fmt)
+        return codes
 
 
 def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:

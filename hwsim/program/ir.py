@@ -276,3 +276,8 @@ class Program:
     output: str
     facts: dict[str, object] = field(default_factory=dict)  # what the lowering chose: tile, k_group, ...
     computes: bool = True
+
+    @property
+    def units(self) -> set[str]:
+        """Names of its matrix instructions."""
+        return {instr.unit for kernel in self.kernels for instr in kernel.instrs() if instr.unit is not None}

@@ -87,8 +87,7 @@ def sensitivity(
 def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, float, float, bool]]:
     """(path, value, low, high, whether from a span) of what is varied."""
     tree = device.model_dump(by_alias=True)
-    units = {instr.unit for kernel in program.kernels for instr in kernel.instrs() if instr.unit}
-    timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(units)]
+    timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(program.units)]
     for path, about in device.evidence.items():
         if not _is_within(path, [*PARTS, *timed]) or _is_within(path, ASIDE):
             continue

@@ -23,7 +23,7 @@ from hwsim.program.ir import Instr, Loop
 from hwsim.program.plan import Problem
 from hwsim.program.schedule import Schedule
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import Planned, prepared
+from hwsim.studies.bits import Planned, prepared, with_epilogue
 
 DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm70 and cdna, one of the others
 
@@ -38,7 +38,8 @@ def codes(fmt, shape, seed, specials=False):
     if fmt == "fp32":
         return bits(shape, seed, -8, 8, specials).view(np.uint32)
     if fmt == "fp16":
-        return bits(shape, seed, -6, 6).astype(np.float16).view(np.uint16)
+        with np.errstate(over="ignore"):
+            return bits(shape, seed, -6, 6, specials).astype(np.float16).view(np.uint16)
     if fmt == "int8":
         return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
     return np.random.default_rng(seed).standard_normal(shape).view(np.uint64)
@@ -77,6 +78,40 @@ def test_native_bits_whatever_the_tile(device, sizes, options):
     got, expected, program = both(device, plan_of("native", sizes, "fp16", format="fp16"), sizes, options, True)
     assert np.array_equal(got, expected)
     assert program.computes
+
+
+@pytest.mark.parametrize("machine", [functional.run, reference.run])
+@pytest.mark.parametrize("device", ["v100", "a100", "h100", "b200", "mi210"])
+@pytest.mark.parametrize(
+    ("scheme", "given", "options"),
+    [
+        ("native", {"format": "fp16"}, {}),
+        ("native", {"format": "fp16"}, {"split_k": 3}),
+        ("native", {"format": "fp16"}, {"output": "fp16"}),
+        ("native", {"format": "fp16"}, {"output": "bf16", "split_k": 2}),
+        ("le-gemm", {}, {}),
+        ("ootomo-fp16", {}, {"split_k": 2}),
+    ],
+)
+def test_infinities_and_nans_come_out_with_the_evaluators_bits(machine, device, scheme, given, options):
+    """Also where lanes add and round them, outside the unit."""
+    sizes = (19, 21, 150)
+    m, n, k = sizes
+    chip, plan = load(device), plan_of(scheme, sizes, **given)
+    a, b = bits((m, k), 5, -6, 6), bits((k, n), 6, -6, 6)
+    a[:5] = bits((5, k), 7, -6, 6, specials=True)
+    b[:, :3] = bits((k, 3), 8, -6, 6, specials=True)
+    b[k // 2, 3:6] = np.inf  # in one slice alone
+    program = lower(plan, chip, m, n, k, options)
+    codes_a, codes_b = a.view(np.uint32), b.view(np.uint32)
+    got = machine(program, chip, dict(zip(program.inputs, (codes_a, codes_b), strict=True)))
+    schedule = with_epilogue(Schedule(split_k=options.get("split_k", 1)), output=options.get("output"))
+    ready = prepared(chip, Planned({}, plan), schedule)
+    expected = ready.evaluate(*ready.pieces(Operand(codes_a, "fp32"), Operand(codes_b, "fp32")))
+    values = array_of(expected, format_of(ready.output)).astype(np.float32)
+    assert np.isnan(values).any() and np.isfinite(values).any()
+    assert np.isinf(values).any() or plan.products > 1  # pieces of an infinity give NaNs
+    assert np.array_equal(got, expected)
 
 
 @pytest.mark.parametrize("group", [16, 48, 100, 512])

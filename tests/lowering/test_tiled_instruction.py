@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from operands import bits
 
 import hwsim
 from hwsim.devices import instruction, load
@@ -10,6 +11,15 @@ from hwsim.lowering.instructions import Instructions
 
 MMA, WGMMA = "mma.m16n8k8.f32.tf32.tf32.f32", "wgmma.m64nNk8.f32.tf32.tf32"
 LONG = {"m": 256, "n": 256, "k": 8192, "device": "h200", "format": "tf32", "exact": False}
+
+
+def operands(format, shape, seed):
+    """From bit fields, zeros, subnormals, infinities and NaN among them; fp64 with more digits than fp32."""
+    found = bits(shape, seed, -9, 9)
+    if format == "int8":
+        return found.view(np.uint32).astype(np.int8)
+    found[:2, ::3] = bits(found[:2, ::3].shape, seed, -9, 9, specials=True)  # most results stay finite
+    return found + bits(shape, seed + 1, -40, -30).astype(np.float64) if format == "fp64" else found
 
 
 def unit(**given) -> str:
@@ -31,17 +41,15 @@ def unit(**given) -> str:
     ],
 )
 def test_another_instruction_gives_the_same_bits_by_its_program(device, format, name, count):
-    rng = np.random.default_rng(count)
-    a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape) for shape in ((67, 323), (323, 33)))
-    if format == "int8":
-        a, b = a.astype(np.int8), b.astype(np.int8)
-    given = {"device": device, "format": format, "split_k": count}
-    own = hwsim.run(a, b, **given, functional=False)
-    other = hwsim.run(a, b, **given, instruction=name, functional=True)
-    used = other.options["unit"]
-    assert Instructions(load(device)).like(own.options["unit"], used) == used
-    assert used.split(".")[0] == name.split(".")[0]
-    assert (other.codes == own.codes).all()
+    for k in (1, 3, 67, 323) if count == 1 else (323,):
+        a, b = operands(format, (67, k), k), operands(format, (k, 33), k + 1)
+        given = {"device": device, "format": format, "split_k": count}
+        own = hwsim.run(a, b, **given, functional=False)
+        other = hwsim.run(a, b, **given, instruction=name, functional=True)
+        used = other.options["unit"]
+        assert Instructions(load(device)).like(own.options["unit"], used) == used
+        assert used.split(".")[0] == name.split(".")[0]
+        assert (other.codes == own.codes).all()
 
 
 def test_warps_take_longer_than_warp_groups():
