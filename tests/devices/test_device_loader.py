@@ -148,6 +148,7 @@ library:
     [
         ("", "", None),
         ("  other:\n", "  otherN:\n", "'other' is not one of instructions; allowed: mm, otherN"),
+        ("    engine: M\n", "    engine: V\n", "'other' differs from native.fp16 in engine; allowed: equal bits"),
         ("    unit: unit\n", "    unit: second\n", "'other' differs from native.fp16 in unit; allowed: equal bits"),
         ("    k: 16\n", "    k: 8\n", "'other' differs from native.fp16 in k; allowed: equal bits"),
         ("    d: fp32\n", "    d: fp16\n", "'other' differs from native.fp16 in d; allowed: equal bits"),
@@ -156,6 +157,7 @@ library:
 )
 def test_instructions_of_slices_have_the_bits_of_the_native_ones(write, small, old, new, said):
     small = small.replace("instructions:\n", "  second: {model: exact, terms: 8}\ninstructions:\n")
+    small = small.replace("engines:\n", "engines:\n  V: {queue_depth: 32}\n")
     start, end = small.index("  mm:\n"), small.index("native:")
     other = small[start:end].replace("  mm:\n", "  other:\n").replace("    m: 16\n", "    m: 32\n")
     assert other.count(old) == 1 or not old
