@@ -17,19 +17,19 @@ from typing import Any
 
 import hwsim
 from hwsim.api import program
+from hwsim.dataflows import FAMILIES
 from hwsim.devices.loader import DEFAULT
 from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
-from hwsim.lowering import FAMILIES
-from hwsim.machine import timing
+from hwsim.gemm.plan import Problem
+from hwsim.machines import timing
+from hwsim.papers import anchors as measured
+from hwsim.papers import ascend910b, underflow
+from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
-from hwsim.program.plan import Problem
-from hwsim.report.anchors_text import rows_text, times_text
 from hwsim.report.device_text import evidence_text
+from hwsim.resolve.bits import carries, plan_for
 from hwsim.schemes import OWN, scheme_of
-from hwsim.studies import anchors as measured
-from hwsim.studies import ascend910b, underflow
-from hwsim.studies.bits import carries, plan_for
 
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent

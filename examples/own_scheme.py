@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import hwsim
-from hwsim.program.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
 from hwsim.schemes import Notice, Option, Scheme
 
 STEP = 8  # the low piece carries eight more bits

@@ -7,7 +7,7 @@ slot per buffer every block waits for the one before; with two, transfers run be
 import numpy as np
 
 import hwsim
-from hwsim.machine import functional, timing
+from hwsim.machines import functional, timing
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import ZERO, GlobalArray, GlobalTile, LocalTile, Program, Sync

@@ -23,11 +23,11 @@ from hwsim.result import Result
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.machine.operands import Operand
+    from hwsim.gemm.schedule import Schedule
+    from hwsim.operands import Operand
     from hwsim.program.ir import Program
-    from hwsim.program.schedule import Schedule
+    from hwsim.resolve.auto_scheme import Choice
     from hwsim.schemes import Scheme
-    from hwsim.studies.choice import Choice
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
@@ -96,7 +96,7 @@ def run(
     arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16 bits or fewer.
     c: (..., m, n), typed or codes of the output format; beta is then 1 unless given. bias: (n,), added to each row.
     scheme: "auto" takes the fastest whose error is predicted to be at most `error_target`, relative to the product in
-    the Frobenius norm (hwsim.studies.choice); the result's `scheme` is the one taken, and `choice` among its options
+    the Frobenius norm (hwsim.resolve.auto_scheme); the result's `scheme` is the one taken, `choice` among its options
     tells of all candidates. format: operand format of the native scheme.
     output: format of D (default: the scheme's, or what the unit gives), rounded to nearest even at the end.
     tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
@@ -107,7 +107,7 @@ def run(
     library has where K is cut): GPUs. cta_group (2: pairs of SMs multiply together and share B; `tile` is that of one):
     B200, GB200. a_layout, b_layout ("rows", "columns": what follows one another in memory; the time of transfers
     depends on it, no bit): GPUs, 910B.
-    schedule: a Schedule (hwsim.program.schedule) or a mapping with its fields: how a library cuts K and finishes the
+    schedule: a Schedule (hwsim.gemm.schedule) or a mapping with its fields: how a library cuts K and finishes the
     sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
     rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
     functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
@@ -115,7 +115,7 @@ def run(
     clock_mhz: core clock for the cycles of a single run with nothing in L2, in place of the device file's (memories of
     the whole device keep theirs), at most 100,000. Without it, where the file says how the clock falls under load
     (sustained_clock_mhz, power_limit), times are those of a run in a series, as GEMMs are measured
-    (hwsim.studies.predict.under_load).
+    (hwsim.resolve.predict.under_load).
     launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
     threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
     `hwsim schemes show NAME`.
@@ -247,8 +247,8 @@ def program(
     Arguments and errors as there; UnsupportedError where the device has no program for the plan. `Program.computes`
     says whether running it gives the bits.
     """
-    from hwsim.program.plan import Problem
-    from hwsim.studies.bits import prepare
+    from hwsim.gemm.plan import Problem
+    from hwsim.resolve.bits import prepare
 
     chip, chosen = _loaded(device), _scheme(scheme)
     _, _, sizes, _ = _operands(None, None, m, n, k, False, 0, None, None, chosen)
@@ -299,7 +299,7 @@ def _choice(
     progress: Callable[[float], None] | None,
 ) -> Choice:
     """What scheme="auto" takes. numbers: m, n, k, exact, seed, input_format."""
-    from hwsim.studies.choice import choose
+    from hwsim.resolve.auto_scheme import choose
 
     if scheme != AUTO:
         raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
@@ -353,7 +353,7 @@ def _operands(
     scheme: Scheme,
 ) -> tuple[Operand | None, Operand | None, tuple[int, int, int], bool]:
     """A and B as operands (None: sizes alone), (m, n, k), and whether they were drawn."""
-    from hwsim.machine.operands import alike, operand
+    from hwsim.operands import alike, operand
 
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
@@ -379,7 +379,7 @@ def _operands(
     if drawn:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise InputError(f"seed = {seed!r}; allowed: an integer of at least 0")
-        from hwsim.studies.inputs import drawn as draw
+        from hwsim.analysis.inputs import drawn as draw
 
         pair = draw(sizes["m"], sizes["n"], sizes["k"], seed, scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)

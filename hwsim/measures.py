@@ -13,7 +13,7 @@ from hwsim.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.machine.operands import Operand
+    from hwsim.operands import Operand
     from hwsim.program.ir import Program
     from hwsim.result import Result
     from hwsim.schemes import Scheme
@@ -25,8 +25,8 @@ def fill_times(result: Result, program: Program, chip: Device, unit: str, produc
     """Fill in the result's times, at the clock that the chip keeps under this load."""
     from hwsim.devices import find, timing_evidence
     from hwsim.devices.model import Level
-    from hwsim.machine import timing
-    from hwsim.studies.predict import under_load
+    from hwsim.machines import timing
+    from hwsim.resolve.predict import under_load
 
     launch, given_mhz = 0.0, chip.clock_mhz
     if launch_overhead:
@@ -67,12 +67,12 @@ def fill_times(result: Result, program: Program, chip: Device, unit: str, produc
         return Trace.of(timing.run(program, chip, trace=Trace.LIMIT), chip)
 
     def what_if_runs() -> Any:
-        from hwsim.studies.whatif import what_if
+        from hwsim.analysis.what_if import what_if
 
         return what_if(program, chip)
 
     def point() -> Any:
-        from hwsim.studies.roofline import roofline
+        from hwsim.analysis.roofline import roofline
 
         return roofline(timed, chip, unit)
 
@@ -129,7 +129,7 @@ def wide(x: Array) -> Array:
 
 def errors_of(a: Array, b: Array, c: Array, finish: Callable[[Array], Array] | None) -> dict[str, Any]:
     """Errors of c, and of a plain fp32 chain; finish: the epilogue, in fp64."""
-    from hwsim.studies.metrics import errors
+    from hwsim.analysis.metrics import errors
 
     with np.errstate(all="ignore"):
         exact, baseline = wide(a) @ wide(b), fma_chain(a, b)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from hwsim.devices.model import Device
-    from hwsim.machine.operands import Operand
+    from hwsim.gemm.plan import Plan
+    from hwsim.gemm.schedule import Schedule
+    from hwsim.operands import Operand
     from hwsim.program.ir import Program
-    from hwsim.program.plan import Plan
-    from hwsim.program.schedule import Schedule
+    from hwsim.resolve.bits import Prepared
     from hwsim.schemes import Scheme
-    from hwsim.studies.bits import Prepared
 
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
 Array = NDArray[Any]
@@ -85,9 +85,9 @@ class Request:
         batch: int,
     ) -> Work:
         """The plan, the schedule, and the program where there is one. batch: matrices in a stack."""
-        from hwsim.program.plan import Problem
-        from hwsim.program.schedule import schedule_of
-        from hwsim.studies.bits import plan_for, prepared, with_epilogue
+        from hwsim.gemm.plan import Problem
+        from hwsim.gemm.schedule import schedule_of
+        from hwsim.resolve.bits import plan_for, prepared, with_epilogue
 
         chip, extras = self.chip, self.extras
         if operands is not None:
@@ -119,7 +119,7 @@ class Request:
 
     def _chooses_k_group(self) -> bool:
         """Whether the bits depend on what the family's dataflow chooses."""
-        from hwsim.lowering import dataflow
+        from hwsim.dataflows import dataflow
 
         try:
             return bool(getattr(dataflow(self.chip), "CHOOSES_K_GROUP", False))
@@ -131,7 +131,7 @@ class Request:
     ) -> tuple[Program | None, str, bool]:
         """The device's program, or None; why there are no cycles, empty where there are; whether it is for all of the
         stack."""
-        from hwsim.lowering import dataflow
+        from hwsim.dataflows import dataflow
 
         chip, extras = self.chip, self.extras
         try:
@@ -166,9 +166,9 @@ class Request:
 
     def uncut(self, work: Work, sizes: tuple[int, int, int], batch: int) -> list[dict[str, Any]]:
         """Whether slices of K would make the program much faster, as a warning."""
-        from hwsim.lowering import dataflow
-        from hwsim.studies.bits import Prepared
-        from hwsim.studies.uncut import uncut
+        from hwsim.dataflows import dataflow
+        from hwsim.resolve.bits import Prepared
+        from hwsim.resolve.split_k_advice import uncut
 
         if work.program is None or type(work.prepared) is not Prepared:
             return []
@@ -186,8 +186,8 @@ class Request:
         progress: Callable[[float], None] | None,
     ) -> tuple[Array, Callable[[], dict[str, Any]]]:
         """The product, and a function that gives its errors. lead: leading dimensions of the product."""
-        from hwsim.machine.operands import Operand, chosen
-        from hwsim.studies.bits import subset
+        from hwsim.operands import Operand, chosen
+        from hwsim.resolve.bits import subset
 
         if not work.direct:
             assert work.program is not None
@@ -256,10 +256,10 @@ def lower(
 
     Raises UnsupportedError for a plan of more than MOST_PRODUCTS products.
     """
-    from hwsim.lowering import dataflow
-    from hwsim.lowering.kept import KEPT
+    from hwsim.dataflows import dataflow
+    from hwsim.dataflows.cache import KEPT
     from hwsim.program.check import check
-    from hwsim.studies.bits import Prepared
+    from hwsim.resolve.bits import Prepared
 
     flow = dataflow(chip)
     products = ready.plan.products
@@ -333,7 +333,7 @@ def _stacked(
     progress: Callable[[float], None] | None,
 ) -> Array:
     """`one` for each pair of matrices of two stacks; c: codes (*lead, m, n)."""
-    from hwsim.machine.operands import Operand
+    from hwsim.operands import Operand
 
     if not lead:
         return one(a, b, c, progress)
@@ -365,7 +365,7 @@ def _exact(
     progress: Callable[[float], None] | None,
 ) -> Array:
     from hwsim.formats import array_of, format_of
-    from hwsim.machine import functional
+    from hwsim.machines import functional
 
     codes = [np.ascontiguousarray(x.converted(input_format).codes) for x in (a, b)]
     out = functional.run(

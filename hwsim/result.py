@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from hwsim.studies.roofline import Roofline
-    from hwsim.studies.whatif import WhatIf
+    from hwsim.analysis.roofline import Roofline
+    from hwsim.analysis.what_if import WhatIf
     from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"

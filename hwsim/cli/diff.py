@@ -48,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Compute both, compare, print; 1 when an element differs."""
+    from hwsim.analysis.inputs import normal
     from hwsim.studies.diff import Setting, diff
-    from hwsim.studies.inputs import normal
 
     if not arguments.device:
         raise InputError("--device is needed, once or twice")

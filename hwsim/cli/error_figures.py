@@ -26,7 +26,7 @@ def table(arguments: argparse.Namespace) -> Found:
 
 def underflow(arguments: argparse.Namespace) -> Found:
     """SGEMM-cube, Fig. 2."""
-    from hwsim.studies.underflow import markdown, plain, points
+    from hwsim.papers.underflow import markdown, plain, points
 
     found = list(points())
     return [plain(point) for point in found], markdown(found)
@@ -35,8 +35,8 @@ def underflow(arguments: argparse.Namespace) -> Found:
 def distances(arguments: argparse.Namespace) -> Found:
     """LE-GEMM's Max_error and MRED; --size: k (without: several)."""
     from hwsim.api import fma_chain, matmul
-    from hwsim.studies.paper_errors import DEPTHS, distances_markdown
-    from hwsim.studies.paper_errors import distances as run
+    from hwsim.papers.paper_errors import DEPTHS, distances_markdown
+    from hwsim.papers.paper_errors import distances as run
 
     found = list(run(matmul, fma_chain, (arguments.size,) if arguments.size else DEPTHS))
     return [asdict(point) for point in found], distances_markdown(found)
@@ -45,8 +45,8 @@ def distances(arguments: argparse.Namespace) -> Found:
 def snr(arguments: argparse.Namespace) -> Found:
     """BF16x9's heat map; --device, --scheme: others than b200 and bf16x9."""
     from hwsim.api import fma_chain, matmul
-    from hwsim.studies.paper_errors import snr as run
-    from hwsim.studies.paper_errors import snr_markdown
+    from hwsim.papers.paper_errors import snr as run
+    from hwsim.papers.paper_errors import snr_markdown
 
     device, scheme = (arguments.device or ["b200"])[-1], (arguments.scheme or ["bf16x9"])[-1]
     found = list(run(matmul, fma_chain, device, scheme))

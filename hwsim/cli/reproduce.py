@@ -84,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
     from hwsim.api import fma_chain, matmul
     from hwsim.cli.progress import progress_bar
-    from hwsim.studies.offset_sweep import EXPONENTS, markdown, sweep
+    from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 
     points = []
     with progress_bar(quiet=False) as progress:
@@ -123,8 +123,8 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.report.anchors_text import rows_text, times_text
-    from hwsim.studies import anchors
+    from hwsim.papers import anchors
+    from hwsim.papers.anchors_text import rows_text, times_text
 
     rows, sets = anchors.everything(anchors.read())
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
@@ -143,7 +143,7 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.studies.ascend910b import FIG11, fig11, fig11_text
+    from hwsim.papers.ascend910b import FIG11, fig11, fig11_text
 
     n = arguments.size
     found = list(fig11(FIG11 if n is None else {"m = n = k": [(n, n, n)]}))
@@ -151,21 +151,21 @@ def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _gemm(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.studies.ascend910b import guide, huawei, points_text
+    from hwsim.papers.ascend910b import guide, huawei, points_text
 
     found = huawei() + guide()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _torch(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.studies.ascend910b import points_text, torch
+    from hwsim.papers.ascend910b import points_text, torch
 
     found = torch()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _readings(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.studies.ascend910b import readings, readings_text
+    from hwsim.papers.ascend910b import readings, readings_text
 
     found = list(readings())
     points = [{"changed": name, "gemm": asdict(run), "pto_us": times} for name, run, times in found]

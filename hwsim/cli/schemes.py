@@ -53,9 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     """Why the device cannot give the scheme's bits, and why not its cycles; None where it can."""
     from hwsim.api import program
-    from hwsim.machine import timing
-    from hwsim.program.plan import Problem
-    from hwsim.studies.bits import prepare
+    from hwsim.gemm.plan import Problem
+    from hwsim.machines import timing
+    from hwsim.resolve.bits import prepare
 
     try:
         prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))

@@ -25,12 +25,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Vary the numbers, print what moved."""
     from hwsim.devices import load
-    from hwsim.program.plan import Problem
+    from hwsim.gemm.plan import Problem
     from hwsim.report.sensitivity_text import sensitivity_text
     from hwsim.request import lower
+    from hwsim.resolve.bits import prepare
+    from hwsim.resolve.predict import under_load
     from hwsim.schemes import scheme_of
-    from hwsim.studies.bits import prepare
-    from hwsim.studies.predict import under_load
     from hwsim.studies.sensitivity import SPREAD, sensitivity
 
     given, chip = program_arguments(arguments), load(arguments.device)

@@ -44,11 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     from hwsim.devices import at_clock, load
-    from hwsim.program.plan import Problem
+    from hwsim.gemm.plan import Problem
     from hwsim.report.files import check_writable, write_whole
     from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+    from hwsim.resolve.bits import plan_for
     from hwsim.schemes import scheme_of
-    from hwsim.studies.bits import plan_for
     from hwsim.studies.tune import tune
 
     if arguments.csv is not None:

@@ -455,7 +455,7 @@ class Device(Record):
         return self._sha256
 
     # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
-    # hwsim.lowering.instructions. Cached properties, because private attributes would count in comparisons.
+    # hwsim.dataflows.instructions. Cached properties, because private attributes would count in comparisons.
     @cached_property
     def _resolved(self) -> dict[str, InstructionModel]:
         return {}

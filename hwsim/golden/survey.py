@@ -3,7 +3,7 @@
     python -m hwsim.golden.survey FILE [--write SCHEDULES.json] [--no-names]
 
 It knows what a kernel's name says (instruction, tile, alignment) and which schedules are worth a try; the bits come
-from `hwsim.studies.bits`. It knows no dot unit and nothing of how the file was recorded but the drawing of operands
+from `hwsim.resolve.bits`. It knows no dot unit and nothing of how the file was recorded but the drawing of operands
 (tools/record/cublas_survey.py).
 """
 
@@ -29,12 +29,12 @@ from hwsim.devices import dot_spec, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
+from hwsim.gemm.plan import Problem
+from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.program.plan import Problem
-from hwsim.program.schedule import Epilogue, Schedule
+from hwsim.resolve.bits import prepare
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import prepare
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device

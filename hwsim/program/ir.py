@@ -1,7 +1,7 @@
 """The program: what every core of a device is told to do, loops kept as loops.
 
 A program knows buffers, tiles, instructions and their order; it does not know which scheme it computes,
-which bits come out, or how long anything takes. Two machines interpret it (hwsim.machine).
+which bits come out, or how long anything takes. Two machines interpret it (hwsim.machines).
 
 A core runs one or more *streams*. A stream issues its instructions in order into the in-order queues of
 the core's *engines*, which run beside each other; semaphores order engines among themselves.

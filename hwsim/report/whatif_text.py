@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hwsim.report.text import count, data, percent, table
 
 if TYPE_CHECKING:
-    from hwsim.studies.roofline import Roofline
-    from hwsim.studies.whatif import WhatIf
+    from hwsim.analysis.roofline import Roofline
+    from hwsim.analysis.what_if import WhatIf
 
 WORTH = 0.0005  # parts that save less are named in one line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.program.plan import (
+from hwsim.gemm.plan import (
     Depth,
     Expression,
     Mixed,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hwsim.errors import InputError
-from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue, chain, sums
+from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 STEP = 8  # each piece carries eight more bits

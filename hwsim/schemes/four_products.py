@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.program.plan import Piece, Plan, Problem, TermValue, sums
+from hwsim.gemm.plan import Piece, Plan, Problem, TermValue, sums
 from hwsim.schemes.notices import fp16_pieces
 from hwsim.schemes.scheme import (
     ACCUMULATION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.program.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
 from hwsim.schemes.notices import fp16_pieces
 from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
 

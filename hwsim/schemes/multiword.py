@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.program.plan import Arithmetic, Piece, Plan, Problem, TermValue, chain, sums
+from hwsim.gemm.plan import Arithmetic, Piece, Plan, Problem, TermValue, chain, sums
 from hwsim.schemes.scheme import K_GROUP, Array, Notice, Scheme, special_notices
 
 PRODUCTS = ((0, 0), (0, 1), (1, 0), (1, 1))

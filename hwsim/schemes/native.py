@@ -9,7 +9,7 @@ import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.program.plan import Piece, Plan, Problem, TermValue, chain
+from hwsim.gemm.plan import Piece, Plan, Problem, TermValue, chain
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue
+from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue
 from hwsim.schemes.notices import fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.errors import InputError
-from hwsim.program.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
+from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 FP64_DIGITS = 53

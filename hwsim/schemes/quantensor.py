@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.program.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
+from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 
 SLICE_BITS = {"int8": 7, "int4": 3}

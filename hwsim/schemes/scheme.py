@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError, nearest
-from hwsim.program.plan import Mixed, Plan, Problem, Term, chain
+from hwsim.gemm.plan import Mixed, Plan, Problem, Term, chain
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.program.plan import Expression, Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Sum, TermValue, chain
 from hwsim.schemes.notices import counted, finite_magnitudes, fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
 

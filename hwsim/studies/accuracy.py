@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.analysis import exact_product, inputs
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.program.plan import Mixed, Problem
+from hwsim.gemm.plan import Mixed, Problem
 from hwsim.schemes import schemes
-from hwsim.studies import exact_product, inputs
 
 Array = NDArray[Any]
 EDGE, DEPTH = 32, 1024

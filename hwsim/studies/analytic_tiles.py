@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling, b_m_least_traffic, legal, n_fused, traffic
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.lowering import dataflow
-from hwsim.lowering.davinci_tiling import Limits, Tiling, b_m_least_traffic, legal, n_fused, traffic
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.program.plan import Plan
+    from hwsim.gemm.plan import Plan
 
 TABLE_2_K = 32
 WARP_TILE = 64 * 64  # elements of C that a warp of the libraries' large tiles owns

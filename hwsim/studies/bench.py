@@ -20,7 +20,7 @@ from hwsim._kernels import engine, gemm, promote, variant
 from hwsim._kernels.convert import encode
 from hwsim.devices import dot_spec, load
 from hwsim.formats import Format, array_dtype, format_of
-from hwsim.machine import timing
+from hwsim.machines import timing
 from hwsim.studies.bench_rows import ENGINE_WANTED, ConversionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def dot_clock() -> Iterator[list[float]]:
         (module, called, kernel)
         for name, module in list(sys.modules.items())
         for called, kernel in (("gemm", gemm), ("promote", promote))
-        if name.startswith("hwsim.machine") and getattr(module, called, None) is kernel
+        if name.startswith("hwsim.machines") and getattr(module, called, None) is kernel
     ]
     for module, called, kernel in users:
         setattr(module, called, timed(kernel))

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from hwsim.devices import find, load
 from hwsim.errors import InputError
+from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
-from hwsim.machine.operands import Operand, alike, chosen, operand
-from hwsim.machine.split import Pieces
-from hwsim.program.plan import Problem
-from hwsim.program.schedule import Schedule
+from hwsim.gemm.plan import Problem
+from hwsim.gemm.schedule import Schedule
+from hwsim.operands import Operand, alike, chosen, operand
+from hwsim.resolve.bits import Prepared, PreparedMixed, prepare, subset
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import Prepared, PreparedMixed, prepare, subset
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device

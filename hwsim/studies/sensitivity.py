@@ -14,8 +14,8 @@ from hwsim.devices import changed
 from hwsim.devices.provenance import Level
 from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
-from hwsim.machine import timing
-from hwsim.studies.predict import under_load
+from hwsim.machines import timing
+from hwsim.resolve.predict import under_load
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles, legal
+from hwsim.dataflows.instructions import Instructions
 from hwsim.devices import find
 from hwsim.errors import HwsimError, InputError, UnsupportedError
+from hwsim.evaluate.chains import instruction_for
 from hwsim.formats import format_of
-from hwsim.lowering import dataflow
-from hwsim.lowering.davinci_tiling import Limits, estimate_cycles, legal
-from hwsim.lowering.instructions import Instructions
-from hwsim.machine.chains import instruction_for
-from hwsim.program.plan import Mixed, Plan
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.resolve.predict import Cost, cost
 from hwsim.studies.analytic_tiles import eq11, tlp
-from hwsim.studies.predict import Cost, cost
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device

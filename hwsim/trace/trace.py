@@ -16,7 +16,7 @@ from hwsim.errors import InputError
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.machine.timing import Timing
+    from hwsim.machines.timing import Timing
 
 # Names are numbers into Trace.names. Times are cycles from the start of the program, exact (binary fractions).
 TRACE_DTYPE = np.dtype(

@@ -19,7 +19,7 @@
 #define HW_WEIGHT_BITS 16
 #define HW_NEVER INT64_MAX
 
-/* --- tables: columns as in hwsim.program.flat and hwsim.machine.cost ------------------------------------ */
+/* --- tables: columns as in hwsim.program.flat and hwsim.machines.cost ------------------------------------ */
 
 enum { HW_NODE_INSTR, HW_NODE_LOOP, HW_NODE_END, HW_NODE_ADVANCE };
 

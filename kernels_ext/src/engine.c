@@ -1,6 +1,6 @@
 /* One kernel in time: streams issue into the queues of engines, engines take their queues in order.
  *
- * The rules stand in hwsim.machine.timing. Actors are a core's streams, its engines while they are occupied, and
+ * The rules stand in hwsim.machines.timing. Actors are a core's streams, its engines while they are occupied, and
  * its engines' pending completions; each has at most one next event. The earliest event is taken first; at equal
  * times the lowest actor: by group, then completions before occupancies before streams, each by index. Of several
  * engines that wait for what a completion signals, those waiting for its first signal come first, then by index.

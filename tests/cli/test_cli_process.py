@@ -88,7 +88,7 @@ def test_help_and_version_do_not_load_what_they_do_not_need():
 
 def test_an_interrupt_ends_with_130():
     code = (
-        "import os, signal, sys; from hwsim.cli import main; import hwsim.machine.functional as functional\n"
+        "import os, signal, sys; from hwsim.cli import main; import hwsim.machines.functional as functional\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "core = functional._KernelRun._core\n"
         "def interrupted(self, *where): os.kill(os.getpid(), signal.SIGINT); return core(self, *where)\n"

@@ -10,7 +10,7 @@ from hwsim import _kernels
 from hwsim.cli import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
-from hwsim.studies import anchors
+from hwsim.papers import anchors
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 

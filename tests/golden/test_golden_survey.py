@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.golden import survey
-from hwsim.program.schedule import Epilogue, Schedule
 
 HERE = Path(__file__).parent / "h200_cublas"
 FILE = HERE / "survey.npz"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hwsim.devices import instruction, load
-from hwsim.studies import anchors
+from hwsim.papers import anchors
 
 HERE = Path(__file__).parent
 OURS = json.loads((HERE / "h200_timing" / "gemm.json").read_text())

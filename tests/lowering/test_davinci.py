@@ -14,13 +14,13 @@ from straight_line import product, sgemm_cube, to_fp16
 
 import hwsim
 from hwsim import _kernels
+from hwsim.dataflows import lower
+from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic, legal, n_fused
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.lowering import lower
-from hwsim.lowering.davinci_tiling import Limits, b_m_least_traffic, legal, n_fused
-from hwsim.machine import functional, reference
+from hwsim.gemm.plan import Problem
+from hwsim.machines import functional, reference
 from hwsim.program.check import check
-from hwsim.program.plan import Problem
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910a")

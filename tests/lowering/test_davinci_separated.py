@@ -11,14 +11,14 @@ from straight_line import product
 
 import hwsim
 from hwsim.api import program
+from hwsim.dataflows import lower
+from hwsim.dataflows.davinci.cube import Grid
 from hwsim.devices import load
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.lowering import lower
-from hwsim.lowering.davinci_cube import Grid
-from hwsim.machine import functional, reference, timing
+from hwsim.gemm.plan import Problem
+from hwsim.machines import functional, reference, timing
 from hwsim.program.check import check
-from hwsim.program.plan import Problem
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910b3")

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.dataflows.cache import Kept
+from hwsim.dataflows.davinci import coupled as davinci
+from hwsim.dataflows.davinci import separated as davinci_separated
 from hwsim.devices import load
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
-from hwsim.lowering import davinci, davinci_separated
-from hwsim.lowering.kept import Kept
 from hwsim.program.ir import Program
 
 
@@ -16,7 +17,7 @@ from hwsim.program.ir import Program
 def lowered(monkeypatch):
     """How often the dataflows of Ascends were asked for a program, from an empty store on."""
     calls = []
-    monkeypatch.setattr("hwsim.lowering.kept.KEPT", Kept())
+    monkeypatch.setattr("hwsim.dataflows.cache.KEPT", Kept())
     for module in (davinci, davinci_separated):
 
         def counted(*given, own=module.lower):

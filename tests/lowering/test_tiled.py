@@ -10,20 +10,20 @@ import pytest
 from operands import bits
 
 import hwsim
+from hwsim.dataflows import lower
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.tiles import deal_fields, fields, slices_of
 from hwsim.devices import changed, find, instruction, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import array_of, format_of
-from hwsim.lowering import lower
-from hwsim.lowering.instructions import Instructions
-from hwsim.lowering.tiles import deal_fields, fields, slices_of
-from hwsim.machine import functional, reference, timing
-from hwsim.machine.operands import Operand
+from hwsim.gemm.plan import Problem
+from hwsim.gemm.schedule import Schedule
+from hwsim.machines import functional, reference, timing
+from hwsim.operands import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import Instr, Loop
-from hwsim.program.plan import Problem
-from hwsim.program.schedule import Schedule
+from hwsim.resolve.bits import Planned, prepared, with_epilogue
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import Planned, prepared, with_epilogue
 
 DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm70 and cdna, one of the others
 

@@ -5,9 +5,9 @@ import pytest
 from operands import bits
 
 import hwsim
+from hwsim.dataflows.instructions import Instructions
 from hwsim.devices import instruction, load
 from hwsim.errors import InputError
-from hwsim.lowering.instructions import Instructions
 
 MMA, WGMMA = "mma.m16n8k8.f32.tf32.tf32.f32", "wgmma.m64nNk8.f32.tf32.tf32"
 LONG = {"m": 256, "n": 256, "k": 8192, "device": "h200", "format": "tf32", "exact": False}

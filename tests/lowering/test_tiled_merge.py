@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from hwsim.lowering.tiled_merge import merge_pass
-from hwsim.lowering.tiled_model import Finish, Source, Work
+from hwsim.dataflows.tiled.merge import merge_pass
+from hwsim.dataflows.tiled.model import Finish, Source, Work
+from hwsim.gemm.plan import TermValue
 from hwsim.program.ir import GlobalArray, LocalTile
-from hwsim.program.plan import TermValue
 
 ROWS = 8
 C = GlobalArray("C", ROWS, 16, "fp32")

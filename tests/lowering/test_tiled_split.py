@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.tiled import lowering as tiled
+from hwsim.dataflows.tiled.merge import merge_seconds
+from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, slices
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.lowering import dataflow, tiled
-from hwsim.lowering.tiled_merge import merge_seconds
-from hwsim.lowering.tiled_split import COUNTS, SHORTEST, slices
-from hwsim.program.plan import Problem
+from hwsim.gemm.plan import Problem
+from hwsim.resolve.bits import plan_for
+from hwsim.resolve.predict import cost
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import plan_for
-from hwsim.studies.predict import cost
 
 
 def timed(m: int, n: int, k: int, format: str, split_k: int | str | None, device: str = "h200"):

@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 
 from hwsim.devices import dot_spec, find, load
+from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS, code_dtype, decode, round_to
-from hwsim.machine import scheduled
-from hwsim.machine.operands import Operand
-from hwsim.machine.split import pieces_of
-from hwsim.program.plan import Depth, OperandSum, Plan, Scaled, Sum, TermValue
-from hwsim.program.schedule import Schedule
+from hwsim.gemm.plan import Depth, OperandSum, Plan, Scaled, Sum, TermValue
+from hwsim.gemm.schedule import Schedule
+from hwsim.operands import Operand
 
 KS = (1, 3, 67)
 

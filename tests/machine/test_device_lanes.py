@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwsim.arithmetic.lanes import Lanes
 from hwsim.devices import dot_spec, load
 from hwsim.formats import FORMATS
-from hwsim.machine.lanes import Lanes
 
 WORDS = np.array(
     [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x3F800000, 0x3F800001, 0x34000001, 0x7F7FFFFF, 0xFF7FFFFF,

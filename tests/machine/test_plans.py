@@ -13,11 +13,12 @@ from plan_cases import KS, Straight, drawn, evaluate
 import hwsim
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
-from hwsim.machine import arranged, scheduled
-from hwsim.machine.operands import Operand
-from hwsim.machine.split import pieces_of
-from hwsim.program.plan import Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
-from hwsim.program.schedule import Schedule
+from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate import instruction_order as arranged
+from hwsim.evaluate.split import pieces_of
+from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
+from hwsim.gemm.schedule import Schedule
+from hwsim.operands import Operand
 
 M, N = 5, 4
 TWO = (Piece("fp16"), Piece("fp16", scale_exponent=11))

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from plan_cases import KS, Straight, drawn, evaluate, fractions, rounded
 
+from hwsim.arithmetic.exact_sum import ExactSum
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS
-from hwsim.machine import scheduled
-from hwsim.machine.exact_sum import ExactSum
-from hwsim.machine.operands import Operand
-from hwsim.machine.split import pieces_of
+from hwsim.gemm.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
+from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.program.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
-from hwsim.program.schedule import Schedule
+from hwsim.operands import Operand
+from hwsim.resolve.bits import Problem
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import Problem
 
 M, N = 5, 4
 LARGEST = Fraction(FORMATS["fp32"].largest_magnitude and np.finfo(np.float32).max.item())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwsim.arithmetic.scaled import scaled_gemm, scaled_reference
 from hwsim.devices import dot_spec, load
-from hwsim.machine.scaled import scaled_gemm, scaled_reference
 
 SPEC = dot_spec(load("b200"), "tcgen05.mma.m128n256k16.f16.f32.bf16.bf16")
 

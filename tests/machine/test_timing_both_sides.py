@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from timing_device import device, load, program, store, sync
 
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.ir import (
     CORE,
     Buffer,

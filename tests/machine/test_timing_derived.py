@@ -3,7 +3,7 @@
 import pytest
 from timing_device import device, kernel, load, program, store, sync
 
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import (

@@ -6,7 +6,7 @@ from collections import OrderedDict
 import pytest
 from timing_device import ZERO, device, kernel, load, program, store
 
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.ir import GlobalArray
 
 SECTOR = (16, 32)  # rows, bytes

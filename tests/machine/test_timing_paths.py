@@ -10,7 +10,7 @@ from timing_device import ZERO, device, kernel, load, program, store, sync
 
 from hwsim.devices import at_clock
 from hwsim.errors import ProgramError, UnsupportedError
-from hwsim.machine.timing import run, seconds
+from hwsim.machines.timing import run, seconds
 from hwsim.program.check import check
 from hwsim.program.ir import Buffer, Instr, LocalTile, Loop, Stream, variable
 

@@ -10,7 +10,7 @@ import pytest
 from timing_device import device, program
 
 from hwsim.errors import ProgramError
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.ir import Buffer, CoreGroup, Instr, Kernel, LocalTile, Loop, Semaphore, Stream, Sync
 
 ENGINES = ("M", "V", "IN", "MOVE", "OUT")

@@ -6,7 +6,7 @@ import pytest
 from timing_device import ZERO, device, kernel, load, program, store, sync
 
 from hwsim.errors import ProgramError
-from hwsim.machine.timing import missing, run
+from hwsim.machines.timing import missing, run
 from hwsim.program.ir import (
     Advance,
     Buffer,

@@ -7,7 +7,7 @@ from math import ceil
 import pytest
 from timing_device import device, kernel, load, program, store, sync
 
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.ir import CORE, Affine, GlobalArray, Loop, variable
 
 CORE_ROWS = variable(CORE) * 64

@@ -4,7 +4,7 @@ import time
 
 from timing_device import device, kernel, load, program, store
 
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, CoreGroup, GlobalArray, GlobalTile, Kernel, LocalTile, Program, variable
 

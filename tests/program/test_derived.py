@@ -7,8 +7,8 @@ import pytest
 
 from hwsim.devices import dot_spec, load
 from hwsim.errors import ProgramError
-from hwsim.machine import functional
-from hwsim.machine import reference as readable
+from hwsim.machines import functional
+from hwsim.machines import reference as readable
 from hwsim.numerics import reference
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check

@@ -7,8 +7,8 @@ from hwsim.devices import dot_spec, load
 from hwsim.devices.model import Device
 from hwsim.errors import ProgramError
 from hwsim.formats import decode, format_of, round_to
-from hwsim.machine import functional
-from hwsim.machine import reference as readable
+from hwsim.machines import functional
+from hwsim.machines import reference as readable
 from hwsim.numerics import reference
 from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.dataflows.davinci import coupled as davinci
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.lowering import davinci
-from hwsim.program.plan import Mixed
-from hwsim.program.schedule import Schedule
+from hwsim.evaluate import mixed as adaptive
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.schedule import Schedule
+from hwsim.resolve.bits import Problem, carries, plan_for
 from hwsim.schemes import scheme_of
-from hwsim.studies import adaptive
-from hwsim.studies.bits import Problem, carries, plan_for
 
 
 def pair(shape_a: tuple, shape_b: tuple, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.program.schedule import Epilogue, Schedule
+from hwsim.gemm.schedule import Epilogue, Schedule
 
 FULL = Schedule(
     instruction="wgmma.m64n256k16.f32.f16.f16",

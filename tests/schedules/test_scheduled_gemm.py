@@ -13,8 +13,8 @@ import hwsim
 from hwsim.devices import dot_spec, load, names
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, array_dtype, code_dtype
+from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.numerics import reference
-from hwsim.program.schedule import Epilogue, Schedule
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h200" / "gemm.npz"
 F32 = np.float32

@@ -14,9 +14,9 @@ import time
 import numpy as np
 
 from hwsim.devices import load
-from hwsim.machine.operands import Operand
-from hwsim.machine.split import pieces_of
-from hwsim.program.plan import Problem
+from hwsim.evaluate.split import pieces_of
+from hwsim.gemm.plan import Problem
+from hwsim.operands import Operand
 from hwsim.schemes import scheme_of
 
 CHUNK = 1 << 18

@@ -11,9 +11,9 @@ import pytest
 import hwsim
 from hwsim.cli import main
 from hwsim.errors import HwsimError
-from hwsim.program.plan import Problem
+from hwsim.gemm.plan import Problem
+from hwsim.resolve.bits import prepare
 from hwsim.schemes import OWN, Scheme
-from hwsim.studies.bits import prepare
 
 DEVICES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "devices").glob("*.yaml"))
 DTYPES = {"fp64": np.float64, "fp32": np.float32, "int16": np.int16}

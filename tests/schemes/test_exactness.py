@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.dataflows.expressions import in_turn
 from hwsim.errors import InputError
-from hwsim.lowering.expressions import in_turn
-from hwsim.program.plan import Problem
+from hwsim.gemm.plan import Problem
 from hwsim.schemes import scheme_of
 from hwsim.schemes.ozaki import slice_bits
 

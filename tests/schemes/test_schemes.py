@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.program.plan import Problem, Scaled, Sum, TermValue
+from hwsim.gemm.plan import Problem, Scaled, Sum, TermValue
 from hwsim.schemes import scheme_of, schemes
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hwsim.analysis import exact_product, inputs, metrics
 from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
-from hwsim.studies import accuracy, exact_product, inputs, metrics
+from hwsim.studies import accuracy
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
 DEVICES = ("ascend910a", "a100", "b200", "mi300x", "tf64")

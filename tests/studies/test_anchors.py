@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.report.anchors_text import pooled_text, rows_text, spreads_text
-from hwsim.studies import anchors, ascend910b
+from hwsim.papers import anchors, ascend910b
+from hwsim.papers.anchors_text import pooled_text, rows_text, spreads_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
 DATA = anchors.read()

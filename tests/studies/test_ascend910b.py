@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hwsim.devices import load
-from hwsim.studies import ascend910b
+from hwsim.papers import ascend910b
 
 
 @pytest.fixture(scope="module")

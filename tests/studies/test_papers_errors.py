@@ -9,8 +9,8 @@ import pytest
 
 from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
-from hwsim.studies import underflow
-from hwsim.studies.paper_errors import distances, distances_markdown, snr, snr_markdown
+from hwsim.papers import underflow
+from hwsim.papers.paper_errors import distances, distances_markdown, snr, snr_markdown
 
 
 def test_probabilities_are_a_distribution():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.machine.operands import operand
+from hwsim.gemm.plan import Problem
 from hwsim.numerics.units import DotSpec, FmaChainUnit, FusedUnit, IntegerUnit
-from hwsim.program.plan import Problem
+from hwsim.operands import operand
+from hwsim.resolve.bits import plan_for
+from hwsim.resolve.predicted_error import normal_sample, predicted_error, rests_of, roundoff_of, sample_of
 from hwsim.schemes import scheme_of, schemes
-from hwsim.studies.bits import plan_for
-from hwsim.studies.predicted_error import normal_sample, predicted_error, rests_of, roundoff_of, sample_of
 
 ABOVE = 1.1  # measured / predicted, at most: where nearly everything is lost both are about 1
 BELOW = 100.0  # predicted / measured, at most

@@ -8,7 +8,7 @@ import hwsim
 from hwsim.api import program
 from hwsim.devices import changed
 from hwsim.errors import UnsupportedError
-from hwsim.machine import timing
+from hwsim.machines import timing
 from hwsim.report.sensitivity_text import sensitivity_text
 from hwsim.studies.sensitivity import SPREAD, sensitivity
 

@@ -9,10 +9,10 @@ import pytest
 
 import hwsim
 from hwsim.api import fma_chain
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling, traffic
 from hwsim.devices import load
-from hwsim.lowering.davinci_tiling import Limits, Tiling, traffic
-from hwsim.program.plan import Problem
-from hwsim.studies.offset_sweep import markdown, sweep
+from hwsim.gemm.plan import Problem
+from hwsim.papers.offset_sweep import markdown, sweep
 
 LIMITS = Limits.of(load("ascend910a"), 2)
 
@@ -46,8 +46,8 @@ def test_table_has_every_point(points):
 
 
 def gemm(m, n, k, tile, fused, buffering="double"):
-    from hwsim.lowering import lower
-    from hwsim.machine import timing
+    from hwsim.dataflows import lower
+    from hwsim.machines import timing
     from hwsim.schemes import scheme_of
 
     chip, scheme = load("ascend910a"), scheme_of("sgemm-cube")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.studies import uncut as module
-from hwsim.studies.uncut import CODE, NOTABLE
+from hwsim.resolve import split_k_advice as module
+from hwsim.resolve.split_k_advice import CODE, NOTABLE
 
 LONG = {"m": 128, "n": 128, "k": 8192}
 

@@ -8,12 +8,12 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "machine"))
 from timing_device import device, kernel, load, program, sync
 
+from hwsim.analysis.roofline import roofline
+from hwsim.analysis.what_if import what_if
 from hwsim.errors import UnsupportedError
-from hwsim.machine.timing import run
+from hwsim.machines.timing import run
 from hwsim.program.ir import Instr, LocalTile, Loop, variable
 from hwsim.report.whatif_text import roofline_text, what_if_text
-from hwsim.studies.roofline import roofline
-from hwsim.studies.whatif import what_if
 
 
 def pipeline():

@@ -10,7 +10,7 @@ import pytest
 
 from hwsim.api import program
 from hwsim.errors import InputError
-from hwsim.machine import timing
+from hwsim.machines import timing
 from hwsim.trace.trace import TRACE_DTYPE, Trace
 
 

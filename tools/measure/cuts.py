@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.devices import load
-from hwsim.lowering import dataflow, tiled
-from hwsim.program.plan import Problem
+from hwsim.gemm.plan import Problem
+from hwsim.resolve.bits import plan_for
 from hwsim.schemes import scheme_of
-from hwsim.studies.bits import plan_for
 
 HEAD = "format  shapes  alike  cut by cuBLAS alone  by the estimate alone"
 

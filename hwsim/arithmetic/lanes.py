@@ -1,0 +1,143 @@
+"""Elementwise arithmetic beside the matrix unit, on arrays of values: what promotion, merges and epilogues use.
+
+Each operation rounds once, to nearest even, in the working type. Infinities and NaNs follow the device: a saturating
+vector unit has neither (Ascend 910A); elsewhere IEEE, and a NaN gets the code that the matrix unit gives, or the
+format's default one. What is done to a whole array goes over memory once (hwsim._kernels.lanes). It knows no plan and
+no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import decode, encode
+from hwsim._kernels.lanes import Step, combine, specials
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, with_all_ones
+from hwsim.formats import Format, code_dtype, format_of
+from hwsim.numerics.units import DotSpec
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+Array = NDArray[Any]
+LOAD: tuple[Step, ...] = (("load", 0),)
+ADD: tuple[Step, ...] = (("load", 0), ("load", 1), ("add",))
+
+
+class Edges(NamedTuple):
+    """Of an addition: whether infinities and NaNs saturate, and the code of a NaN in its result."""
+
+    saturate: bool
+    nan_code: int
+
+
+class Lanes:
+    """The elementwise lanes of `device` that take the results of a unit with the formats and specials of `spec`.
+
+    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32.
+    """
+
+    def __init__(self, device: Device, spec: DotSpec) -> None:
+        vector = VectorUnit(device.vector)
+        self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
+        self.result = format_of(spec.d)
+        self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
+        self.all_ones = gives_all_ones(spec)
+
+    def load(self, codes: Array, threads: int = 1) -> Array:
+        """Values of the unit's results, in the working type (exact)."""
+        if codes.dtype.itemsize == self.dtype.itemsize:
+            return self._settle(codes.view(self.dtype), threads)
+        return self._settle(decode(codes, self.result, np.float32), threads)
+
+    def values(self, codes: Array, fmt: Format) -> Array:
+        """Values of codes of any float format, rounded to the working type if they do not fit it."""
+        if fmt.is_integer and self.dtype.kind == "i":
+            return decode(codes, fmt, np.float64).astype(np.int32)
+        wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
+        return self._settle(decode(codes, fmt, wide).astype(self.dtype))
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Sums that start at +0."""
+        return np.zeros(shape, self.dtype)
+
+    def combine(
+        self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
+    ) -> Array:
+        """The value of a program of steps (hwsim._kernels.lanes.combine) in a float working type, by these lanes.
+
+        out: filled and returned; may be one of the operands. The same bits as `add`, `multiply`, `fused` one by one.
+        """
+        return combine(
+            operands,
+            steps,
+            self.dtype,
+            saturate=self.saturates,
+            nan_code=self.nan_code(self.dtype),
+            out=out,
+            threads=threads,
+        )
+
+    def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+        """left + right, both of one type; out (may be either of them) is filled and returned."""
+        dtype = np.result_type(left, right)
+        if dtype.kind == "i":
+            total: Array = np.add(left, right, out=out)
+            return total
+        nan_code = self.nan_code(dtype)
+        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=threads)
+
+    def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+        """factor * values, `factor` rounded to the working type first."""
+        if values.dtype.kind == "i":
+            product: Array = np.multiply(self.dtype.type(factor), values, out=out)
+            return product
+        return self.combine((values,), (("load", 0), ("scale", factor)), out=out, threads=threads)
+
+    def fused(
+        self, factor: float, values: Array, addend: Array, *, out: Array | None = None, threads: int = 1
+    ) -> Array:
+        """factor * values + addend, rounded once."""
+        return self.combine((values, addend), (("load", 0), ("load", 1), ("fused", factor)), out=out, threads=threads)
+
+    def rounded(self, values: Array, fmt: Format) -> Array:
+        """values rounded to a format that holds fewer, in the type they had."""
+        return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
+
+    def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
+        """Codes of values in a format, rounded once."""
+        dtype = code_dtype(fmt)
+        if values.dtype.name == fmt.dtype_name and not fmt.ignored_bits:
+            return np.ascontiguousarray(values).view(dtype)
+        if values.dtype.kind == "i":
+            values = values.astype(np.float64)
+        codes = encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=threads)
+        if self.all_ones:
+            with_all_ones(codes, values, fmt)
+        return codes
+
+    @staticmethod
+    def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
+        return decode(codes, fmt, np.float64).astype(dtype)
+
+    def nan_code(self, dtype: np.dtype[Any]) -> int:
+        """Code of every NaN of a float type that the lanes give."""
+        width = dtype.itemsize * 8
+        return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
+
+    def _settle(self, values: Array, threads: int = 1) -> Array:
+        """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
+        if values.dtype.kind == "i" or not _has_special(values, threads):
+            return values
+        nan_code = self.nan_code(values.dtype)
+        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads)
+
+
+def _has_special(values: Array, threads: int = 1) -> bool:
+    """Whether an element of a float array is an infinity or a NaN."""
+    matrix = values if values.ndim == 2 else values.reshape(1, -1)
+    return bool(specials(matrix, threads=threads)[0].any())

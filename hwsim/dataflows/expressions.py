@@ -1,0 +1,83 @@
+"""How a plan's terms join, looked at as work: terms added one after the other, operations per element.
+
+It knows expressions; it knows no device and no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValue
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
+
+    term: int
+    own: int
+    exponent: int
+    order: str
+
+
+def in_turn(expression: Expression) -> list[Step] | None:
+    """The sum as kernels that each add one term to C, or None where it is of another form."""
+    steps: list[Step] = []  # the last first; a loop, as sums of many slices are deeper than Python calls may be
+    while True:
+        exponent = 0
+        while isinstance(expression, Scaled):
+            exponent += expression.exponent
+            expression = expression.value
+        if isinstance(expression, TermValue):
+            return [Step(expression.term, exponent, 0, "value"), *reversed(steps)]
+        if not isinstance(expression, Sum) or exponent:
+            return None
+        leaf, rest, order = expression.right, expression.left, "c"
+        own = _leaf(leaf)
+        if own is None:
+            leaf, rest, order = rest, leaf, "value"
+            own = _leaf(leaf)
+        if own is None:
+            return None
+        scale = 0
+        while isinstance(rest, Scaled) and _leaf(rest) is None:
+            scale += rest.exponent
+            rest = rest.value
+        steps.append(Step(own[0], own[1], scale, order))
+        expression = rest
+
+
+def _leaf(expression: Expression) -> tuple[int, int] | None:
+    """(term, exponent) of a term times a power of two."""
+    exponent = 0
+    while isinstance(expression, Scaled):
+        exponent += expression.exponent
+        expression = expression.value
+    return (expression.term, exponent) if isinstance(expression, TermValue) else None
+
+
+def scaled(value: Expression, exponent: int) -> Expression:
+    return Scaled(value, exponent) if exponent else value
+
+
+def parts_of(expression: Expression) -> list[Expression]:
+    """All nodes of an expression."""
+    found: list[Expression] = []
+    left = [expression]
+    while left:
+        part = left.pop()
+        found.append(part)
+        if isinstance(part, Sum):
+            left += [part.right, part.left]
+        elif isinstance(part, Scaled):
+            left.append(part.value)
+    return found
+
+
+def has_integer_parts(expression: Expression) -> bool:
+    return any(isinstance(part, OperandSum | Depth) for part in parts_of(expression))
+
+
+def operations(expression: Expression) -> int:
+    """Elementwise operations that an expression takes, the conversion of each term among them."""
+    return sum(0 if isinstance(part, Depth) else 1 for part in parts_of(expression))

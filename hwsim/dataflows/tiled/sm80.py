@@ -1,0 +1,56 @@
+"""The dataflow of Ampere and Ada (sm_80 to sm_89), and of chips that run like them: cp.async, ldmatrix, mma.sync.
+
+A CTA holds its sum in registers and reads operand fragments from a ring of stages in shared memory. Tiles: those of
+CUTLASS's and cuBLAS's kernels for sm_80 (256x128x32, 128x256x32 with 64x64 warps, 3 stages; 128x128x32, 2 CTAs a core).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.tiled import lowering as tiled
+from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
+from hwsim.dataflows.tiled.model import LANES, Family, Shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.plan import Plan
+    from hwsim.program.ir import Program
+
+EPILOGUE = True
+CHOOSERS = ("tlp",)
+
+FAMILY = Family(
+    "sm80",
+    registers="RF",
+    shared="SMEM",
+    through_registers=False,
+    store_shared=False,
+    persistent=False,
+    stages=4,
+    cluster=1,
+    shapes=(
+        Shape(128, 256, 64, (64, 64)),
+        Shape(256, 128, 64, (64, 64)),
+        Shape(128, 128, 64, (64, 64), accumulators=2),
+        Shape(128, 128, 64, (64, 64)),
+        Shape(64, 256, 64, (64, 64), accumulators=2),
+        Shape(256, 64, 64, (64, 64), accumulators=2),
+        Shape(64, 128, 64, (32, 64), accumulators=2),
+        Shape(128, 64, 64, (64, 32), accumulators=2),
+        Shape(64, 64, 128, (32, 32), accumulators=2),
+        Shape(64, 64, 64, (32, 32)),
+        Shape(32, 64, 128, (32, 32), accumulators=2),
+        Shape(32, 32, 64, (32, 32)),
+    ),
+    lanes=LANES,
+)
+
+
+def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
+    """See hwsim.dataflows.tiled.lowering.lower."""
+    return tiled.lower(FAMILY, plan, device, m, n, k, options)
+
+
+__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]

@@ -1,0 +1,341 @@
+"""Products of pieces through the matrix unit: one accumulator over a run of K, bit for bit.
+
+Each product is chained by the compiled dot unit of its instruction. It knows a plan's terms, instructions and spans
+of K; it knows nothing of what happens outside the unit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels import gemm, promote
+from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.devices import dot_spec, example, find
+from hwsim.devices.query import entry
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.evaluate.instruction_order import Runs, arranged, whole
+from hwsim.numerics.units import FusedUnit, IntegerUnit
+
+if TYPE_CHECKING:
+    from hwsim.arithmetic.lanes import Edges
+    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.gemm.plan import Plan, Stage, Term
+    from hwsim.gemm.schedule import Run
+    from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+
+
+def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
+    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
+
+    For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
+    `wanted` is for other formats, InputError for a pattern.
+    """
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        model = find(device, wanted)
+        assert model is not None
+        if model.n_last is not None or model.formats:
+            raise InputError(
+                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
+            )
+        if (spec.a, spec.b) != (a, b):
+            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
+        name = wanted
+    elif a == b and a in device.native:
+        name = device.native[a]
+    else:
+        name = _kin(device, a, b) or _widest(device, a, b)
+    if dot_spec(device, name).scale_format is not None:
+        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
+    return name
+
+
+def _kin(device: Device, a: str, b: str) -> str | None:
+    """The instruction that differs from a native one of either format in the formats alone."""
+    for fmt in (a, b):
+        name = device.native.get(fmt)
+        key = None if name is None else entry(device, name)
+        if name is None or key is None or not {a, b} <= set(device.matrix_instructions[key].formats):
+            continue
+        model = find(device, name)
+        assert model is not None
+        return example(device, key, n=model.n, a=a, b=b)
+    return None
+
+
+def _widest(device: Device, a: str, b: str) -> str:
+    fits: list[tuple[int, str]] = []
+    for key, model in device.matrix_instructions.items():
+        is_open = a in model.formats and b in model.formats
+        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
+            fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
+    if not fits:
+        known = list(device.native)
+        raise UnsupportedError(
+            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
+            f"{nearest(a, known)}"
+        )
+    return max(fits, key=lambda fit: fit[0])[1]
+
+
+class Chains:
+    """The terms of one plan on one device. wanted: the schedule's instruction.
+
+    Raises UnsupportedError for a plan whose products, or whose scaling of the accumulator, the device has not.
+    """
+
+    def __init__(
+        self, plan: Plan, device: Device, wanted: str | None = None, permutation: tuple[int, ...] | None = None
+    ) -> None:
+        self.plan, self.device, self.permutation = plan, device, permutation
+        self._units: dict[tuple[str, str], tuple[str, DotSpec, InstructionModel]] = {}
+        # Of a term of the plan, by identity: hashing its stages would take as long as a short run's call.
+        self._runs: dict[int, tuple[Runs, Runs] | None] = {}
+        self._places: dict[tuple[int, int, bool], Codes | None] = {}
+        for term in plan.terms:
+            for i, j in term.products:
+                pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
+                if pair not in self._units:
+                    name = instruction_for(device, *pair, wanted)
+                    model = find(device, name)
+                    assert model is not None
+                    self._units[pair] = (name, dot_spec(device, name), model)
+            self._check(term)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the instructions, that of the first product first."""
+        return list(dict.fromkeys(name for name, _, _ in self._units.values()))
+
+    def spec(self, term: Term) -> DotSpec:
+        """The dot unit of a term's first product; its results are the term's."""
+        return self._unit(term.products[0])[1]
+
+    def step(self, term: Term) -> int:
+        """The K of one of the term's instructions."""
+        return self._unit(term.products[0])[2].k
+
+    def _unit(self, product: tuple[int, int]) -> tuple[str, DotSpec, InstructionModel]:
+        i, j = product
+        return self._units[self.plan.a_pieces[i].format, self.plan.b_pieces[j].format]
+
+    def _check(self, term: Term) -> None:
+        scheme = self.plan.scheme
+        units = [self._unit(product) for product in term.products]
+        if len({(spec.d, model.k) for _, spec, model in units}) != 1:
+            names = ", ".join(sorted({name for name, _, _ in units}))
+            raise UnsupportedError(
+                f"scheme {scheme}: one accumulator takes the results of instructions with unlike results or K: {names}"
+            )
+        for stage in term.stages:
+            name, _, model = self._unit(stage.products[0])
+            if stage.scale_exponent > (model.scale_input_d or 0):
+                has = f"up to 2^-{model.scale_input_d}" if model.scale_input_d else "not at all"
+                raise UnsupportedError(
+                    f"scheme {scheme}: the unit must scale its accumulator by 2^-{stage.scale_exponent} "
+                    f"(scale_input_d); instruction {name} of {self.device.name} does so {has}"
+                )
+
+    def chain(
+        self,
+        term: Term,
+        run: Run,
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        start: Codes | None,
+        threads: int,
+    ) -> Codes:
+        """One of the plan's terms over the run's spans, from `start` (codes in the unit's c, or None: +0).
+
+        Each span begins a new instruction.
+        """
+        value = start
+        is_span = self.permutation is None and len(run) == 1
+        kept = self._kept(term, run[0], a, b, threads) if is_span else None
+        if kept is not None:
+            _, spec, model = self._unit(term.products[0])
+            divide = self._divisions(term, run[0][1] - run[0][0], start is not None)
+            accumulator = _Accumulator(start, True, 0, model, threads)
+            length = (run[0][1] - run[0][0]) * len(term.products)
+            accumulator.add(spec, kept[0][:, :length], kept[1][:length], divide)
+            return accumulator.codes
+        for stage in term.stages:
+            for index, span in enumerate(run):
+                scale = 0 if index else stage.scale_exponent
+                value = self._stage(stage, span, a, b, value, value is start, scale, threads)
+        assert value is not None
+        return value
+
+    def promoted(
+        self,
+        term: Term,
+        runs: Sequence[Run],
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        total: NDArray[Any],
+        edges: Edges,
+        threads: int,
+    ) -> int:
+        """Add to total the chains of the first runs, each from +0, in one call of the kernels; returns how many.
+
+        total: values (m, n) in the type of the unit's results. edges: of the additions. 0, and nothing done, where the
+        first run is not one span of whole instructions in the order of K.
+        """
+        if self.permutation is not None or len(runs[0]) != 1:
+            return 0
+        _, spec, model = self._unit(term.products[0])
+        start, stop = runs[0][0]
+        length, count, divide = stop - start, 1, None
+        if length <= 0 or length % model.k or model.k % spec.unit.terms:
+            return 0
+        while count < len(runs) and runs[count] == ((start + count * length, stop + count * length),):
+            count += 1
+        if len(term.products) == 1:
+            [(i, j)] = term.products
+            left, right = a[i][:, start:], b[j][start:]
+        else:
+            kept = self._kept(term, runs[0][0], a, b, threads)
+            if kept is None:
+                return 0
+            divide = self._divisions(term, length, False)
+            length *= len(term.products)
+            left, right = kept
+            count = min(count, left.shape[1] // length, right.shape[0] // length)
+        left, right = left[:, : count * length], right[: count * length]
+        promote(spec, left, right, total, length=length, divide=divide, threads=threads, **edges._asdict())
+        return count
+
+    def _kept(
+        self, term: Term, span: tuple[int, int], a: Sequence[Codes], b: Sequence[Codes], threads: int
+    ) -> tuple[Codes, Codes] | None:
+        """The operands of all stages one after the other, for one of many short runs and some that follow it.
+
+        None where that cannot be.
+        """
+        runs = self._both_runs(term)
+        if runs is None:
+            return None
+        left, right = runs[0].kept(a, span, threads), runs[1].kept(b, span, threads)
+        return None if left is None or right is None else (left, right)
+
+    def _both_runs(self, term: Term) -> tuple[Runs, Runs] | None:
+        """Both operands of the term's runs; None where one call does not compute all its stages."""
+        if id(term) not in self._runs:
+            self._runs[id(term)] = self._in_one(term)
+        return self._runs[id(term)]
+
+    def _in_one(self, term: Term) -> tuple[Runs, Runs] | None:
+        """The runs of a term whose stages one call of the kernels computes."""
+        (name, spec, model), *others = (self._unit(product) for product in term.products)
+        divides = any(stage.scale_exponent for stage in term.stages)
+        is_exact = isinstance(spec.unit, FusedUnit) and model.scale_input_d_rule == "exact"
+        if not others or any(other[0] != name for other in others):
+            return None
+        if divides and not (is_exact and spec.c == spec.d == "fp32"):
+            return None
+        left, right = (
+            Runs([[product[side] for product in stage.products] for stage in term.stages], model.k, 1 - side)
+            for side in (0, 1)
+        )
+        return left, right
+
+    def _divisions(self, term: Term, length: int, has_start: bool) -> Codes | None:
+        """By how many places the accumulator is divided before each step of a run of this length, all stages."""
+        key = id(term), length, has_start
+        if key not in self._places:
+            self._places[key] = self._new_divisions(term, length, has_start)
+        return self._places[key]
+
+    def _new_divisions(self, term: Term, length: int, has_start: bool) -> Codes | None:
+        if not any(stage.scale_exponent for stage in term.stages):
+            return None
+        steps = length // self.spec(term).unit.terms
+        places = [np.zeros(steps * len(stage.products), np.uint8) for stage in term.stages]
+        for index, stage in enumerate(term.stages):
+            places[index][0] = stage.scale_exponent if index or has_start else 0
+        return np.concatenate(places)
+
+    def _stage(
+        self,
+        stage: Stage,
+        span: tuple[int, int],
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        value: Codes | None,
+        is_start: bool,
+        scale: int,
+        threads: int,
+    ) -> Codes:
+        """The stage's products over one span; value: the accumulator (is_start: the caller's, in the unit's c)."""
+        _, spec, model = self._unit(stage.products[0])
+        others = {self._unit(product)[0] for product in stage.products}
+        accumulator = _Accumulator(value, is_start, scale, model, threads)
+        if len(others) == 1:
+            left, right = (
+                arranged(
+                    [pieces[product[side]] for product in stage.products], span, model.k, self.permutation, 1 - side
+                )
+                for side, pieces in ((0, a), (1, b))
+            )
+            for x, y in zip(left, right, strict=True):
+                accumulator.add(spec, x, y)
+            return accumulator.codes
+        # Unlike instructions: wrapping integers are the same in any order, others alternate.
+        wraps = isinstance(spec.unit, IntegerUnit) and spec.unit.overflow == "wrap"
+        lefts = [whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
+        rights = [whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
+        length = lefts[0].shape[1]
+        step = length if wraps else model.k
+        for at in range(0, length, step):
+            for product, x, y in zip(stage.products, lefts, rights, strict=True):
+                accumulator.add(self._unit(product)[1], x[:, at : at + step], y[at : at + step])
+        return accumulator.codes
+
+
+class _Accumulator:
+    """An accumulator that products are added to, scaled before the first of them."""
+
+    def __init__(
+        self,
+        value: Codes | None,
+        is_start: bool,
+        scale: int,
+        model: InstructionModel,
+        threads: int,
+    ) -> None:
+        self.value, self.is_own = value, value is not None and not is_start
+        self.scale, self.model, self.threads = scale if value is not None else 0, model, threads
+
+    @property
+    def codes(self) -> Codes:
+        assert self.value is not None
+        return self.value
+
+    def add(self, spec: DotSpec, x: Codes, y: Codes, divide: Codes | None = None) -> None:
+        """value = value + x y, chained; divide: as of the kernels."""
+        if self.is_own and spec.c != spec.d:
+            spec = _continued(spec)
+        out = self.value if self.is_own else None
+        if self.scale and self.value is not None:
+            rule = self.model.scale_input_d_rule
+            self.value = scaled_gemm(spec, x, y, self.value, self.scale, rule, out=out, threads=self.threads)
+        else:
+            self.value = gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
+        self.scale, self.is_own = 0, True
+
+
+_continuations: dict[DotSpec, DotSpec] = {}
+
+
+def _continued(spec: DotSpec) -> DotSpec:
+    """The unit when its accumulator is its own result. The same record each time."""
+    if spec not in _continuations:
+        _continuations[spec] = dataclasses.replace(spec, c=spec.d)
+    return _continuations[spec]

@@ -1,0 +1,113 @@
+"""What is done with a finished sum: alpha * acc + beta * C + bias, rounded to the output format.
+
+It knows epilogues, working types and a device's lanes; it knows no plan and no product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.exact_sum import ExactSum
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.errors import InputError
+from hwsim.formats import code_dtype, format_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.evaluate.join import Join
+    from hwsim.gemm.schedule import Epilogue
+    from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+Array = NDArray[Any]
+INT32_LIMIT = 1 << 31
+
+
+class Finish:
+    """The epilogue on values of `join`. has_c: whether a C is given; from_c: it is in the accumulator already.
+
+    output: format of D. Raises InputError for a beta without a C.
+    """
+
+    def __init__(
+        self, epilogue: Epilogue, join: Join, device: Device, spec: DotSpec, output: str, has_c: bool, from_c: bool
+    ) -> None:
+        self.epilogue, self.join, self.device, self.spec = epilogue, join, device, spec
+        self.output, self.from_c = output, from_c
+        self.beta = epilogue.beta if epilogue.beta is not None else float(has_c)
+        if self.beta and not has_c:
+            raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
+
+    def is_plain(self, bias: Array | None) -> bool:
+        """Whether D is the sum, rounded."""
+        return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
+
+    def done(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
+        """Codes of D. acc: a value of the join's type, for exact sums rounded only once where the epilogue is plain."""
+        lanes, fmt = self.join.lanes, format_of(self.output)
+        if isinstance(acc, ExactSum):
+            own = fmt if self.is_plain(bias) else self.join.format
+            codes = acc.rounded(own, saturate=lanes.saturates)
+            if own is fmt:
+                return codes
+            acc = lanes.load(codes)
+        if acc.dtype.kind == "i":
+            if fmt.is_integer:
+                return self._whole(acc, c, bias)
+            acc = acc.astype(np.float64 if fmt.bits > 32 else np.float32)
+            lanes = Lanes(self.device, dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32"))
+        return self.stored(self.blended(acc, c, slices, lanes), lanes, bias, threads)
+
+    def blended(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
+        """alpha * acc + beta * C in the working type."""
+        lanes, epilogue = lanes or self.join.lanes, self.epilogue
+        alpha, beta = epilogue.alpha, self.beta
+        if not beta or self.from_c:
+            return lanes.multiply(alpha, acc) if alpha != 1 else acc
+        assert c is not None
+        source = lanes.values(c, format_of(self.output))
+        contraction = epilogue.contraction or ("alpha" if slices == 1 else "beta")
+        if epilogue.product_format is None and contraction == "alpha":
+            return lanes.fused(alpha, acc, lanes.multiply(beta, source))
+        if epilogue.product_format is None and contraction == "beta":
+            return lanes.fused(beta, source, lanes.multiply(alpha, acc))
+        scaled = lanes.multiply(alpha, acc)
+        if epilogue.product_format is not None:
+            scaled = narrowed(lanes, scaled, epilogue.product_format)
+        return lanes.add(scaled, lanes.multiply(beta, source))
+
+    def stored(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
+        """value + bias, rounded to the output format."""
+        if bias is not None:
+            value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
+        return lanes.store(value, format_of(self.output), self.epilogue.output_rounding, threads)
+
+    def _whole(self, acc: Array, c: Codes | None, bias: Array | None) -> Codes:
+        """Integers, which wrap at the width of the output format."""
+        alpha, beta, fmt = self.epilogue.alpha, self.beta, format_of(self.output)
+        for name, factor in (("alpha", alpha), ("beta", beta)):
+            if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= INT32_LIMIT:
+                raise InputError(f"{name} = {factor:g}; allowed for integer sums: whole numbers below 2^31")
+        value = acc.astype(np.int64)
+        if alpha != 1:
+            value = value * int(alpha)
+        if beta and not self.from_c:
+            assert c is not None
+            value = value + c.view(fmt.dtype_name).astype(np.int64) * int(beta)
+        if bias is not None:
+            if not np.array_equal(bias, np.rint(bias)):
+                raise InputError("bias: whole numbers are needed for integer sums")
+            value = value + bias.astype(np.int64)
+        return value.astype(fmt.dtype_name, copy=False).view(code_dtype(fmt))
+
+
+def narrowed(lanes: Lanes, values: Array, fmt: str) -> Array:
+    """values rounded to a format, where it holds fewer."""
+    if format_of(fmt).bits >= values.dtype.itemsize * 8:
+        return values
+    return lanes.rounded(values, format_of(fmt))

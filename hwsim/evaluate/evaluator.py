@@ -1,0 +1,416 @@
+"""The direct evaluator: the bits of a plan under a schedule on a device, without a program.
+
+A plan and a schedule fix every rounding, so no dataflow is needed: each product of pieces is chained by the compiled
+dot unit of its instruction over the spans that the schedule gives, and what leaves the unit goes through the plan's
+arithmetic. It knows plans, schedules and devices; it knows no scheme, no tile and no time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.chains import Chains, instruction_for
+from hwsim.evaluate.epilogue import Finish, narrowed
+from hwsim.evaluate.join import join_for
+from hwsim.evaluate.specials import Patch
+from hwsim.evaluate.split import Pieces, as_pieces
+from hwsim.formats import code_dtype, format_of
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
+from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.evaluate.join import Value
+    from hwsim.numerics.units import DotSpec
+
+__all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", "settled"]
+
+Codes = NDArray[Any]
+Array = NDArray[Any]
+PRODUCTS_PER_CALL = 1 << 32  # of a thread between two reports of progress; also how long an interrupt may wait
+ROWS_PER_CALL = 256  # of a thread, at least so many: each arranges B for itself
+UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
+
+
+def settled(plan: Plan, spec: DotSpec) -> Plan:
+    """The plan with the type of its results filled in: a plan of one unsplit product gives what the unit gives."""
+    is_bare = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
+    if not is_bare or (plan.arithmetic, plan.output_format) != ("fp32", "fp32") or spec.d == "fp32":
+        return plan
+    arithmetic: Any = UNIT_TYPES.get(spec.d, "fp32")
+    return dataclasses.replace(plan, arithmetic=arithmetic, output_format=spec.d)
+
+
+def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
+    """The schedule with what it leaves to the plan and the device filled in.
+
+    Raises UnsupportedError for a plan that no instruction of the device serves, InputError where plan and schedule
+    contradict each other.
+    """
+    chains = Chains(plan, device, schedule.instruction)
+    plan = settled(plan, chains.spec(plan.terms[0]))
+    _check(plan, [chains.spec(term) for term in plan.terms])
+    if plan.k_group is not None and schedule.promotion_k not in (None, plan.k_group):
+        raise InputError(
+            f"schedule: promotion_k = {schedule.promotion_k}, but the scheme's k_group (or accumulate) says "
+            f"{plan.k_group}; leave one of them out"
+        )
+    library, names = device.library, chains.names
+    multiple = schedule.slice_multiple or (SLICE_MULTIPLE if library is None else library.slice_multiple)
+    given = dataclasses.replace(
+        schedule,
+        instruction=names[0] if len(names) == 1 else None,
+        slice_multiple=multiple,
+        promotion_k=schedule.promotion_k or plan.k_group,
+    )
+    if given.start == "c" and (len(plan.terms) > 1 or plan.join == "group"):
+        raise InputError(f"schedule: start='c' needs a plan with one term; {plan.scheme} has {len(plan.terms)}")
+    return given
+
+
+def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
+    """Name of the instruction of the plan's first product."""
+    i, j = plan.terms[0].products[0]
+    return instruction_for(device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction)
+
+
+def evaluate(
+    plan: Plan,
+    schedule: Schedule,
+    device: Device,
+    a: Pieces | Sequence[Codes],
+    b: Pieces | Sequence[Codes],
+    *,
+    c: Array | None = None,
+    bias: Array | None = None,
+    layout: Layout | None = None,
+    threads: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Codes:
+    """Codes (m, n) of C in the epilogue's output format (by default the plan's, or what the unit gives).
+
+    a, b: the plan's pieces, (m, K) and (K, n), any strides; codes alone where the plan needs no more. schedule:
+    `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the cuts of K, if not those of the
+    schedule for this K. threads, progress (called with 0..1): no influence on the bits. With b of some columns only,
+    or a of some rows, the result is those columns and rows of the whole one.
+    Raises InputError and UnsupportedError for what does not fit together.
+    """
+    left, right = as_pieces(a), as_pieces(b)
+    job = _Job(plan, schedule, device, c is not None)
+    (m, k), n = left.shape, right.shape[1]
+    cuts = schedule.layout(k) if layout is None else layout
+    rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+    with np.errstate(all="ignore"):
+        if m <= rows:
+            codes = job.block(left, right, c, bias, cuts, threads, progress)
+            if progress is not None:
+                progress(1.0)
+            return codes
+        out = np.empty((m, n), code_dtype(format_of(job.output)))
+        for start in range(0, m, rows):
+            block = slice(start, start + rows)
+            codes_c = None if c is None else c[block]
+            stop = min(start + rows, m)
+            within = None if progress is None else partial(_share, progress, start / m, stop / m)
+            out[block] = job.block(left.rows(block), right, codes_c, bias, cuts, threads, within)
+            if progress is not None:
+                progress(stop / m)
+    return out
+
+
+def _share(progress: Callable[[float], None], begin: float, end: float, share: float) -> None:
+    """Tell of a share of what lies between two shares of the whole."""
+    progress(begin + (end - begin) * share)
+
+
+def finished(
+    plan: Plan,
+    schedule: Schedule,
+    device: Device,
+    codes: Codes,
+    *,
+    c: Array | None = None,
+    bias: Array | None = None,
+    threads: int = 1,
+) -> Codes:
+    """The schedule's epilogue on a sum that is there already: codes of the plan's own output format."""
+    job = _Job(plan, schedule, device, c is not None)
+    if job.output == plan.output_format and job.finish.is_plain(bias):
+        return codes
+    with np.errstate(all="ignore"):
+        return job.finish.done(job.join.lanes.load(codes), c, bias, 1, threads)
+
+
+def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
+    """Refuse what a plan's arithmetic cannot do with the units' results."""
+    is_whole = plan.arithmetic in ("int32", "int64")
+    for spec in specs:
+        if is_whole and not format_of(spec.d).is_integer:
+            raise UnsupportedError(
+                f"scheme {plan.scheme}: {plan.arithmetic} sums need an integer unit; it gives {spec.d}"
+            )
+        if plan.arithmetic == "fp64" and plan.split == "round" and spec.d != "fp64":
+            raise UnsupportedError(f"scheme {plan.scheme}: it needs a unit that gives fp64; this one gives {spec.d}")
+    if any(isinstance(node, OperandSum | Depth) for node in _nodes(plan.combine)) and not is_whole:
+        raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")
+    if plan.split == "slices" and is_whole:
+        raise UnsupportedError(f"scheme {plan.scheme}: the exponents of slices have no place in {plan.arithmetic}")
+
+
+def _nodes(expression: Expression) -> list[Expression]:
+    """All nodes of an expression. Sums of many slices are deeper than Python calls may be."""
+    found, left = [], [expression]
+    while left:
+        node = left.pop()
+        found.append(node)
+        match node:
+            case Sum(one, other):
+                left += [other, one]
+            case Scaled(value, _):
+                left.append(value)
+    return found
+
+
+class _Job:
+    """One plan under one schedule: what does not depend on the block of rows."""
+
+    def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
+        self.chains = Chains(plan, device, schedule.instruction, schedule.k_permutation)
+        self.spec = self.chains.spec(plan.terms[0])
+        plan = settled(plan, self.spec)
+        self.plan, self.schedule, self.device = plan, schedule, device
+        self.join = join_for(plan.arithmetic, device, self.spec, plan.output_format)
+        self.output = schedule.epilogue.output_format or plan.output_format
+        self.from_c = schedule.start == "c" and has_c
+        self.finish = Finish(schedule.epilogue, self.join, device, self.spec, self.output, has_c, self.from_c)
+        self.is_float = plan.arithmetic in ("fp32", "fp64")
+        self.patch = Patch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
+        self.extra = [node for node in _nodes(plan.combine) if isinstance(node, OperandSum | Depth)]
+        if not self.is_float and (schedule.partial_format or schedule.merge_format):
+            raise UnsupportedError(
+                f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
+            )
+        if schedule.merge_into == "output" and (
+            not self.is_float or self.patch is not None or self.output != self.spec.d
+        ):
+            raise UnsupportedError(
+                f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
+                f"unit gives {self.spec.d}, the output is {self.output}"
+            )
+
+    def block(
+        self,
+        a: Pieces,
+        b: Pieces,
+        c: Codes | None,
+        bias: Array | None,
+        cuts: Layout,
+        threads: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> Codes:
+        """Codes of the output for some rows. progress: called between terms, with the share of them."""
+        start = None
+        if self.from_c:
+            assert c is not None
+            lanes = self.join.lanes
+            start = lanes.store(lanes.values(c, format_of(self.output)), format_of(self.spec.c), "RNE")
+        part = _Part(self, a, b, cuts, threads, progress)
+        slices = [
+            part.joined_runs(runs) if self.plan.join == "group" else part.terms(runs, start if index == 0 else None)
+            for index, runs in enumerate(cuts.slices)
+        ]
+        if self.schedule.merge_into == "output" and len(slices) > 1:
+            return self._into_output([part.joined(values) for values in slices], c, bias, threads)
+        parts = slices[0]
+        if len(slices) > 1:
+            parts = [self._merge([values[t] for values in slices]) for t in range(len(parts))]
+        special = None if self.patch is None else self.patch.find(a, b, part.k)
+        if isinstance(parts[0], _Untouched) and special is None and self._stands(bias):
+            return parts[0].codes
+        acc = part.joined(parts)
+        if a.exponents is not None and b.exponents is not None:
+            acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
+        if special is not None and self.is_float:
+            special.put(acc, threads)
+        codes = self.finish.done(acc, c, bias, len(slices), threads)
+        if special is not None and not self.is_float:
+            special.put_codes(codes, self.finish, c, bias, threads)
+        return codes
+
+    def value(self, part: _Untouched | Value, threads: int = 1) -> Value:
+        """The value of a unit's result."""
+        return self.join.load(part.codes, part.spec, threads) if isinstance(part, _Untouched) else part
+
+    def _into_output(self, slices: Sequence[Array], c: Codes | None, bias: Array | None, threads: int) -> Codes:
+        """D from the first slice; alpha times each later one added to it."""
+        value: Array | None = None
+        lanes = self.join.lanes
+        for slice_sum in _ordered(slices, self.schedule.merge_order):
+            if value is None:
+                value = self.finish.blended(slice_sum, c, len(slices))
+            else:
+                value = lanes.add(value, lanes.multiply(self.schedule.epilogue.alpha, slice_sum))
+        assert value is not None
+        return self.finish.stored(value, lanes, bias, threads)
+
+    def _stands(self, bias: Array | None) -> bool:
+        """Whether nothing happens to the unit's own result."""
+        is_single = isinstance(self.plan.combine, TermValue) and len(self.plan.terms) == 1
+        is_same = self.output == self.spec.d and self.plan.split != "slices"
+        return is_single and is_same and self.finish.is_plain(bias)
+
+    def _merge(self, parts: list[_Untouched | Value]) -> Value:
+        """The slices' sums in their stored format, added in the schedule's order."""
+        schedule, values = self.schedule, [self.value(part) for part in parts]
+        if not self.is_float:
+            return self._total(values)
+        own = self.join.dtype
+        if schedule.partial_format is not None:
+            values = [narrowed(self.join.lanes, value, schedule.partial_format) for value in values]
+        values = _ordered(values, schedule.merge_order)
+        if schedule.merge_order != "pairwise":
+            return self._total(values).astype(own, copy=False)
+        while len(values) > 1:
+            pairs = [self._sum(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
+            values = pairs + values[len(pairs) * 2 :]
+        return values[0].astype(own, copy=False)
+
+    def _total(self, values: Sequence[Value]) -> Value:
+        total = values[0]
+        for value in values[1:]:
+            total = self._sum(total, value)
+        return total
+
+    def _sum(self, left: Value, right: Value) -> Value:
+        """One addition of the merge. Below fp32 it is an fp32 addition rounded once more, which gives the same bits
+        as one rounding: fp32 has more than twice the digits and two."""
+        wanted, lanes = self.schedule.merge_format, self.join.lanes
+        if wanted == "fp64":
+            left, right = left.astype(np.float64), right.astype(np.float64)
+        elif wanted is not None:
+            left, right = narrowed(lanes, left, wanted), narrowed(lanes, right, wanted)
+        total = self.join.add(left, right)
+        return total if wanted is None else narrowed(lanes, total, wanted)
+
+
+class _Part:
+    """A block of rows: its operands, and the cuts of K."""
+
+    def __init__(
+        self,
+        job: _Job,
+        a: Pieces,
+        b: Pieces,
+        cuts: Layout,
+        threads: int,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self.job, self.a, self.b, self.threads, self.progress = job, a, b, threads, progress
+        self.k = max(stop for runs in cuts.slices for run in runs for _, stop in run)
+        self.cuts = cuts
+        sums = len(cuts.slices) if job.plan.join == "end" else sum(map(len, cuts.slices))
+        self.done, self.all = 0, sums * len(job.plan.terms)
+
+    def terms(self, runs: tuple[Run, ...], start: Codes | None) -> list[_Untouched | Value]:
+        """Each term over a slice, the first run from `start`."""
+        values = []
+        for term in self.job.plan.terms:
+            values.append(self._term(term, runs, start))
+            self.done += 1
+            if self.progress is not None and self.done < self.all:  # sums come after the last one
+                self.progress(self.done / self.all)
+        return values
+
+    def joined_runs(self, runs: tuple[Run, ...]) -> list[_Untouched | Value]:
+        """The terms joined after every run, and the joined values promoted."""
+        join = self.job.join
+        total = None
+        for run in runs:
+            value = self.joined(self.terms((run,), None), (run,), True)
+            if total is None:
+                total = join.zeros((self.a.shape[0], self.b.shape[1]))
+            total = join.add(total, value, own=True, threads=self.threads)
+        return [total]
+
+    def joined(
+        self, parts: Sequence[_Untouched | Value], runs: tuple[Run, ...] | None = None, is_group: bool = False
+    ) -> Value:
+        """One value of the terms' sums. runs: over which K (None: all). Those of groups are joined already."""
+        values = [self.job.value(part, self.threads) for part in parts]
+        plan = self.job.plan
+        if plan.join == "group" and not is_group:
+            return values[0]
+        extra: dict[Expression, Array] = {node: self._extra(node, runs) for node in self.job.extra}
+        return self.job.join.joined(plan.combine, values, extra)
+
+    def _extra(self, node: Expression, runs: tuple[Run, ...] | None) -> Array:
+        """int64 values of an OperandSum or Depth over the K of the runs."""
+        spans = [span for run in (sum(self.cuts.slices, ()) if runs is None else runs) for span in run]
+        if isinstance(node, Depth):
+            return np.full((1, 1), node.factor * sum(stop - start for start, stop in spans), np.int64)
+        assert isinstance(node, OperandSum)
+        pieces, axis = (self.a, 1) if node.side == "a" else (self.b, 0)
+        if pieces.source is None:
+            raise InputError("the plan needs the sum of an operand: give the pieces as hwsim.evaluate.split makes them")
+        source = pieces.source.array
+        found = sum(
+            (source[:, i:j] if axis else source[i:j]).sum(axis=axis, dtype=np.int64, keepdims=True) for i, j in spans
+        )
+        return np.asarray(found) * np.int64(node.factor)
+
+    def _term(self, term: Term, runs: tuple[Run, ...], start: Codes | None) -> _Untouched | Value:
+        """One term: one chain from `start`, or the sums of its runs, promoted."""
+        job = self.job
+        group = job.chains.step(term) if term.k_group == "instruction" else term.k_group
+        is_own = isinstance(group, int)
+        if isinstance(group, int):
+            runs = _cut(runs, group)
+        spec = job.chains.spec(term)
+        is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
+        if not is_promoted:
+            return _Untouched(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
+        total = job.join.zeros((self.a.shape[0], self.b.shape[1]))
+        edges = job.join.edges(spec)
+        while runs:
+            done = 0
+            if start is None and edges is not None:
+                done = job.chains.promoted(term, runs, self.a.codes, self.b.codes, total, edges, self.threads)
+            if not done:
+                codes = job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads)
+                total = job.join.add(total, job.join.load(codes, spec, self.threads), own=True, threads=self.threads)
+                start, done = None, 1
+            runs = runs[done:]
+        return total
+
+
+@dataclasses.dataclass(slots=True)
+class _Untouched:
+    """A unit's own result: its codes stand unless something is done with the value."""
+
+    codes: Codes
+    spec: DotSpec
+
+
+def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
+    """The K of the runs in runs of `group`, counted from where each span that follows no other begins."""
+    spans: list[tuple[int, int]] = []
+    for start, stop in (span for run in runs for span in run):
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((start, stop))
+    return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
+
+
+def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:
+    """The slices in the order in which they are added ("pairwise": as they are)."""
+    if isinstance(order, tuple):
+        return [slices[i] for i in order]
+    return list(slices)[::-1] if order == "descending" else list(slices)

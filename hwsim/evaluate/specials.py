@@ -1,0 +1,79 @@
+"""Elements of C that infinities and NaNs of the operands decide: what an FMA chain in order of K gives there.
+
+It knows operands and values of C; it knows no plan's pieces and no device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels import gemm
+from hwsim.errors import InputError
+from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
+
+if TYPE_CHECKING:
+    from hwsim.evaluate.epilogue import Finish
+    from hwsim.evaluate.join import Join
+    from hwsim.evaluate.split import Pieces
+    from hwsim.operands import Operand
+
+Array = NDArray[Any]
+
+
+class Patch:
+    """Patches for values of `join`, in fp64 where `output` is that, else in fp32."""
+
+    def __init__(self, join: Join, output: str) -> None:
+        self.dtype = np.dtype(np.float64 if output == "fp64" else np.float32)
+        self.format = format_of("fp64" if output == "fp64" else "fp32")
+        name = self.format.name
+        unit = FmaChainUnit(specials=Specials(zero="ieee", nan_code=(1 << self.format.magnitude_bits) - 1))
+        self.spec = DotSpec(unit, name, name, name, name)
+
+    def find(self, a: Pieces, b: Pieces, k: int) -> Special | None:
+        """Where rows of A or columns of B hold specials in the first k of K; None: nowhere.
+
+        Raises InputError for pieces without the operand they were made of.
+        """
+        if a.source is None or b.source is None:
+            raise InputError("the plan patches specials: give the pieces as hwsim.evaluate.split makes them")
+        left, right = self._values(a.source), self._values(b.source)
+        rows, columns = np.any(~np.isfinite(left[:, :k]), axis=1), np.any(~np.isfinite(right[:k]), axis=0)
+        if not rows.any() and not columns.any():
+            return None
+        return Special(self, left[:, :k], right[:k], rows, columns)
+
+    def _values(self, source: Operand) -> Array:
+        return source.values().astype(self.dtype, copy=False)
+
+
+class Special:
+    """The elements concerned: those of `rows` and of `columns` (masks)."""
+
+    def __init__(self, patch: Patch, a: Array, b: Array, rows: Array, columns: Array) -> None:
+        self.patch, self.a, self.b = patch, a, b
+        good = np.nonzero(~rows)[0]
+        self.parts = [(np.nonzero(rows)[0], np.arange(b.shape[1])), (good, np.nonzero(columns)[0])]
+
+    def put(self, values: Array, threads: int) -> None:
+        """Write them over an array of values."""
+        for rows, columns in self.parts:
+            values[np.ix_(rows, columns)] = self._chain(rows, columns, threads)
+
+    def put_codes(self, codes: Array, finish: Finish, c: Array | None, bias: Array | None, threads: int) -> None:
+        """Write what the epilogue makes of them over codes of the output."""
+        for rows, columns in self.parts:
+            part = np.ix_(rows, columns)
+            chained = self._chain(rows, columns, threads)
+            own_c, own_bias = None if c is None else c[part], None if bias is None else bias[columns]
+            codes[part] = finish.done(chained, own_c, own_bias, 1, threads)
+
+    def _chain(self, rows: Array, columns: Array, threads: int) -> Array:
+        dtype = code_dtype(self.patch.format)
+        left = np.ascontiguousarray(self.a[rows]).view(dtype)
+        right = np.ascontiguousarray(self.b[:, columns]).view(dtype)
+        return array_of(gemm(self.patch.spec, left, right, threads=threads), self.patch.format)

@@ -1,0 +1,167 @@
+"""An operand split into the pieces of a plan: rounded in turn, bytes, or slices with a scale per row or column.
+
+It knows plans' pieces, formats and a device's conversions; it knows no instruction and no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import encode, split
+from hwsim.arithmetic.vector import VectorUnit
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.operands import Operand
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.plan import Piece, Plan, Side
+
+Array = NDArray[Any]
+BYTE_BIAS = 128  # of a low byte that is held as int8
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """The pieces of one operand: codes, (rows, columns) each, any strides.
+
+    exponents: of slices, e of each row of A or column of B. source: the operand unsplit, where something beside the
+    products needs it.
+    """
+
+    codes: tuple[Array, ...]
+    exponents: Array | None = None
+    source: Operand | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        rows, columns = self.codes[0].shape
+        return int(rows), int(columns)
+
+    def rows(self, block: slice) -> Pieces:
+        """Some rows of A's pieces."""
+        codes = tuple(x[block] for x in self.codes)
+        exponents = None if self.exponents is None else self.exponents[block]
+        source = None if self.source is None else Operand(self.source.codes[block], self.source.format)
+        return Pieces(codes, exponents, source)
+
+    def contiguous(self) -> Pieces:
+        """The same with codes in C order."""
+        return Pieces(tuple(np.ascontiguousarray(x) for x in self.codes), self.exponents, self.source)
+
+
+def as_pieces(given: Pieces | Sequence[Array]) -> Pieces:
+    """Pieces, or their codes alone."""
+    return given if isinstance(given, Pieces) else Pieces(tuple(given))
+
+
+def pieces_of(
+    given: Operand,
+    plan: Plan,
+    side: Side,
+    device: Device,
+    *,
+    rounding: str | None = None,
+    word_rounding: str | None = None,
+    threads: int = 1,
+) -> Pieces:
+    """The pieces of an operand of the plan's input format, by the device's conversions (saturating where they are).
+
+    rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
+    already, where the instruction rounds them itself (None: it ignores their low bits).
+    Raises InputError for a rounding of several pieces.
+    """
+    pieces = plan.a_pieces if side == "a" else plan.b_pieces
+    if rounding is not None and len(pieces) > 1:
+        raise InputError(f"schedule: operand_rounding is for plans with one piece; this one has {len(pieces)}")
+    is_needed = plan.specials == "fma_chain" or plan.split != "round"
+    source = given if is_needed else None
+    if plan.split == "bytes":
+        return Pieces(_bytes(given, pieces), None, source)
+    if plan.split == "slices":
+        codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
+        return Pieces(codes, exponents, source)
+    return Pieces(_rounded(given, pieces, plan.clamp, device, rounding, word_rounding, threads), None, source)
+
+
+def _rounded(
+    given: Operand,
+    pieces: Sequence[Piece],
+    clamp: bool,
+    device: Device,
+    rounding: str | None,
+    word_rounding: str | None,
+    threads: int,
+) -> tuple[Array, ...]:
+    vector = VectorUnit(device.vector)
+    only = pieces[0]
+    fmt = format_of(only.format)
+    if len(pieces) == 1 and not only.scale_exponent and not clamp:
+        if given.format == only.format:
+            if word_rounding is None:
+                return (given.codes,)
+            return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
+        if only.format == "fp64":
+            return (given.values().astype(np.float64).view(np.uint64),)
+        values, overflow = _floats(given), only.overflow or vector.overflow
+        return (encode(values, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads),)
+    steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
+    values = _floats(given)
+    return tuple(split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
+
+
+def _floats(given: Operand) -> Array:
+    """Values as fp32, or fp64 for an fp64 operand."""
+    return given.array if given.format == "fp64" else given.fp32().array
+
+
+def _bytes(given: Operand, pieces: Sequence[Piece]) -> tuple[Array, ...]:
+    """(high byte, low byte) of int16."""
+    if given.format != "int16" or len(pieces) != 2:
+        raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
+    high, low = given.codes >> np.uint16(8), given.codes & np.uint16(0xFF)
+    if pieces[1].format == "int8":
+        low = low - np.uint16(BYTE_BIAS)  # the low 8 bits are those of the difference
+    return high.astype(np.uint8), low.astype(np.uint8)
+
+
+def _slices(
+    given: Operand, pieces: Sequence[Piece], side: Side, bits: int, device: Device
+) -> tuple[tuple[Array, ...], Array]:
+    """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
+
+    A last slice beyond an integer format becomes its largest value.
+    """
+    axis = 1 if side == "a" else 0
+    x = given.values().astype(np.float64)
+    finite = np.isfinite(x)
+    if not finite.all():
+        x = np.where(finite, x, 0.0)
+    exponents: Array = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    place, rest, codes = np.expand_dims(exponents, axis), x, []
+    for i, piece in enumerate(pieces):
+        place = place - bits  # of the slice's units; every step below is exact
+        digit = np.ldexp(rest, -place)
+        digit = np.trunc(digit) if i < len(pieces) - 1 else _whole(digit, piece.rounding)
+        rest = rest - np.ldexp(digit, place)
+        codes.append(encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
+    return tuple(codes), exponents
+
+
+def _whole(x: Array, rounding: str) -> Array:
+    """x as whole numbers."""
+    cut: Array = np.trunc(x)
+    if rounding == "RNE":
+        cut = np.rint(x)
+    elif rounding == "RNA":
+        cut = cut + np.copysign(np.abs(x - cut) >= HALF, x)
+    elif rounding != "RZ":
+        cut = np.ceil(x) if rounding == "RU" else np.floor(x)
+    return cut

@@ -1,0 +1,1 @@
+"""Machines: interpreters of a program. `functional` gives its bits, `timing` its cycles; neither knows the other."""

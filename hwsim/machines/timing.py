@@ -1,0 +1,466 @@
+"""The timing machine: how many cycles a program takes on a device, and where they go.
+
+It reads the same program as the functional machine and computes no values. The rules, which
+kernels_ext/src/engine.c carries out in integer ticks (TICKS_PER_CYCLE to a cycle):
+
+* Kernels follow one another, each from a whole cycle on; all cores of a group do the same, and one stands for them.
+  Their streams begin `core_start_us` after the kernel, where the device file gives it.
+* A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
+  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left), of
+  which each wait and signal counts as one where the device's flags are queued.
+* An engine takes its queue in order. The head starts when the engine is free and all its waits can be taken
+  together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
+  interval. Completions of one engine are in order; signals are given at completion.
+* A copy to or from global memory drains at the least of its link's rate and its fair share (max-min, all
+  cores alike) of L2, which every byte crosses, and of HBM, which misses and write-backs cross; shares are
+  drawn anew whenever a transfer starts or ends. Its overhead comes before, its start-up after the draining. Up to
+  `deferred_write_bytes` of write-backs wait until HBM is idle.
+* L2 holds sectors of 16 rows x 32 bytes, replaced by least recent use (kernels_ext/src/engine_l2.c). Cores of a
+  group that read the same tile miss once; tiles whose address depends on the core are looked up core by core.
+  Its contents stay from kernel to kernel; what is dirty at the end of the program is not written back.
+* At equal times: by group, completions before starts before issue, then by index. Two runs give the same ticks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels import engine
+from hwsim._kernels.engine import TICKS_PER_CYCLE
+from hwsim.devices import find
+from hwsim.devices.model import Device
+from hwsim.errors import ProgramError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.machines.cost import (
+    COST_COLUMNS,
+    Costs,
+    Free,
+    costs,
+    latency_ticks,
+    shared_rate,
+    ticks,
+    windows,
+)
+from hwsim.machines.cost import exact as exact_number
+from hwsim.machines.trace_rows import ROW_DTYPE, Rows
+from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
+from hwsim.program.ir import Kernel, Program
+from hwsim.program.resolve import Scope
+
+CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
+_Number = TypeVar("_Number", int, float)
+_Key = TypeVar("_Key")
+_COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTime:
+    """Where an engine's time went, in cycles (exact: ticks are binary fractions of a cycle).
+
+    stall_cycles by cause: "semaphore:<name>" the head of the queue waited for it; "in-flight" too many bytes of its
+    link were; "queue-full" nothing had been issued because the stream waited for room in another engine's queue;
+    "empty" nothing had been issued for other reasons; "done" after its last instruction.
+    busy_cycles + all stalls = the time looked at.
+    """
+
+    busy_cycles: float
+    stall_cycles: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that ends last.
+
+    streams: cycles, over all cores, that a stream waited for room in an engine's queue, by (stream, engine).
+
+    traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores.
+    macs: products of elements; padded_macs: what the units form, the zeros of padded blocks among them.
+    instructions: executed, repeats counted once.
+    """
+
+    name: str
+    cycles: int
+    cores: int
+    engines: Mapping[str, EngineTime]
+    critical: Mapping[str, EngineTime]
+    streams: Mapping[tuple[str, str], float]
+    traffic_bytes: Mapping[str, int]
+    macs: int
+    padded_macs: int
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Cycles of a program: the sum over its kernels, and the same sums of what they record."""
+
+    cycles: int
+    kernels: tuple[KernelTime, ...]
+    engines: Mapping[str, EngineTime]
+    streams: Mapping[tuple[str, str], float]
+    traffic_bytes: Mapping[str, int]
+    macs: int
+    padded_macs: int
+    instructions: int
+    trace: Rows | None
+
+
+def missing(device: Device, program: Program | None = None) -> str | None:
+    """Why `device` cannot give cycles (for `program`, if given), or None when it can."""
+    for part, there in (("engines", device.engines), ("links", device.links), ("hbm", device.hbm)):
+        if not there:
+            return f"device {device.name} has no timing data: no {part}"
+    units = sorted(program.units) if program else []
+    for unit in units:
+        model = find(device, unit)
+        if model is None or model.timing is None:
+            return f"device {device.name} has no timing data for instruction {unit}"
+    return None
+
+
+def run(
+    program: Program,
+    device: Device,
+    *,
+    trace: int = 0,
+    warm: int = 0,
+    write_back: bool = False,
+    free: Free | None = None,
+) -> Timing:
+    """Time `program` on `device`, keeping at most `trace` rows (0: no trace).
+
+    warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
+    write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
+    free: says of an instruction, and the link it takes, whether it costs nothing but its bytes in L2 and HBM.
+    Raises ProgramError for a deadlock, a semaphore that does not end at its initial value, or an instruction
+    that the device has no link, operation or time for (see `missing`); MemoryError; ValueError beyond the
+    engine's widths (kernels_ext/include/hw_engine.h).
+    """
+    machine = engine.Machine(
+        device.l2.capacity_bytes if device.l2 else 0,
+        shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
+        shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
+        device.hbm is not None,
+        np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64),
+        latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
+        (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
+        device.l2 is not None and device.l2.replacement == "random",
+    )
+    ready = [_prepare(kernel, program, device, free) for kernel in program.kernels]
+    for _ in range(warm):
+        for one in ready:
+            _kernel(one, device, machine, _Collector(program, device, 0))
+    collector = _Collector(program, device, trace)
+    kernels = [_kernel(one, device, machine, collector) for one in ready]
+    dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
+    if dirty or waiting:
+        kernels.append(_write_back(dirty, waiting, device))
+    return Timing(
+        sum(k.cycles for k in kernels),
+        tuple(kernels),
+        _sum_engines([k.engines for k in kernels]),
+        _sum_counts([k.streams for k in kernels]),
+        _sum_counts([k.traffic_bytes for k in kernels]),
+        sum(k.macs for k in kernels),
+        sum(k.padded_macs for k in kernels),
+        sum(k.instructions for k in kernels),
+        collector.finish() if trace else None,
+    )
+
+
+def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:
+    """Time at the device's clock; launch_overhead: with the device's time of launching each kernel.
+
+    Raises UnsupportedError when the device file does not give that time.
+    """
+    time = timing.cycles / (device.clock_mhz * 1e6)
+    if not launch_overhead:
+        return time
+    if device.launch_overhead_us is None:
+        raise UnsupportedError(f"device {device.name} has no launch_overhead_us")
+    return time + sum(kernel.cores > 0 for kernel in timing.kernels) * device.launch_overhead_us * 1e-6
+
+
+def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
+    """What HBM takes for `dirty` bytes and those that left L2 before, as a kernel on no core."""
+    rate = shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0
+    busy = -(-(dirty + waiting << engine.RATE_BITS) // rate) if rate else 0
+    nothing = {name: EngineTime(0.0, {}) for name in device.engines}
+    traffic = {"HBM write": dirty} if device.hbm else {}
+    return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A kernel as the engine takes it. engines: those at work."""
+
+    kernel: Kernel
+    scope: Scope
+    engines: tuple[str, ...]
+    flat: FlatKernel
+    costs: Costs
+    tables: dict[str, NDArray[np.int64]]
+
+
+def _prepare(kernel: Kernel, program: Program, device: Device, free: Free | None) -> _Ready:
+    named = {instr.engine for instr in kernel.instrs()}
+    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)
+    flat = flatten(
+        kernel,
+        {name: i for i, name in enumerate(engines)},
+        {array.name: i for i, array in enumerate(program.arrays)},
+        [array.name for array in program.arrays if array.order == "columns"],
+    )
+    scope = Scope(kernel, program.arrays, device)
+    found = costs(scope, flat, free)
+    return _Ready(kernel, scope, engines, flat, found, _tables(kernel, flat, found.table, device, engines))
+
+
+def _kernel(ready: _Ready, device: Device, machine: engine.Machine, collector: _Collector) -> KernelTime:
+    kernel, scope, engines, flat = ready.kernel, ready.scope, ready.engines, ready.flat
+    cost, links, padded = ready.costs
+    outcome = machine.run(ready.tables, collector.room)
+    if outcome["status"] == engine.TOO_LONG:
+        raise ProgramError(f"kernel '{kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)")
+    _start_late(outcome, device)
+    if outcome["status"] == engine.DEADLOCK:
+        raise ProgramError(_deadlock(scope, flat, outcome))
+    if outcome["status"] == engine.LEAK:
+        raise ProgramError(_leak(kernel, outcome))
+    collector.add(kernel, flat, cost, outcome, engines)
+
+    counts = np.array([group.count for group in kernel.groups], np.int64)
+    executed = outcome["executed"] * counts[_group_of_instr(flat, len(counts))]
+    traffic: Counter[str] = Counter()
+    for name, sent in zip(links, executed * cost[:, COST_COLUMNS.index("bytes")], strict=True):
+        if name is not None:
+            traffic[name] += int(sent)
+    traffic.update({n: c for n, c in zip(_COUNTERS, outcome["counters"], strict=True) if c})
+    account = outcome["account"]
+    return KernelTime(
+        kernel.name,
+        outcome["end"] // TICKS_PER_CYCLE,
+        int(counts.sum()),
+        _engine_times(kernel, device, engines, (account * counts[:, None, None]).sum(axis=0)),
+        _engine_times(kernel, device, engines, account[int(outcome["group_end"].argmax())]),
+        _stream_times(kernel, engines, outcome["stalled"]),
+        dict(traffic),
+        int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()),
+        int((executed * padded).sum()),
+        int(executed.sum()),
+    )
+
+
+def _start_late(outcome: engine.Outcome, device: Device) -> None:
+    """Move all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
+    start = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
+    if not start:
+        return
+    outcome["end"] += start
+    outcome["group_end"] += start
+    outcome["account"][:, :, CAUSES.index("empty") + 1] += start
+    for name in ("issue", "start", "free", "end"):
+        outcome["rows"][:, engine.ROW_COLUMNS.index(name)] += start
+
+
+def _tables(
+    kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device, engines: tuple[str, ...]
+) -> dict[str, NDArray[np.int64]]:
+    streams = [stream for group in flat.streams for stream in group]
+    nodes = [len(stream.nodes) for stream in streams]
+    first = np.cumsum([0, *nodes])[:-1]
+    derived = [len(stream.derived) for stream in streams]
+    first_derived = np.cumsum([0, *derived])[:-1]
+    firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    queued = device.flags is not None and device.flags.queued
+    return {
+        "instr": flat.instr,
+        "cost": cost,
+        "tile": flat.tile,
+        "affine": flat.affine,
+        "term": flat.term,
+        "sync": flat.sync,
+        "semaphore_initial": flat.semaphore_initial,
+        "semaphore_pieces": flat.semaphore_pieces,
+        "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
+        "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
+        "stream": np.array(
+            [
+                (f, n, len(s.variables), fd, d)
+                for f, n, s, fd, d in zip(first, nodes, streams, first_derived, derived, strict=True)
+            ],
+            np.int64,
+        ),
+        "group": np.array(
+            [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
+        ),
+        "engine": np.array(
+            [
+                (m.queue_depth, ticks(exact_number(m.issue_cycles)), queued)
+                for m in map(device.engines.__getitem__, engines)
+            ],
+            np.int64,
+        ),
+        "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),
+    }
+
+
+def _group_of_instr(flat: FlatKernel, groups: int) -> NDArray[np.int64]:
+    """Which group each instruction of the table belongs to: instructions are numbered group by group."""
+    sizes = [sum(int((stream.nodes[:, 0] == 0).sum()) for stream in group) for group in flat.streams]
+    return np.repeat(np.arange(groups), sizes)
+
+
+def _causes(kernel: Kernel) -> list[str]:
+    return [*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores)]
+
+
+def _engine_times(
+    kernel: Kernel, device: Device, engines: tuple[str, ...], account: NDArray[np.int64]
+) -> dict[str, EngineTime]:
+    """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
+    causes = _causes(kernel)
+    rows = dict(zip(engines, account.tolist(), strict=True))
+    idle = [0, 0, sum(next(iter(rows.values()))), *[0] * (len(causes) - 2)]
+    return {
+        name: EngineTime(
+            float(row[0]) / TICKS_PER_CYCLE,
+            {cause: float(t) / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t},
+        )
+        for name, row in ((name, rows.get(name, idle)) for name in device.engines)
+    }
+
+
+def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:
+    times: Counter[tuple[str, str]] = Counter()
+    owners = [(group.count, stream.name) for group in kernel.groups for stream in group.streams]
+    for (count, stream), row in zip(owners, stalled.tolist(), strict=True):
+        for engine_name, ticks_waited in zip(engines, row, strict=True):
+            if ticks_waited:
+                times[stream, engine_name] += count * ticks_waited
+    return {key: waited / TICKS_PER_CYCLE for key, waited in times.items()}
+
+
+def _sum_engines(parts: list[Mapping[str, EngineTime]]) -> dict[str, EngineTime]:
+    names = list(parts[0]) if parts else []
+    return {
+        name: EngineTime(
+            sum(part[name].busy_cycles for part in parts),
+            _sum_counts([part[name].stall_cycles for part in parts]),
+        )
+        for name in names
+    }
+
+
+def _sum_counts(parts: Sequence[Mapping[_Key, _Number]]) -> dict[_Key, _Number]:
+    total: dict[_Key, _Number] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total[name] + value if name in total else value
+    return total
+
+
+def _cores(kernel: Kernel, group: int) -> str:
+    first, count = kernel.groups[group].first, kernel.groups[group].count
+    return f"core {first}" if count == 1 else f"cores {first} to {first + count - 1}"
+
+
+def _deadlock(scope: Scope, flat: FlatKernel, outcome: engine.Outcome) -> str:
+    kernel, lines = scope.kernel, []
+    for group, heads in enumerate(outcome["blocked"]):
+        for index, semaphore in heads:
+            if index < 0:
+                continue
+            needs = sum(w.count for w in flat.instrs[index].waits if w.semaphore == kernel.semaphores[semaphore].name)
+            lines.append(
+                f"{scope.place(int(index), flat.instrs[index])}, {_cores(kernel, group)}, waits for semaphore "
+                f"'{kernel.semaphores[semaphore].name}': has {outcome['semaphore'][group, semaphore]}, needs {needs}"
+            )
+    return "deadlock: nothing can proceed.\n" + "\n".join(lines[:8])
+
+
+def _leak(kernel: Kernel, outcome: engine.Outcome) -> str:
+    lines = [
+        f"kernel '{kernel.name}', {_cores(kernel, group)}: semaphore '{semaphore.name}' ends at {values[i]}, "
+        f"began at {semaphore.initial}; every wait needs its signal"
+        for group, values in enumerate(outcome["semaphore"])
+        for i, semaphore in enumerate(kernel.semaphores)
+        if values[i] != semaphore.initial
+    ]
+    return "semaphore leak:\n" + "\n".join(lines[:8])
+
+
+class _Collector:
+    """Gathers trace rows of kernel after kernel, up to a limit."""
+
+    def __init__(self, program: Program, device: Device, limit: int) -> None:
+        self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
+        self.kernels = tuple(kernel.name for kernel in program.kernels)
+        self.arrays = tuple(array.name for array in program.arrays)
+        self.turned = [i for i, array in enumerate(program.arrays) if array.order == "columns"]
+        self.labels: dict[str, int] = {}
+        self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
+        self.parts: list[NDArray[np.void]] = []
+
+    def add(
+        self,
+        kernel: Kernel,
+        flat: FlatKernel,
+        cost: NDArray[np.int64],
+        outcome: engine.Outcome,
+        engines: tuple[str, ...],
+    ) -> None:
+        """Take the rows of the kernel that has just ended; `engines`: those that its tables know."""
+        base, self.base = self.base, self.base + outcome["end"]
+        self.index += 1
+        executed, raw = int(outcome["executed"].sum()), outcome["rows"]
+        self.complete &= executed == len(raw)
+        self.room -= len(raw)
+        if not len(raw):
+            return
+        column = {name: raw[:, i] for i, name in enumerate(engine.ROW_COLUMNS)}
+        group, instr = column["group"], column["instr"]
+        rows = np.zeros(len(raw), ROW_DTYPE)
+        rows["kernel"] = self.index
+        rows["core"] = np.array([g.first for g in kernel.groups])[group]
+        rows["cores"] = np.array([g.count for g in kernel.groups])[group]
+        rows["opcode"] = flat.instr[instr, INSTR_COLUMNS.index("opcode")]
+        rows["label"] = np.array([self.labels.setdefault(i.label, len(self.labels)) for i in flat.instrs])[instr]
+        gm_tile = cost[instr, COST_COLUMNS.index("gm_tile")]
+        rows["array"] = -1
+        rows["array"][gm_tile >= 0] = flat.tile[gm_tile[gm_tile >= 0], TILE_COLUMNS.index("object")]
+        order = list(self.device.engines)
+        rows["engine"] = np.array([order.index(name) for name in engines])[column["engine"]]
+        for name in ("instr", "row", "col", "slot"):
+            rows[name] = column[name]
+        across = np.isin(rows["array"], self.turned)
+        rows["row"][across], rows["col"][across] = column["col"][across], column["row"][across]
+        for name in ("issue", "start", "free", "end"):
+            rows[name] = column[name] + base
+        for name in ("bytes", "macs"):
+            rows[name] = cost[instr, COST_COLUMNS.index(name)]
+        semaphores = [self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores]
+        table = np.array([*semaphores, *(self.causes[c] for c in ("in-flight", "queue-full", "empty", ""))])  # -4 to -1
+        rows["cause"] = table[column["cause"]]
+        self.parts.append(rows)
+
+    def finish(self) -> Rows:
+        """All rows taken."""
+        rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
+        return Rows(
+            rows,
+            TICKS_PER_CYCLE,
+            self.kernels,
+            tuple(self.device.engines),
+            OPCODES,
+            tuple(self.labels),
+            self.arrays,
+            tuple(self.causes),
+            self.complete,
+        )

@@ -1,0 +1,1 @@
+"""The papers' experiments and published measurements, beside the simulator's. No run needs it."""

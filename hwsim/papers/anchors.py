@@ -1,0 +1,337 @@
+"""Times that people measured beside the timing machine's: one row for each point of configs/anchors.yaml.
+
+The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
+device file was set by it (calibration) or not (validation; blind: measured when the model was finished). No number of
+a device file is set here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hwsim.devices import at_clock, changed, load
+from hwsim.errors import InputError
+from hwsim.gemm.plan import Problem
+from hwsim.machines import timing
+from hwsim.resolve.bits import plan_for
+from hwsim.resolve.predict import program_of, under_load
+from hwsim.schemes import scheme_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
+Role = Literal["calibration", "validation", "blind"]
+LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
+LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "output", "b_layout")
+
+
+class Record(BaseModel):
+    """Base of the file's parts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Run(Record):
+    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as of hwsim.run.
+
+    phase: only the kernel of that name counts.
+    """
+
+    device: str
+    scheme: str = "native"
+    format: str | None = None
+    output: str | None = None
+    m: int
+    n: int
+    k: int
+    options: dict[str, Any] = {}
+    tile: tuple[int, ...] | None = None  # in the family's order: davinci m, k, n; GPUs m, n, k
+    stages: int | None = None
+    n_fused: int | None = None
+    buffering: str | None = None
+    b_layout: str | None = None
+    swizzle: int | None = None
+    cta_group: int | None = None
+    split_k: int | Literal["auto"] | None = None
+    changes: dict[str, Any] = {}
+    clock_mhz: float | None = None  # in place of the file's, sustained clocks too
+    phase: str | None = None
+
+
+class Entry(Record):
+    """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
+
+    quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
+    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library,
+    times which the simulation counts. host_us: time of the host that the source says its times contain. why: a miss,
+    explained.
+    """
+
+    id: str
+    what: str
+    quantity: Literal["tflops", "ms", "ratio", "idle", "share"]
+    run: Run
+    over: Run | None = None
+    engine: str | None = None
+    kernels: tuple[str, ...] = ()
+    measured: float | tuple[float, float]
+    tolerance: float = Field(ge=0)
+    role: Role
+    source: str
+    cap: float = 1.0
+    host_us: float = 0.0
+    why: str = ""
+
+
+class Times(Record):
+    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
+
+    columns: B was stored by columns, in the simulated run too.
+    """
+
+    device: str
+    format: str
+    output: str
+    launch_us: float
+    tolerance: float
+    role: Role
+    source: str
+    us: dict[str, float]
+    columns: bool = False
+    why: str = ""
+
+
+class Anchors(Record):
+    """The file."""
+
+    schema_version: Literal[1]
+    sources: dict[str, str]
+    points: tuple[Entry, ...]
+    times: tuple[Times, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A point measured and simulated. error: relative distance from the nearest end of the range; 0 inside it."""
+
+    id: str
+    what: str
+    quantity: str
+    measured: tuple[float, float]
+    simulated: float
+    tolerance: float
+    role: Role
+    source: str
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        low, high = self.measured
+        if low <= self.simulated <= high:
+            return 0.0
+        return self.simulated / (low if self.simulated < low else high) - 1
+
+    @property
+    def passes(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return abs(self.error) <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores; kernels: share
+    of the time that each kernel takes; merges: kernels that add up slices of K."""
+
+    seconds: float
+    tflops: float
+    busy: Mapping[str, float]
+    kernels: Mapping[str, float]
+    merges: int
+
+
+def read(file: Path | None = None) -> Anchors:
+    """The points of `file` (default: the package's). Raises InputError for what does not fit."""
+    text = _packaged() if file is None else file.read_text(encoding="utf-8")
+    try:
+        return Anchors.model_validate(yaml.safe_load(text))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{file or 'anchors.yaml'}: {error}") from None
+
+
+def _packaged() -> str:
+    try:
+        return (files("hwsim.configs") / "anchors.yaml").read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):  # a plain editable install does not map hwsim.configs
+        return (Path(__file__).parents[2] / "configs" / "anchors.yaml").read_text(encoding="utf-8")
+
+
+def simulate(run: Run) -> Outcome:
+    """Time one GEMM. Raises UnsupportedError and InputError as the scheme and the device's dataflow do."""
+    chip = _device(run)
+    scheme = scheme_of(run.scheme)
+    operand = run.format if run.scheme == "native" and run.format is not None else "fp32"
+    planned = plan_for(chip, scheme, Problem(operand, run.m, run.n, run.k), run.format, run.options)
+    options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
+    if run.tile is not None:
+        from hwsim.dataflows import dataflow
+
+        options["tile"] = dict(zip(dataflow(chip).TILE_KEYS, run.tile, strict=True))
+    program = program_of(planned.plan, chip, (run.m, run.n, run.k), options)
+    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+    seconds = timing.seconds(timed, loaded)
+    if run.phase is not None:
+        seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
+    busy = {name: x.busy_cycles / (timed.cycles * chip.cores) for name, x in timed.engines.items()}
+    kernels = {kernel.name: kernel.cycles / timed.cycles for kernel in timed.kernels}
+    merges = sum(name.startswith("merge_") for name in kernels)
+    return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, kernels, merges)
+
+
+def _device(run: Run) -> Device:
+    chip = load(run.device)
+    chip = changed(chip, run.changes) if run.changes else chip
+    return chip if run.clock_mhz is None else at_clock(chip, run.clock_mhz)
+
+
+def row(entry: Entry) -> Row:
+    """One point simulated."""
+    found = simulate(entry.run)
+    seconds = found.seconds / entry.cap + entry.host_us * 1e-6
+    if entry.quantity == "tflops":
+        value = found.tflops * found.seconds / seconds
+    elif entry.quantity == "ms":
+        value = seconds * 1e3
+    elif entry.quantity == "ratio":
+        if entry.over is None:
+            raise InputError(f"point {entry.id}: a ratio needs `over`")
+        value = simulate(entry.over).seconds / found.seconds
+    elif entry.quantity == "share":
+        missing = [name for name in entry.kernels if name not in found.kernels]
+        if missing or not entry.kernels:
+            raise InputError(
+                f"point {entry.id}: kernels {missing or 'none'}; the program has {', '.join(found.kernels)}"
+            )
+        value = sum(found.kernels[name] for name in entry.kernels)
+    else:
+        if entry.engine is None or entry.engine not in found.busy:
+            raise InputError(f"point {entry.id}: engine {entry.engine!r}; the device has {', '.join(found.busy)}")
+        value = 1 - found.busy[entry.engine]
+    measured = entry.measured if isinstance(entry.measured, tuple) else (entry.measured, entry.measured)
+    return Row(
+        entry.id,
+        entry.what,
+        entry.quantity,
+        measured,
+        value,
+        entry.tolerance,
+        entry.role,
+        entry.source,
+        entry.why,
+    )
+
+
+def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
+    """Relative error of each time, launches added to the simulation's: the measured one, and the device's per merge."""
+    found = {}
+    merge_us = load(times.device).launch_overhead_us or 0.0
+    for shape, us in times.us.items():
+        m, n, k = (int(x) for x in shape.split("x"))
+        layout = "columns" if times.columns else None
+        run = Run(
+            device=times.device,
+            format=times.format,
+            output=times.output,
+            m=m,
+            n=n,
+            k=k,
+            b_layout=layout,
+            split_k=split_k,
+        )
+        outcome = simulate(run)
+        found[shape] = (outcome.seconds * 1e6 + times.launch_us + outcome.merges * merge_us) / us - 1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Errors of plain runs, and of the same with K cut by estimate, as libraries cut it."""
+
+    plain: Errors
+    cut: Errors
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many have m n k >= LARGE, and how many there are."""
+        return len(large(self.plain)), len(self.plain)
+
+    @property
+    def bias(self) -> float:
+        """Mean error of all plain runs."""
+        return sum(e for _, e in self.plain) / len(self.plain)
+
+    def passes(self, tolerance: float) -> bool:
+        """Whether the mean absolute error of plain runs (of the large ones, where there are any) is within it."""
+        return mean_absolute(large(self.plain) or self.plain) <= tolerance
+
+
+def spread(times: Times) -> Spread:
+    """How far one set of times is off."""
+    return Spread(*(tuple(time_errors(times, split_k).items()) for split_k in (None, "auto")))
+
+
+def pooled(sets: Iterable[tuple[Times, Spread]]) -> dict[str, Spread]:
+    """Each format's errors over all its sets but the calibration's."""
+    found: dict[str, Spread] = {}
+    for times, one in sets:
+        if times.role != "calibration":
+            before = found.get(times.format, Spread((), ()))
+            found[times.format] = Spread(before.plain + one.plain, before.cut + one.cut)
+    return found
+
+
+def large(errors: Errors) -> Errors:
+    """Those with m n k >= LARGE."""
+    return tuple((shape, e) for shape, e in errors if _products(shape) >= LARGE)
+
+
+def mean_absolute(errors: Errors) -> float:
+    """Their mean absolute error; NaN of none."""
+    return sum(abs(e) for _, e in errors) / len(errors) if errors else math.nan
+
+
+def _products(shape: str) -> int:
+    m, n, k = (int(x) for x in shape.split("x"))
+    return m * n * k
+
+
+def huawei_rows() -> Iterator[Row]:
+    """The points of the separated Ascends, which have configurations of their own (hwsim.papers.ascend910b)."""
+    from hwsim.papers import ascend910b
+
+    for point in (*ascend910b.huawei(), *ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper()):
+        yield Row(
+            f"910b {point.what}, {point.quantity}",
+            f"910B: {point.what}, {point.quantity}, {point.unit}",
+            point.unit,
+            point.measured,
+            point.simulated,
+            0.2 if "busy" in point.quantity else 0.1,
+            point.role,
+            "see ascend910b.md",
+            ascend910b.WHY.get((point.what, point.quantity), ""),
+        )
+
+
+def everything(data: Anchors) -> tuple[list[Row], list[tuple[Times, Spread]]]:
+    """All points and all sets of times, simulated: minutes."""
+    rows = [*(row(entry) for entry in data.points), *huawei_rows()]
+    return rows, [(times, spread(times)) for times in data.times]

@@ -1,0 +1,1 @@
+"""From a request to the one resolved record of a GEMM: scheme, units, order of summation, mapping."""

@@ -1,0 +1,97 @@
+"""What is done with a GEMM whose blocks may follow different plans: one plan for all, or each block its own (Ape, 5.3).
+
+It knows what the data say (hwsim.evaluate.mixed) and what programs cost; it computes no result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.mixed import DECIDE, Merge, depths_of, look
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.mixed import HYBRID, Census, census, census_of, short_name, types_of_operands
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.machines import timing
+from hwsim.program.ir import GlobalArray
+from hwsim.resolve.predict import cost
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.operands import Operand
+
+SAMPLE = 8  # blocks of K whose cost, and that of half as many, is looked at to predict that of more
+PERCENT = 100
+
+
+def surveyed(
+    chip: Device, mixed: Mixed, sizes: tuple[int, int, int], operands: tuple[Operand, Operand] | None
+) -> Mixed:
+    """`mixed` with what the data say in its options: `blocks` (products of blocks by plan) and, where the strategy is
+    left to be decided, `decided` and the times `predicted_us` (microseconds).
+
+    Without operands the option wide_percent says how many percent of the products take the second plan.
+    """
+    options = dict(mixed.options)
+    if operands is not None:
+        found = census(*types_of_operands(mixed, *operands), len(mixed.plans))
+    else:
+        found = _assumed(options.get("wide_percent") or 0, mixed, sizes)
+    options["blocks"] = {plan.scheme: count for plan, count in zip(mixed.plans, found.counts, strict=True)}
+    made = dataclasses.replace(mixed, options=options)
+    if options.get("strategy") == DECIDE:
+        predicted = predict(chip, made, *sizes, {})
+        options["predicted_us"] = predicted
+        options["decided"] = min(predicted, key=lambda name: predicted[name])
+        made = dataclasses.replace(mixed, options=options)
+    return made
+
+
+def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> Census:
+    if not 0 <= percent <= PERCENT:
+        raise InputError(f"scheme {mixed.scheme}: wide_percent = {percent}; allowed: 0 to {PERCENT}")
+    total = 1
+    for size, block in zip(sizes, mixed.block, strict=True):
+        total *= -(-size // block)
+    wide = round(total * percent / PERCENT)
+    return Census((total - wide, wide, *[0] * (len(mixed.plans) - 2)))
+
+
+def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping[str, Any]) -> dict[str, float]:
+    """Predicted microseconds of every strategy that the data admit, by name: one plan for all blocks, or hybrid.
+
+    From samples, as in section 5.3: each plan's own program is timed over a few blocks of K, which gives its time
+    per K and what it costs besides; the kernels that look and count are timed as they are.
+    Raises UnsupportedError where the device has no dataflow, or no timing data.
+    """
+    counted = census_of(mixed)
+    reason = timing.missing(chip)
+    if reason is not None:
+        raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
+    looks = Merge(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
+    look(looks, mixed, chip, dataflow(chip), (m, n, k))
+    overhead = timing.seconds(timing.run(looks.program({}), chip), chip)
+    costs = {plan.scheme: _cost(chip, plan, m, n, k, mixed.block[2], options) for plan in mixed.plans}
+    found = {
+        short_name(mixed, plan): overhead + costs[plan.scheme](k)
+        for number, plan in enumerate(mixed.plans)
+        if number >= counted.least
+    }
+    mixture = zip(mixed.plans, depths_of(counted.shares, k), strict=True)
+    found[HYBRID] = overhead + sum(costs[plan.scheme](depth) for plan, depth in mixture if depth)
+    return {name: round(seconds * 1e6, 3) for name, seconds in found.items()}
+
+
+def _cost(
+    chip: Device, plan: Plan, m: int, n: int, k: int, block: int, options: Mapping[str, Any]
+) -> Callable[[int], float]:
+    """Seconds of a plan over some K, a straight line through two samples."""
+    most = min(k, SAMPLE * block)
+    lengths = sorted({max(1, most // 2), most})
+    times = [cost(plan, chip, (m, n, x), options, warm=0).seconds for x in lengths]
+    if len(lengths) == 1:
+        return lambda depth: times[0] * depth / lengths[0]
+    slope = (times[1] - times[0]) / (lengths[1] - lengths[0])
+    return lambda depth: times[0] + slope * (depth - lengths[0])
