@@ -21,7 +21,7 @@ from hwsim.dataflows import FAMILIES
 from hwsim.devices.loader import DEFAULT
 from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.papers import anchors as measured
 from hwsim.papers import ascend910b, underflow
@@ -283,9 +283,7 @@ def options(names: tuple[str, ...]) -> str:
 
     def rows() -> Iterator[tuple[str, ...]]:
         for position, option in enumerate(first):
-            kind = {bool: "true, false", int: "integer", str: "text"}[option.type]
-            least = "" if option.least is None else f" >= {option.least}"
-            allowed = ", ".join(f"`{choice}`" for choice in option.choices) or f"{kind}{least}"
+            allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
             defaults = {name: found[name][position].default for name in names}
             same = len(set(defaults.values())) == 1
             each = [("" if same else f" ({name})", value) for name, value in defaults.items()][: 1 if same else None]

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 import hwsim
-from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
+from hwsim.gemm.problem import Problem
 from hwsim.schemes import Notice, Option, Scheme
 
 STEP = 8  # the low piece carries eight more bits
@@ -40,7 +41,6 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         Sum(TermValue(0), small),
         k_group=options["k_group"],
         input_format=problem.input_format,
-        options=dict(options),
     )
 
 

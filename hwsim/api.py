@@ -247,7 +247,7 @@ def program(
     Arguments and errors as there; UnsupportedError where the device has no program for the plan. `Program.computes`
     says whether running it gives the bits.
     """
-    from hwsim.gemm.plan import Problem
+    from hwsim.gemm.problem import Problem
     from hwsim.resolve.bits import prepare
 
     chip, chosen = _loaded(device), _scheme(scheme)

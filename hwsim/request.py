@@ -85,7 +85,7 @@ class Request:
         batch: int,
     ) -> Work:
         """The plan, the schedule, and the program where there is one. batch: matrices in a stack."""
-        from hwsim.gemm.plan import Problem
+        from hwsim.gemm.problem import Problem
         from hwsim.gemm.schedule import schedule_of
         from hwsim.resolve.bits import plan_for, prepared, with_epilogue
 

@@ -112,7 +112,7 @@ def add_scheme_options(parser: argparse.ArgumentParser) -> None:
     for name, owners in found.items():
         option = owners[0][1]
         default = "" if option.default is None else f" (default {option.default})"
-        kind = "|".join(option.choices) or ("N" if option.type is int else name.upper())
+        kind = option.metavar
         text = f"{option.help}{default} [{', '.join(scheme for scheme, _ in owners)}]"
         group.add_argument(flag(parser, name), dest=DEST + name, metavar=kind, help=text.replace("%", "%%"))
 

@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     """Why the device cannot give the scheme's bits, and why not its cycles; None where it can."""
     from hwsim.api import program
-    from hwsim.gemm.plan import Problem
+    from hwsim.gemm.problem import Problem
     from hwsim.machines import timing
     from hwsim.resolve.bits import prepare
 
@@ -84,7 +84,7 @@ def _record(scheme: Scheme) -> dict[str, Any]:
         "options": [
             {
                 "name": x.name,
-                "type": x.type.__name__,
+                "type": x.type.annotation,
                 "default": x.default,
                 "choices": list(x.choices) or None,
                 "least": x.least,
@@ -119,10 +119,7 @@ def _text(scheme: Scheme) -> str:
 
 
 def _allowed(option: Option) -> str:
-    if option.choices:
-        return "|".join(option.choices)
-    kind = {bool: "true|false", int: "integer"}.get(option.type, "text")
-    return kind if option.least is None else f"{kind} >= {option.least}"
+    return option.allowed
 
 
 def _shown(default: object) -> str:

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Vary the numbers, print what moved."""
     from hwsim.devices import load
-    from hwsim.gemm.plan import Problem
+    from hwsim.gemm.problem import Problem
     from hwsim.report.sensitivity_text import sensitivity_text
     from hwsim.request import lower
     from hwsim.resolve.bits import prepare

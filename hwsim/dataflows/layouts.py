@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hwsim.errors import InputError
-from hwsim.program.ir import Order
+from hwsim.gemm.layouts import Order
 
 OPTIONS = ("a_layout", "b_layout")
 LAYOUTS: tuple[Order, ...] = ("rows", "columns")

@@ -53,7 +53,7 @@ def program_mixed(
         GlobalArray("A", batch * m, k, "fp32", layout_of(options, "A")),
         GlobalArray("B", batch * k, n, "fp32", layout_of(options, "B")),
     )
-    if whole is None or mixed.options.get("strategy") == DECIDE:
+    if whole is None or mixed.strategy == DECIDE:
         look(made, mixed, chip, flow, sizes)
     used = [plan for plan in mixed.plans if depths[plan.scheme]]
     start = 0

@@ -6,7 +6,7 @@ knows plans and devices; it knows no scheme's split, no program (hwsim.dataflows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,15 +94,13 @@ def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Arra
 
 
 def census_of(mixed: Mixed) -> Census:
-    """What was counted, by the plan's option `blocks`."""
-    blocks = mixed.options["blocks"]
-    assert isinstance(blocks, Mapping)
-    return Census(tuple(blocks[plan.scheme] for plan in mixed.plans))
+    """What was counted."""
+    return Census(mixed.blocks)
 
 
 def strategy_of(mixed: Mixed) -> str:
     """What is done: "hybrid", or the short name of the plan that all blocks take."""
-    return str(mixed.options.get("decided") or mixed.options.get("strategy", HYBRID))
+    return mixed.decided or mixed.strategy
 
 
 def short_name(mixed: Mixed, plan: Plan) -> str:

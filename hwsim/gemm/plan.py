@@ -5,8 +5,7 @@ A plan knows pieces, products and how partial sums are joined. It does not know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["a", "b"]
@@ -146,22 +145,11 @@ class Plan:
     specials: Literal["unit", "fma_chain"] = "unit"
     split_in: Literal["pass", "kernel"] = "pass"
     calls: bool = False
-    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def products(self) -> int:
         """Number of products of pieces that the matrix unit forms."""
         return sum(len(term.products) for term in self.terms)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What a scheme may know of the GEMM when it makes a plan: C[m, n] = A[m, k] B[k, n] of `input_format` elements."""
-
-    input_format: str
-    m: int
-    n: int
-    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +160,19 @@ class Mixed:
     magnitude of the elements it takes (zero always). A block of A and one of B, block[0] x block[2] and block[2] x
     block[1] elements (m, n, k), take the first plan that takes both; partial sums over K of each plan are joined by
     that plan, then added in order of `plans`, fp32, nearest even.
+    strategy: "hybrid" (each block its own plan), the short name of a plan that all blocks take, or "decide" (the
+    fastest of these). wide_percent: without operands, the share of block products that takes the second plan. blocks:
+    how many products of two blocks take each plan, once the operands were looked at. decided: what "decide" took.
     """
 
     scheme: str
     plans: tuple[Plan, ...]
     ranges: tuple[tuple[float, float], ...]
     block: tuple[int, int, int]
-    options: Mapping[str, object] = field(default_factory=dict)
+    strategy: str = "hybrid"
+    wide_percent: int | None = None
+    blocks: tuple[int, ...] = ()
+    decided: str = ""
 
 
 def sums(*values: Expression) -> Expression:

@@ -15,6 +15,8 @@ from typing import Any, Literal, get_args
 
 from hwsim.errors import InputError, nearest
 from hwsim.formats import Rounding, format_of
+from hwsim.gemm import codec
+from hwsim.gemm.summation import Chain, Range, Reduction, Region
 
 MergeOrder = Literal["ascending", "descending", "pairwise"]
 MergeInto = Literal["sum", "output"]
@@ -27,6 +29,7 @@ MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
 CONTRACTIONS: tuple[str, ...] = get_args(Contraction)
 MERGE_FORMATS = ("fp64", "fp32", "fp16", "bf16")
 SLICE_MULTIPLE = 64
+SUMS = (Chain, Range, Reduction, Region)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ class Schedule:
         tile_k (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions; "last": in order.
     operand_rounding: of the operands to the unit's format, for plans with one piece each; None: the plan's.
     start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
+    sum: the order of summation written out, for kernels that follow none of these rules; regions: the same for parts
+        of C, where it differs from tile to tile. No evaluator reads them yet: a run with them is refused.
 
     Raises InputError for a value that is not allowed or two that exclude each other.
     """
@@ -124,6 +129,8 @@ class Schedule:
     operand_rounding: Rounding | None = None
     start: Literal["zero", "c"] = "zero"
     epilogue: Epilogue = field(default_factory=Epilogue)
+    sum: Chain | Reduction | None = None
+    regions: tuple[Region, ...] = ()
 
     def __post_init__(self) -> None:
         if self.instruction is not None:
@@ -212,8 +219,9 @@ class Schedule:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` takes it back."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions")}
         listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
-        return plain | listed | {"epilogue": self.epilogue.to_dict()}
+        return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Schedule:
@@ -222,7 +230,8 @@ class Schedule:
         Raises InputError for unknown keys and values that are not allowed.
         """
         known = _known("schedule", given, Schedule)
-        known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+        written = {x: codec.decode(known.pop(x), SUMS, f"schedule.{x}") for x in ("sum", "regions") if x in known}
+        known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()} | written
         if isinstance(known.get("epilogue"), Mapping):
             known["epilogue"] = Epilogue.from_dict(known["epilogue"])
         return Schedule(**known)

@@ -29,7 +29,7 @@ from hwsim.devices import dot_spec, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit

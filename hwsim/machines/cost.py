@@ -24,8 +24,9 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.devices.model import Device, LinkModel
 from hwsim.errors import ProgramError
+from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
-from hwsim.program.ir import K_MAJOR, GlobalTile, Instr, LocalTile
+from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 

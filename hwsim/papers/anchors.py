@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwsim.devices import at_clock, changed, load
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.resolve.bits import plan_for
 from hwsim.resolve.predict import program_of, under_load

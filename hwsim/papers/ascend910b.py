@@ -15,7 +15,8 @@ from hwsim.devices import load
 from hwsim.devices.model import Device
 from hwsim.devices.variants import changed
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Plan, Problem
+from hwsim.gemm.plan import Plan
+from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.resolve.predict import under_load
 from hwsim.schemes import scheme_of

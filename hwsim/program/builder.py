@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from hwsim.gemm.layouts import Order
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -22,7 +23,6 @@ from hwsim.program.ir import (
     Loop,
     Node,
     Opcode,
-    Order,
     Semaphore,
     Stream,
     Sync,

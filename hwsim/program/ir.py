@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hwsim.gemm.layouts import Order
+
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 
 Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
-Order = Literal["rows", "columns"]  # what follows one another in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,6 @@ class Derived:
     of: Affine
     divisor: int
     part: Literal["quotient", "remainder"]
-
-
-K_MAJOR: tuple[Order, Order] = ("rows", "columns")  # orders of A and B in which K runs fastest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Mixed, Plan, Problem
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.problem import Problem
 from hwsim.resolve.bits import plan_for
 from hwsim.resolve.predict import Cost, cost
 from hwsim.resolve.predicted_error import Sample, normal_sample, predicted_error, sample_of

@@ -21,7 +21,8 @@ from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate import mixed as adaptive
 from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.formats import array_of, format_of
-from hwsim.gemm.plan import Mixed, Plan, Problem
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Layout, Schedule, schedule_of
 from hwsim.operands import Operand, chosen, operand
 from hwsim.resolve import hybrid
@@ -89,8 +90,8 @@ def _own_plan(
     if name is None or complete[name] is not None:
         made = scheme.plan(complete, known)
         if isinstance(made, Mixed):
-            made = surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
-            complete = dict(made.options)
+            made, said = surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
+            complete |= said
         return Planned(complete, made)
     refused: dict[str, str] = {}
     for choice in next(option.choices for option in scheme.options if option.name == name):
@@ -101,8 +102,8 @@ def _own_plan(
             return Planned(chosen_options, plan, refused)
         refused[choice] = reason
     reasons = list(dict.fromkeys(refused.values()))
-    said = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
-    raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {said}")
+    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
+    raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {told}")
 
 
 def carries(device: Device, plan: Plan | Mixed) -> str | None:

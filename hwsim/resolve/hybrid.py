@@ -9,7 +9,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.plan import Piece, Plan, Problem, TermValue, chain
+from hwsim.gemm.plan import Piece, Plan, TermValue, chain
+from hwsim.gemm.problem import Problem
 from hwsim.resolve.predict import cost
 
 if TYPE_CHECKING:

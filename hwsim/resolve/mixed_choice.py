@@ -28,25 +28,23 @@ PERCENT = 100
 
 def surveyed(
     chip: Device, mixed: Mixed, sizes: tuple[int, int, int], operands: tuple[Operand, Operand] | None
-) -> Mixed:
-    """`mixed` with what the data say in its options: `blocks` (products of blocks by plan) and, where the strategy is
-    left to be decided, `decided` and the times `predicted_us` (microseconds).
+) -> tuple[Mixed, dict[str, Any]]:
+    """`mixed` with what the data say of its blocks, and that as options of the result: `blocks` (products of blocks by
+    plan) and, where the strategy is left to be decided, `decided` and the times `predicted_us` (microseconds).
 
-    Without operands the option wide_percent says how many percent of the products take the second plan.
+    Without operands `wide_percent` says how many percent of the products take the second plan.
     """
-    options = dict(mixed.options)
     if operands is not None:
         found = census(*types_of_operands(mixed, *operands), len(mixed.plans))
     else:
-        found = _assumed(options.get("wide_percent") or 0, mixed, sizes)
-    options["blocks"] = {plan.scheme: count for plan, count in zip(mixed.plans, found.counts, strict=True)}
-    made = dataclasses.replace(mixed, options=options)
-    if options.get("strategy") == DECIDE:
+        found = _assumed(mixed.wide_percent or 0, mixed, sizes)
+    made = dataclasses.replace(mixed, blocks=found.counts)
+    said: dict[str, Any] = {"blocks": {plan.scheme: n for plan, n in zip(mixed.plans, found.counts, strict=True)}}
+    if mixed.strategy == DECIDE:
         predicted = predict(chip, made, *sizes, {})
-        options["predicted_us"] = predicted
-        options["decided"] = min(predicted, key=lambda name: predicted[name])
-        made = dataclasses.replace(mixed, options=options)
-    return made
+        made = dataclasses.replace(made, decided=min(predicted, key=lambda name: predicted[name]))
+        said |= {"predicted_us": predicted, "decided": made.decided}
+    return made, said
 
 
 def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> Census:

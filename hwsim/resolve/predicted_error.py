@@ -347,8 +347,8 @@ def _joins(plan: Plan) -> float:
 
 def _parts(mixed: Mixed, sample: Sample) -> list[tuple[Plan, Sample, float]]:
     """Each plan that blocks need, with the elements that it takes (the others as 0) and its share of the products."""
-    blocks: Any = mixed.options.get("blocks") or {plan.scheme: 1 for plan in mixed.plans}
-    total, strategy = sum(blocks.values()), mixed.options.get("strategy")
+    blocks = dict(zip((plan.scheme for plan in mixed.plans), mixed.blocks or (1,) * len(mixed.plans), strict=True))
+    total, strategy = sum(blocks.values()), mixed.strategy
     found = []
     for number, plan in enumerate(mixed.plans):
         low, high = mixed.ranges[number] if number < len(mixed.ranges) else (0.0, math.inf)

@@ -9,8 +9,9 @@ import warnings
 from importlib.metadata import entry_points
 
 from hwsim.errors import InputError, nearest
+from hwsim.gemm.options import Option
 from hwsim.schemes import ape, bf16, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
-from hwsim.schemes.scheme import Notice, Option, Scheme
+from hwsim.schemes.scheme import Notice, Scheme
 
 OWN = (
     native.SCHEME,

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.gemm.plan import (
-    Depth,
-    Expression,
-    Mixed,
-    OperandSum,
-    Piece,
-    Plan,
-    Problem,
-    Scaled,
-    Term,
-    TermValue,
-    chain,
-    sums,
-)
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, Term, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import below, fp16_pieces
 from hwsim.schemes.scheme import (
     ACCUMULATION,
@@ -26,7 +15,6 @@ from hwsim.schemes.scheme import (
     K_GROUP,
     Array,
     Notice,
-    Option,
     Scheme,
     is_termwise,
     special_notices,
@@ -60,7 +48,6 @@ def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=calls,
-        options=dict(options),
     )
 
 
@@ -95,7 +82,6 @@ def _of_pieces(
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
-        options=dict(options),
     )
 
 
@@ -118,7 +104,6 @@ def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
         output_format=options["accumulate"],
         split="bytes",
         arithmetic=options["accumulate"],
-        options=dict(options),
     )
 
 
@@ -134,7 +119,8 @@ def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
         (plan_f(part, problem), plan_b(part, problem), native),
         (FP32_F_RANGE, FP32_B_RANGE),
         (size, size, size),
-        dict(options),
+        options["strategy"],
+        options["wide_percent"],
     )
 
 
@@ -199,7 +185,9 @@ SCHEMES = (
                 "each block its own type, or one for all; decide: the fastest that the data admit",
                 choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
             ),
-            Option("wide_percent", int, None, "without operands: percent of block products for fp32-b", least=0),
+            Option(
+                "wide_percent", int, None, "without operands: percent of block products for fp32-b", least=0, most=100
+            ),
             INTERLEAVE,
         ),
         plan_adaptive,

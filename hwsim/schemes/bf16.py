@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any
 
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue, chain, sums
-from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 STEP = 8  # each piece carries eight more bits
 INSTRUCTION_K = 16  # of tcgen05's bf16 kind: one step of the main loop
@@ -63,7 +65,6 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         specials="fma_chain",
         split_in="pass" if accumulation == "termwise" else "kernel",
         calls=accumulation == "termwise",
-        options=dict(options),
     )
 
 

@@ -6,19 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.gemm.plan import Piece, Plan, Problem, TermValue, sums
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, TermValue, sums
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces
-from hwsim.schemes.scheme import (
-    ACCUMULATION,
-    INTERLEAVE,
-    K_GROUP,
-    Array,
-    Notice,
-    Option,
-    Scheme,
-    special_notices,
-    terms_of,
-)
+from hwsim.schemes.scheme import ACCUMULATION, INTERLEAVE, K_GROUP, Array, Notice, Scheme, special_notices, terms_of
 
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 
@@ -36,7 +28,6 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
-        options=dict(options),
     )
 
 

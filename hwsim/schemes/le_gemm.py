@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces
-from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Option, Scheme, special_notices
+from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Scheme, special_notices
 
 SHIFT = 10
 
@@ -24,7 +26,6 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         split_in="kernel",
-        options=dict(options),
     )
 
 

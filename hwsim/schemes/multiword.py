@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.gemm.plan import Arithmetic, Piece, Plan, Problem, TermValue, chain, sums
+from hwsim.gemm.plan import Arithmetic, Piece, Plan, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import K_GROUP, Array, Notice, Scheme, special_notices
 
 PRODUCTS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -33,7 +34,6 @@ def plan(
         output_format=arithmetic,
         arithmetic=arithmetic,
         calls=True,
-        options=dict(options),
     )
 
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.gemm.plan import Piece, Plan, Problem, TermValue, chain
-from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, TermValue, chain
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
 
@@ -35,7 +37,6 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         TermValue(0),
         k_group=group,
         input_format=problem.input_format,
-        options=dict(options),
     )
 
 

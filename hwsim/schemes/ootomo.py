@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Stage, Sum, Term, TermValue
+from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
@@ -26,7 +27,6 @@ def plan(name: str, fmt: str, rounding: str, shift: int, options: Mapping[str, A
         Sum(TermValue(0), Scaled(small, -shift) if shift else small),
         input_format=problem.input_format,
         split_in="kernel",
-        options=dict(options),
     )
 
 

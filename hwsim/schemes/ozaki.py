@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
-from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 FP64_DIGITS = 53
 FP64_SPAN = 2098  # digits from 2^1023 down to 2^-1074
@@ -55,7 +57,6 @@ def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         slice_bits=bits,
         specials="fma_chain",
         arithmetic="exact" if options["sum"] == "exact" else "fp64",
-        options=dict(options),
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.gemm.plan import Piece, Plan, Problem, Scaled, TermValue, chain, sums
-from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 SLICE_BITS = {"int8": 7, "int4": 3}
 
@@ -33,7 +35,6 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         split="slices",
         slice_bits=bits,
         specials="fma_chain",
-        options=dict(options),
     )
 
 

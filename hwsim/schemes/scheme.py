@@ -12,44 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.errors import InputError, nearest
-from hwsim.gemm.plan import Mixed, Plan, Problem, Term, chain
+from hwsim.errors import InputError
+from hwsim.gemm.options import Option, checked
+from hwsim.gemm.plan import Mixed, Plan, Term, chain
+from hwsim.gemm.problem import Problem
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a scheme: `type` bool, int or str; `default` None leaves the choice to the device or the data."""
-
-    name: str
-    type: type
-    default: object
-    help: str
-    choices: tuple[str, ...] = ()
-    least: int | None = None
-
-    def check(self, scheme: str, value: object) -> object:
-        """Return `value` as the option's type (text is read as a number). Raises InputError when it does not fit."""
-        if value is None and self.default is None:
-            return None
-        if self.type is bool:
-            truth = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
-            if isinstance(truth, bool):
-                return truth
-            raise InputError(f"scheme {scheme}: {self.name} = {value!r}; allowed: true, false")
-        if self.type is int:
-            try:
-                number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
-            except ValueError:
-                number = None
-            if number is not None and (self.least is None or number >= self.least):
-                return number
-        elif isinstance(value, str) and (not self.choices or value in self.choices):
-            return value
-        least = "" if self.least is None else f" >= {self.least}"
-        allowed = ", ".join(self.choices) or f"{self.type.__name__}{least}"
-        raise InputError(f"scheme {scheme}: {self.name} = {value!r}; allowed: {allowed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +56,7 @@ class Scheme:
 
     def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Defaults filled in, values checked. Raises InputError naming the options there are."""
-        known = {option.name: option for option in self.options}
-        for name in given:
-            if name not in known:
-                raise InputError(
-                    f"scheme {self.name} has no option {name!r}; it has {', '.join(known) or 'none'}"
-                    f"{nearest(name, list(known))}"
-                )
-        return {name: option.check(self.name, given.get(name, option.default)) for name, option in known.items()}
+        return checked(self.options, given, f"scheme {self.name}")
 
 
 def special_notices(a: Array, b: Array) -> list[Notice]:

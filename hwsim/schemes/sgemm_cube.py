@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.gemm.plan import Expression, Piece, Plan, Problem, Scaled, Sum, TermValue, chain
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, chain
+from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import counted, finite_magnitudes, fp16_pieces
-from hwsim.schemes.scheme import Array, Notice, Option, Scheme, special_notices
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
 
@@ -28,7 +30,6 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         join="end" if options["accumulation"] == "termwise" else "group",
         k_group=options["k_group"],
         input_format=problem.input_format,
-        options=dict(options),
     )
 
 

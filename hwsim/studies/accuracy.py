@@ -18,7 +18,8 @@ from hwsim.analysis import exact_product, inputs
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Mixed, Problem
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.problem import Problem
 from hwsim.schemes import schemes
 
 Array = NDArray[Any]

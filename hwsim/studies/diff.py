@@ -19,7 +19,7 @@ from hwsim.devices import find, load
 from hwsim.errors import InputError
 from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.operands import Operand, alike, chosen, operand
 from hwsim.resolve.bits import Prepared, PreparedMixed, prepare, subset

@@ -18,7 +18,7 @@ from hwsim.dataflows import lower
 from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic, legal, n_fused
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference
 from hwsim.program.check import check
 from hwsim.schemes import scheme_of

@@ -16,7 +16,7 @@ from hwsim.dataflows.davinci.cube import Grid
 from hwsim.devices import load
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference, timing
 from hwsim.program.check import check
 from hwsim.schemes import scheme_of

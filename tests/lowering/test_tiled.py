@@ -16,7 +16,7 @@ from hwsim.dataflows.tiles import deal_fields, fields, slices_of
 from hwsim.devices import changed, find, instruction, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import array_of, format_of
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import functional, reference, timing
 from hwsim.operands import Operand

@@ -10,7 +10,7 @@ from hwsim.dataflows.tiled.merge import merge_seconds
 from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, slices
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.resolve.bits import plan_for
 from hwsim.resolve.predict import cost
 from hwsim.schemes import scheme_of

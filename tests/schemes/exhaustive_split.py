@@ -15,7 +15,7 @@ import numpy as np
 
 from hwsim.devices import load
 from hwsim.evaluate.split import pieces_of
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.operands import Operand
 from hwsim.schemes import scheme_of
 

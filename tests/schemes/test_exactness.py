@@ -12,7 +12,7 @@ import pytest
 import hwsim
 from hwsim.dataflows.expressions import in_turn
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.schemes import scheme_of
 from hwsim.schemes.ozaki import slice_bits
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.gemm.plan import Problem, Scaled, Sum, TermValue
+from hwsim.gemm.plan import Scaled, Sum, TermValue
+from hwsim.gemm.problem import Problem
 from hwsim.schemes import scheme_of, schemes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.numerics.units import DotSpec, FmaChainUnit, FusedUnit, IntegerUnit
 from hwsim.operands import operand
 from hwsim.resolve.bits import plan_for

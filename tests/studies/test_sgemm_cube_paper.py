@@ -11,7 +11,7 @@ import hwsim
 from hwsim.api import fma_chain
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling, traffic
 from hwsim.devices import load
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.papers.offset_sweep import markdown, sweep
 
 LIMITS = Limits.of(load("ascend910a"), 2)

@@ -17,7 +17,7 @@ from typing import Any
 from hwsim.dataflows import dataflow
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.devices import load
-from hwsim.gemm.plan import Problem
+from hwsim.gemm.problem import Problem
 from hwsim.resolve.bits import plan_for
 from hwsim.schemes import scheme_of
 

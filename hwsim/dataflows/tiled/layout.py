@@ -15,8 +15,8 @@ from hwsim.dataflows.tiled.model import Blocking, Family, Source, Work
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.layouts import K_MAJOR, Order
 from hwsim.gemm.plan import Piece, TermValue
-from hwsim.program.ir import K_MAJOR, Order
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device, InstructionModel

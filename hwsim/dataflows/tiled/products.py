@@ -10,8 +10,9 @@ from hwsim.dataflows.tiled.emit import Emitter, chunks
 from hwsim.dataflows.tiled.layout import SIDES
 from hwsim.dataflows.tiles import Cores, Place
 from hwsim.errors import UnsupportedError
+from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import Ring, Span, StreamBuilder
-from hwsim.program.ir import K_MAJOR, LocalTile, Sync
+from hwsim.program.ir import LocalTile, Sync
 
 
 class Products(Emitter):

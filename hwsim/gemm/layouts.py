@@ -1,0 +1,9 @@
+"""Storage order of matrices: row-major ("rows") or column-major ("columns")."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Order = Literal["rows", "columns"]
+ORDERS: tuple[Order, ...] = ("rows", "columns")
+K_MAJOR: tuple[Order, Order] = ("rows", "columns")  # orders of A and B in which K runs fastest

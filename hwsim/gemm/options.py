@@ -1,0 +1,247 @@
+"""Options, each declared once: name, type, meaning, unit, allowed values, owner.
+
+Validation, the keywords of `hwsim.run` and its help, the flags of the command line, the tables of the documentation,
+the axes of `hwsim tune` and the settings of the record all follow from these declarations. A room that owns options
+(a scheme, a dataflow, the epilogue, the machine) lists them as a tuple of `Option`. It knows no device and no value
+that a user gave.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwsim.errors import InputError, nearest
+from hwsim.gemm.mapping import Scalar, Tile
+
+SIDES = ("m", "n", "k")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of option values.
+
+    check(value) returns the value as the record holds it or raises ValueError with what is allowed; parse(text) reads
+    a command line's text. metavar, annotation: how the command line and signatures show it.
+    """
+
+    name: str
+    check: Callable[[Any], Any]
+    parse: Callable[[str], Any]
+    metavar: str
+    annotation: str
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ValueError("an integer")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError("a number")
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true, false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a name")
+    return value
+
+
+def _parse_truth(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _parse_number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _parse_whole(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _tile(value: Any) -> Any:
+    """A Tile, {"m", "n", "k"}, or three numbers in the dataflow's order (kept as a tuple until that is known)."""
+    if isinstance(value, Tile):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(value)
+    raise ValueError("{m, n, k}, or three numbers in the dataflow's order")
+
+
+def _parse_tile(text: str) -> Any:
+    """`176,64,176` or `m=176,k=64,n=176`."""
+    try:
+        if "=" in text:
+            pairs = [part.split("=") for part in text.split(",")]
+            return {key.strip(): int(value) for key, value in pairs}
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("integers with commas, as 176,64,176 or m=176,k=64,n=176") from None
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError("two integers")
+    return _whole(value[0]), _whole(value[1])
+
+
+def _parse_pair(text: str) -> Any:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("two integers with a comma") from None
+
+
+WHOLE = Kind("whole", _whole, _parse_whole, "N", "int")
+NUMBER = Kind("number", _number, _parse_number, "X", "float")
+TRUTH = Kind("truth", _truth, _parse_truth, "true|false", "bool")
+TEXT = Kind("text", _text, str, "NAME", "str")
+TILE = Kind("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tuple[int, ...]")
+PAIR = Kind("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
+_BY_TYPE: dict[type, Kind] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. kind: a Kind, or int, float, bool, str. default None: left to the device, the data or an estimate.
+
+    least, most: bounds of numbers, both allowed. choices: allowed texts. words: texts allowed beside the kind's own
+    values ("auto" for a number). unit: of numbers. owner: who declares it, as help shows it. axis: values that `hwsim
+    tune` tries. default_text: the default in words, where the value does not say it.
+    """
+
+    name: str
+    kind: Kind | type
+    default: Scalar
+    help: str
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    words: tuple[str, ...] = ()
+    unit: str = ""
+    owner: str = ""
+    axis: tuple[Any, ...] = ()
+    default_text: str = ""
+
+    @property
+    def type(self) -> Kind:
+        """Its kind."""
+        return self.kind if isinstance(self.kind, Kind) else _BY_TYPE[self.kind]
+
+    @property
+    def flag(self) -> str:
+        """The command line's flag."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in help texts."""
+        if self.choices:
+            return "|".join(self.choices)
+        return "|".join((self.type.metavar, *self.words))
+
+    @property
+    def allowed(self) -> str:
+        """Its values in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.type is WHOLE or self.type is NUMBER:
+            said = "an integer" if self.type is WHOLE else "a number"
+            if self.least is not None and self.most is not None:
+                said += f" from {_plain(self.least)} to {_plain(self.most)}"
+            elif self.least is not None:
+                said += f" of at least {_plain(self.least)}"
+        elif self.type is TRUTH:
+            said = "true, false"
+        else:
+            said = "a name" if self.type is TEXT else self.type.metavar
+        return ", or ".join((said, *(repr(word) for word in self.words)))
+
+    def check(self, value: object, where: str = "") -> Any:
+        """`value` as the record holds it; text is read as the command line gives it. None: the default.
+
+        where: whose option it is, before the message. Raises InputError with what was got and what is allowed.
+        """
+        if value is None:
+            return self.default
+        if isinstance(value, str) and value in self.words:
+            return value
+        before = f"{where}: " if where else ""
+        try:
+            read = self.type.parse(value) if isinstance(value, str) else value
+            found = self.type.check(read)
+        except (ValueError, TypeError) as error:
+            own = str(error) if self.type in (TILE, PAIR) else self.allowed
+            raise InputError(f"{before}{self.name} = {value!r}; allowed: {own}") from None
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            is_low = self.least is not None and not found >= self.least
+            is_high = self.most is not None and not found <= self.most
+            if is_low or is_high or math.isnan(found):
+                raise InputError(f"{before}{self.name} = {value!r}; allowed: {self.allowed}")
+        if self.choices and found not in self.choices:
+            near = nearest(str(found), self.choices)
+            raise InputError(f"{before}{self.name} = {value!r}; allowed: {self.allowed}{near}")
+        return found
+
+
+def keyed_tile(value: Any, order: tuple[str, ...]) -> Tile | None:
+    """A tile from {"m", "n", "k"} or from numbers in `order`. Raises InputError for anything else."""
+    if value is None or isinstance(value, Tile):
+        return value
+    if not isinstance(value, Mapping):
+        if len(value) != len(order):
+            raise InputError(
+                f"tile {tuple(value)}: {len(value)} numbers; allowed: {len(order)}, in the order {', '.join(order)}"
+            )
+        value = dict(zip(order, value, strict=True))
+    if set(value) != set(order):
+        raise InputError(f"tile has keys {', '.join(map(str, value))}; allowed: {', '.join(order)}")
+    for key, size in value.items():
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+            raise InputError(f"tile {key} = {size!r}; allowed: an integer of at least 1")
+    return Tile(*(int(value[side]) for side in SIDES))
+
+
+def by_name(options: Iterable[Option]) -> dict[str, Option]:
+    """Options by name, in order. Raises ValueError where two have one name."""
+    found: dict[str, Option] = {}
+    for option in options:
+        if option.name in found:
+            raise ValueError(f"option {option.name!r} is declared twice")
+        found[option.name] = option
+    return found
+
+
+def checked(options: Iterable[Option], given: Mapping[str, object], where: str) -> dict[str, Any]:
+    """All options with their values: those given, checked, and defaults. Raises InputError, also for unknown names."""
+    known = by_name(options)
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"{where} has no option {name!r}; it has {', '.join(known) or 'none'}{nearest(name, list(known))}"
+            )
+    return {name: option.check(given.get(name), where) for name, option in known.items()}
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"

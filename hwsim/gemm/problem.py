@@ -1,0 +1,64 @@
+"""What is asked for: the sizes, formats and storage of the operands of one GEMM, before anyone has chosen how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hwsim.gemm.layouts import Order
+
+
+@dataclass(frozen=True, slots=True)
+class OperandScale:
+    """Factors of an operand: one for the tensor, one per row of A or column of B, or one per block of it.
+
+    block: (rows of A or columns of B, elements of K) that share a factor; (0, 0): all of that direction.
+    """
+
+    side: Literal["a", "b"]
+    format: str
+    block: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """A holds `kept` of every `of` elements along K (2:4), beside their positions."""
+
+    kept: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """C[m, n] = A[m, k] B[k, n], of `input_format` elements.
+
+    lead: leading dimensions of a stack of such products, in one launch. group: (m, n, k) of further products of other
+    sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns". has_c: whether a C is read. bias: its
+    format, one value per column, or None. scales, sparsity: of the operands.
+    """
+
+    input_format: str
+    m: int
+    n: int
+    k: int
+    lead: tuple[int, ...] = ()
+    group: tuple[tuple[int, int, int], ...] = ()
+    a_layout: Order = "rows"
+    b_layout: Order = "rows"
+    has_c: bool = False
+    bias: str | None = None
+    scales: tuple[OperandScale, ...] = ()
+    sparsity: Sparsity | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(m, n, k)."""
+        return self.m, self.n, self.k
+
+    @property
+    def matrices(self) -> int:
+        """How many products the stack holds."""
+        count = 1
+        for extent in self.lead:
+            count *= extent
+        return count

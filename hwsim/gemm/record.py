@@ -1,0 +1,135 @@
+"""The resolved record: everything that fixes the bits and the cycles of one GEMM on one device.
+
+It is made in one place (hwsim.resolve), once per request. The evaluator reads it for the bits, a dataflow writes the
+program from it, reports print it, `hwsim run --gemm FILE` does it again. It knows no array and computes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hwsim.errors import InputError
+from hwsim.gemm import codec, plan, summation
+from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.problem import OperandScale, Problem, Sparsity
+from hwsim.gemm.schedule import Epilogue, Schedule
+
+SCHEMA = "hwsim.gemm/1"
+By = Literal["user", "scheme", "device", "library", "estimate", "default"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice of the record: what was decided, by whom, and how good the grounds are.
+
+    by: the user's request, the scheme, the device file, a library's data, an estimate of hwsim's, or hwsim's default.
+    evidence: a level of hwsim.devices.provenance, for choices that claim to be what a chip or its library does; empty
+    where there is no such claim.
+    """
+
+    name: str
+    value: str
+    by: By
+    evidence: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceId:
+    """A device file: its name, and the SHA-256 of the validated model."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryId:
+    """A library whose choices the record follows, and its version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One GEMM on one device, resolved.
+
+    scheme_options: complete. plan: with the types of its results filled in. unit: the matrix instruction of the first
+    product. schedule: with nothing left open: how K is cut and summed, and the epilogue. mapping: None where no program
+    was asked for, or there is none. parts: for blocks that follow different plans (`Mixed`), the GEMM of each plan.
+    decisions: who chose what; they fix neither bits nor cycles and are left out of `digest`.
+    """
+
+    device: DeviceId
+    problem: Problem
+    scheme: str
+    scheme_options: tuple[Setting, ...]
+    plan: Plan | Mixed
+    unit: str
+    output: str
+    schedule: Schedule
+    mapping: GemmMapping | None = None
+    parts: tuple[Gemm, ...] = ()
+    library: LibraryId | None = None
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What is done with the finished sum."""
+        return self.schedule.epilogue
+
+    @property
+    def single(self) -> Plan:
+        """The plan; of a mixture the most general one, which gives the type of the results."""
+        return self.plan.plans[-1] if isinstance(self.plan, Mixed) else self.plan
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that fixes bits and cycles."""
+        return codec.digest(replace(self, decisions=()))
+
+    def decided(self, name: str) -> Decision | None:
+        """The decision of that name, or None."""
+        return next((one for one in self.decisions if one.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; `from_dict` takes it back. Fields at their defaults are left out."""
+        data: dict[str, Any] = {"schema": SCHEMA, "digest": self.digest}
+        data.update(codec.encode(self))
+        return data
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> Gemm:
+        """The record that `to_dict` wrote.
+
+        Raises InputError for another schema, unknown or missing fields, and a digest that is not the data's.
+        """
+        if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
+            found = given.get("schema") if isinstance(given, Mapping) else type(given).__name__
+            raise InputError(f"gemm record: schema = {found!r}; allowed: {SCHEMA!r}")
+        said = given.get("digest")
+        data = {name: value for name, value in given.items() if name not in ("schema", "digest")}
+        record = codec.decode(data, CLASSES, "gemm record")
+        if not isinstance(record, Gemm):
+            raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
+        if said is not None and said != record.digest:
+            raise InputError(
+                "gemm record: its digest is not that of its data; leave `digest` out of a file edited by hand"
+            )
+        return record
+
+
+CLASSES: tuple[type, ...] = (
+    *(Gemm, Decision, DeviceId, LibraryId, Problem, OperandScale, Sparsity, Setting, Tile),
+    *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
+    *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
+    *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),
+)

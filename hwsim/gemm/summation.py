@@ -1,0 +1,67 @@
+"""How one element of C is summed over K, written out: chains of an accumulator, and reductions of their results.
+
+A `Schedule` states rules ("three slices", "promote every 128"); for kernels that follow no such rule, or whose cut of K
+differs from tile to tile, the order stands here in full. It knows neither a device nor an array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hwsim.errors import InputError
+
+ReduceOrder = Literal["ascending", "descending", "pairwise", "halving"]
+Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The elements start, start + step, ... below stop, of K, of the rows or of the columns of C."""
+
+    start: int
+    stop: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.stop < self.start or self.step < 1:
+            raise InputError(f"range {self.start}..{self.stop} by {self.step}; allowed: 0 <= start <= stop, step >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One accumulator that takes the products of `ranges` of K in this order, from zero.
+
+    Each range begins with a new instruction, filled up with zeros. K in no range is skipped.
+    """
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The parts' results added up.
+
+    order: "ascending" ((p0 + p1) + p2, "descending", "pairwise" (a balanced tree of neighbours), "halving" (part i and
+    part i + n / 2, n halved each time, as lanes shuffle), or the parts' indices in the order in which they are added.
+    start: "first": from the first part itself; "zero": from +0. format: each addition is rounded to it; stored: each
+    part is rounded to it first; None (both): what the unit gives. level: where partial sums meet: registers of one
+    thread, lanes of a warp, shared memory of a CTA, CTAs of a cluster, CTAs through a workspace in global memory, or a
+    kernel of its own.
+    """
+
+    parts: tuple[Chain | Reduction, ...]
+    order: ReduceOrder | tuple[int, ...] = "ascending"
+    start: Literal["first", "zero"] = "first"
+    format: str | None = None
+    stored: str | None = None
+    level: Level = "registers"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Rows and columns of C whose elements are summed in one way, where it differs from tile to tile (stream-K)."""
+
+    rows: Range
+    cols: Range
+    sum: Chain | Reduction
