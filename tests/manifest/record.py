@@ -88,41 +88,50 @@ def covers(entry: Mapping[str, Any], name: str, field: str) -> bool:
     return field in entry["fields"] and fnmatch.fnmatchcase(name, entry["ids"])
 
 
-def differences(rows: Mapping[str, Row], before: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Fields in which runs differ from `before`, but for values that changed.yaml and changed.json accept."""
+def expected() -> dict[str, Row]:
+    """The first recording, with the accepted values in the place of its own."""
     entries, values = accepted()
+    rows = read(MANIFEST)
+    for name, fields in values.items():
+        own = {x: y for x, y in fields.items() if any(covers(entry, name, x) for entry in entries)}
+        rows[name] = rows.get(name, {}) | own
+    return rows
 
-    def is_accepted(name: str, field: str) -> bool:
-        known = values.get(name, {})
-        same = field in known and known[field] == rows[name][field]
-        return same and any(covers(entry, name, field) for entry in entries)
 
-    found: dict[str, list[str]] = {}
+def differences(rows: Mapping[str, Row], before: Mapping[str, Row]) -> dict[str, list[str]]:
+    """Fields in which runs differ from `before`, by id."""
+    found = {}
     for name, row in rows.items():
-        old = before.get(name)
-        fields = ["missing"] if old is None else [x for x in FIELDS if row[x] != old[x] and not is_accepted(name, x)]
+        fields = [x for x in FIELDS if row[x] != before[name][x]] if name in before else ["missing"]
         if fields:
             found[name] = fields
     return found
 
 
 def accept(rows: Mapping[str, Row], pattern: str, fields: list[str], reason: str, source: str) -> int:
-    """Take down the values of `fields` that differ from the first recording; how many there are."""
+    """Take down the values of `fields` that differ from the first recording; how many there are.
+
+    Those that no longer differ are taken out, and so is the entry if none does.
+    """
     entries, values = accepted()
     before, count = read(MANIFEST), 0
     for name, row in rows.items():
-        own = values.get(name, {})
+        own = values.pop(name, {})
         for field in fields:
             own.pop(field, None)
             if name in before and row[field] != before[name][field]:
                 own[field], count = row[field], count + 1
-        values = {x: y for x, y in values.items() if x != name} | ({name: own} if own else {})
+        if own:
+            values[name] = own
+    entries = [x for x in entries if (x["ids"], x["fields"]) != (pattern, fields)]
     if count:
-        entry = {"ids": pattern, "fields": fields, "reason": reason, "source": source}
-        entries = [x for x in entries if (x["ids"], x["fields"]) != (pattern, fields)] + [entry]
-        CHANGED.write_text(_comment() + yaml.safe_dump(entries, sort_keys=False, width=110), encoding="utf-8")
-        lines = [f"{json.dumps(name)}: {json.dumps(values[name])}" for name in sorted(values)]
+        entries.append({"ids": pattern, "fields": fields, "reason": reason, "source": source})
+    CHANGED.write_text(_comment() + yaml.safe_dump(entries, sort_keys=False, width=110), encoding="utf-8")
+    lines = [f"{json.dumps(name)}: {json.dumps(values[name])}" for name in sorted(values)]
+    if lines:
         VALUES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    else:
+        VALUES.unlink(missing_ok=True)
     return count
 
 
@@ -137,7 +146,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make the manifest's runs, and record or compare what came of them.")
     parser.add_argument("--out", type=Path, help="write a whole recording to this file")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only runs whose id matches ('scheme/h200/*')")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="print what differs from that recording")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="print what differs from that recording (manifest.json: with the accepted values)",
+    )
     parser.add_argument("--add", action="store_true", help="append runs that manifest.json lacks; changes no other")
     parser.add_argument("--accept", metavar="PATTERN", help="the runs of this pattern differ on purpose")
     parser.add_argument("--fields", help=f"with --accept: which of {', '.join(FIELDS[1:])}; by commas")
@@ -171,7 +185,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0 if count else 2
     if given.compare is None:
         return 0
-    found = differences(rows, read(given.compare))
+    is_first = given.compare.resolve() == MANIFEST.resolve()
+    found = differences(rows, expected() if is_first else read(given.compare))
     for name, which in found.items():
         print(f"{name}: {', '.join(which)}")
     print(f"{len(found)} of {len(rows)} runs differ from {given.compare}")
