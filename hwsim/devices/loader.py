@@ -33,9 +33,9 @@ _known: dict[tuple[bool, str], _Known] = {}  # by whether it is surely a path, a
 def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     """Return the device of that name, file (a path, or text that looks like one) or mapping.
 
-    A number is written plain or as {value, source, evidence, span, note}; `source:` and `evidence:` may stand
-    in any block and cover what is below. `extends: NAME` takes another device and changes what the file says;
-    `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
+    A number is written plain or as {value, source, evidence, fitted_to, span, note}; `source:`, `evidence:` and
+    `fitted_to:` may stand in any block and cover what is below. `extends: NAME` takes another device and changes
+    what the file says; `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
@@ -240,7 +240,11 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
             continue
         own = about.get(path) or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
         result[".".join(path)] = Provenance(
-            source=own.source or "", evidence=Level(own.evidence or "unknown"), span=own.span, note=own.note
+            source=own.source or "",
+            evidence=Level(own.evidence or "unknown"),
+            fitted_to=own.fitted_to or "",
+            span=own.span,
+            note=own.note,
         )
     return result
 

@@ -44,10 +44,14 @@ class Record(BaseModel):
 
 
 class Provenance(Record):
-    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree."""
+    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
+
+    fitted_to: the measurement that it was fitted to, empty where it was not.
+    """
 
     source: str
     evidence: Level
+    fitted_to: str = ""
     span: tuple[float, float] | None = None
     note: str = ""
 

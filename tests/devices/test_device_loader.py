@@ -323,3 +323,44 @@ def test_a_loaded_device_passes_through(write, small):
 def test_importing_the_package_does_not_import_pydantic_or_yaml():
     code = "import sys, hwsim.devices; sys.exit('pydantic' in sys.modules or 'yaml' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+FITTED = "clock_mhz: {{value: 1000, source: s, {}}}"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("evidence: fitted", "clock_mhz: missing fitted_to"),
+        ("evidence: fitted, fitted_to: 3", "clock_mhz.fitted_to: got 3; needs text"),
+        ("evidence: microbenchmark, fitted_to: a GEMM", "clock_mhz.fitted_to: beside evidence 'microbenchmark'"),
+    ],
+)
+def test_a_fitted_number_names_what_it_was_fitted_to(write, small, said, words):
+    found = problems(write, small.replace("clock_mhz: 1000", FITTED.format(said)))
+    assert len(found) == 1 and words in found[0]
+
+
+def test_fitted_stands_between_model_and_assumption(write, small):
+    text = small.replace("clock_mhz: 1000", FITTED.format("evidence: fitted, fitted_to: one GEMM"))
+    text = text.replace("memories:\n", "memories:\n  evidence: fitted\n  fitted_to: another\n")
+    device = devices.load(write("d.yaml", text))
+    about = device.evidence["clock_mhz"]
+    assert (about.evidence, about.fitted_to) == ("fitted", "one GEMM")
+    assert device.evidence["memories.L1.capacity_bytes"].fitted_to == "another"
+    assert devices.weakest(device, "clock_mhz", "cores") == "fitted"  # cores: paper
+    assert devices.weakest(device, "clock_mhz", "links.GM_L1.startup_cycles") == "assumption"
+    assert devices.load(devices.expanded(device)).evidence == device.evidence
+
+
+def test_evidence_of_its_own_is_not_fitted_to_what_the_block_was(write, small):
+    text = small.replace("memories:\n", "memories:\n  evidence: fitted\n  fitted_to: a GEMM\n")
+    text = text.replace("capacity_bytes: 1024", "capacity_bytes: {value: 1024, evidence: paper}")
+    about = devices.load(write("d.yaml", text)).evidence["memories.L1.capacity_bytes"]
+    assert (about.evidence, about.fitted_to) == ("paper", "")
+
+
+def test_a_whole_base_cannot_be_fitted():
+    inherited = {"source": "DS", "evidence": "fitted"}
+    with pytest.raises(ConfigError, match=r"inherited.evidence: got 'fitted'; that is said of single numbers"):
+        devices.load({"schema_version": 1, "name": "mine", "extends": "a100", "inherited": inherited})
