@@ -228,7 +228,8 @@ def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
 
 
 def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, Any]:
-    """Provenance of every number and fact, those that the file leaves to their defaults among them.
+    """Provenance of every number and fact, those that the file leaves to their defaults among them, and of text that
+    has a source of its own.
 
     What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
     """
@@ -236,9 +237,10 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
 
     result = {}
     for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
-        if not provenance.is_fact(value, path):
+        said = about.get(path)
+        if not provenance.is_fact(value, path) and (value is None or said is None or not said.own):
             continue
-        own = about.get(path) or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
+        own = said or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
         result[".".join(path)] = Provenance(
             source=own.source or "",
             evidence=Level(own.evidence or "unknown"),

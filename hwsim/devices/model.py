@@ -472,6 +472,10 @@ class Device(Record):
     def _specs(self) -> dict[str, DotSpec]:
         return {}
 
+    @cached_property
+    def _levels(self) -> dict[tuple[str, ...], Level]:
+        return {}
+
     def instructions(self) -> list[str]:
         """Names of the matrix instructions, in the file's order.
 

@@ -44,13 +44,17 @@ LEVELS = tuple(level.value for level in Level)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is said about a value or, in a block, about all values below it (None: nothing said)."""
+    """What is said about a value or, in a block, about all values below it (None: nothing said).
+
+    own: said of this value itself, as a mapping {value, ...}: then text is a fact with a level, too.
+    """
 
     source: str | None = None
     evidence: str | None = None
     fitted_to: str | None = None
     span: tuple[float, float] | None = None
     note: str = ""
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -165,6 +169,7 @@ class _Splitter:
             self._fitted_to(node, path, level) or inherited,
             self._span(node, path) if leaf else None,
             self._note(node, path) if leaf else "",
+            leaf,
         )
 
     def _source(self, node: Node, path: Path) -> str:

@@ -364,3 +364,14 @@ def test_a_whole_base_cannot_be_fitted():
     inherited = {"source": "DS", "evidence": "fitted"}
     with pytest.raises(ConfigError, match=r"inherited.evidence: got 'fitted'; that is said of single numbers"):
         devices.load({"schema_version": 1, "name": "mine", "extends": "a100", "inherited": inherited})
+
+
+def test_text_with_a_source_of_its_own_has_a_level(write, small):
+    text = small.replace("unit: unit", "unit: {value: unit, source: s, evidence: unknown}")
+    device = devices.load(write("d.yaml", text))
+    assert device.matrix_instructions["mm"].unit == "unit"
+    assert device.evidence["instructions.mm.unit"].evidence == "unknown"
+    assert "instructions.mm.engine" not in device.evidence
+    assert devices.numerics_evidence(device, "mm") == "unknown"
+    assert devices.timing_evidence(device, "mm") == "assumption"
+    assert devices.load(devices.expanded(device)).evidence == device.evidence
