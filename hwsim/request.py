@@ -117,16 +117,15 @@ class Request:
         wanted = chose if self.functional is None else self.functional
         return Work(direct, program, not (can_run and wanted), no_timing, in_one, chose)
 
-    def evidence(self, work: Work) -> dict[str, str]:
+    def evidence(self, work: Work, sizes: tuple[int, int, int], matrices: int) -> dict[str, str]:
         """Levels of what the bits rest on; "schedule" where it is not the program's own choice."""
-        from hwsim.devices import schedule_evidence
         from hwsim.studies import evidence
 
         ready = work.prepared
         found = {"numerics": str(evidence.of_numerics(self.chip, ready.plan, work.unit))}
         if work.direct and not work.chose:
-            formats = frozenset(piece.format for piece in (*ready.plan.a_pieces, *ready.plan.b_pieces))
-            found["schedule"] = str(schedule_evidence(self.chip, formats))
+            given = {"split_k": self.lowering.get("split_k"), **self.extras, "matrices": matrices}
+            found["schedule"] = str(evidence.of_schedule(self.chip, ready.plan, ready.schedule, sizes, given))
         return found
 
     def _chooses_k_group(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices.patterns import Choices, match, spell
@@ -116,14 +115,6 @@ def numerics_evidence(device: Device, name: str, *, scaled: bool = False) -> Lev
     """
     unit, own = instruction(device, name).unit, f"instructions.{entry(device, name)}"
     return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
-
-
-def schedule_evidence(device: Device, formats: Collection[str]) -> Level:
-    """Return how good it is known that the vendor's library runs GEMMs of these formats as one chain in order of K."""
-    library = device.library
-    if library is None or not set(formats) <= set(library.checked_formats):
-        return Level.ASSUMPTION
-    return weakest(device, "library")
 
 
 def timing_evidence(device: Device, name: str) -> Level:

@@ -60,6 +60,7 @@ def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=calls,
+        order="calls" if calls else "ours",
         options=dict(options),
     )
 
@@ -95,6 +96,7 @@ def _of_pieces(
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
+        order="calls" if len(terms) > 1 else "ours",
         options=dict(options),
     )
 

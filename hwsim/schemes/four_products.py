@@ -36,6 +36,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
+        order="calls" if len(terms) > 1 else "ours",
         options=dict(options),
     )
 

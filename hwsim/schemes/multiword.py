@@ -33,6 +33,7 @@ def plan(
         output_format=arithmetic,
         arithmetic=arithmetic,
         calls=True,
+        order="calls",
         options=dict(options),
     )
 

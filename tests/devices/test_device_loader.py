@@ -137,7 +137,7 @@ def test_all_mistakes_at_once_by_line(write, small):
 
 SLICED = """\
 library:
-  checked_formats: [fp16]
+  in_order: {fp16: {outputs: [fp32], least: 16, most: 8192, row_bytes: 16, tiles: 132}}
   slice_multiple: 64
   split_k_instructions: {fp16: other}
 """
@@ -375,3 +375,9 @@ def test_text_with_a_source_of_its_own_has_a_level(write, small):
     assert devices.numerics_evidence(device, "mm") == "unknown"
     assert devices.timing_evidence(device, "mm") == "assumption"
     assert devices.load(devices.expanded(device)).evidence == device.evidence
+
+
+def test_what_a_library_was_seen_to_do_is_of_native_formats(write, small):
+    text = small + SLICED.split("  split_k")[0].replace("fp16: {outputs: [fp32]", "bf61: {outputs: [fp23]")
+    where = [problem.split(" ", 2)[1] for problem in problems(write, text)]
+    assert where == ["library.in_order.bf61:", "library.in_order.bf61.outputs.0:"]
