@@ -209,3 +209,13 @@ def test_no_gemm_of_the_survey_contradicts_it():
         ("fp16", "fp32", None, 1.0, 0.0),
         ("fp16", "fp16", None, 1.0, 0.0),
     }
+
+
+@pytest.mark.parametrize("device", ["mi300x", "a100", "a2", "ada"])
+def test_rounding_to_tf32_is_an_assumption_off_the_h200(device):
+    """Libraries there cut, or round ties away: the page says so, and no result claims more."""
+    x = np.ones((32, 32), np.float32)
+    found = hwsim.run(x, x, device=device, format="tf32", timing=False)
+    assert found.evidence["schedule"] == "assumption"
+    page = (Path(__file__).parents[2] / "docs/numerics.md").read_text()
+    assert "fp32 operands of tf32 units" in page
