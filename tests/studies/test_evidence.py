@@ -1,5 +1,6 @@
 """What a result says of its evidence: no better than what its bits rest on."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -219,3 +220,11 @@ def test_rounding_to_tf32_is_an_assumption_off_the_h200(device):
     assert found.evidence["schedule"] == "assumption"
     page = (Path(__file__).parents[2] / "docs/numerics.md").read_text()
     assert "fp32 operands of tf32 units" in page
+
+
+def test_calls_in_an_order_of_ones_own_were_not_recorded():
+    chip, sizes = load("h200"), (2048, 1536, 2048)
+    ready = prepare(chip, scheme_of("tf32x3"), Problem("fp32", *sizes))
+    for order, level in (("calls", "silicon"), ("ours", "assumption")):
+        plan = dataclasses.replace(ready.plan, order=order)
+        assert of_schedule(chip, plan, ready.schedule, sizes, {}) == level
