@@ -198,7 +198,7 @@ def run(
         engines={},
         macs={},
         traffic_bytes={},
-        evidence=work.evidence(),
+        evidence=request.evidence(work, sizes, math.prod(lead)),
         device_sha256=request.chip.sha256,
         kernel=_variant(),
         hwsim_version=__version__,

@@ -48,11 +48,11 @@ class Work:
     in_one: bool
     chose: bool
 
-    def evidence(self) -> dict[str, str]:
-        found = self.prepared.evidence()
-        if not self.direct or self.chose:
-            del found["schedule"]  # the program is the schedule
-        return found
+    @property
+    def unit(self) -> str:
+        """The instruction that the result names."""
+        facts = {} if self.program is None else self.program.facts
+        return str(facts.get("unit", self.prepared.unit))
 
 
 @dataclass(slots=True)
@@ -116,6 +116,17 @@ class Request:
         chose = program is not None and self._chooses_k_group()
         wanted = chose if self.functional is None else self.functional
         return Work(direct, program, not (can_run and wanted), no_timing, in_one, chose)
+
+    def evidence(self, work: Work, sizes: tuple[int, int, int], matrices: int) -> dict[str, str]:
+        """Levels of what the bits rest on; "schedule" where it is not the program's own choice."""
+        from hwsim.resolve import evidence
+
+        ready = work.prepared
+        found = {"numerics": str(evidence.of_numerics(self.chip, ready.plan, work.unit))}
+        if work.direct and not work.chose:
+            given = {"split_k": self.lowering.get("split_k"), **self.extras, "matrices": matrices}
+            found["schedule"] = str(evidence.of_schedule(self.chip, ready.plan, ready.schedule, sizes, given))
+        return found
 
     def _chooses_k_group(self) -> bool:
         """Whether the bits depend on what the family's dataflow chooses."""

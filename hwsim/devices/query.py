@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices.patterns import Choices, match, spell
@@ -98,33 +97,33 @@ def weakest(device: Device, *prefixes: str) -> Level:
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
     Raises KeyError where there is no such number.
     """
-    found = [
-        about.evidence
-        for path, about in device.evidence.items()
-        if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
-    ]
-    return _weakest(found, prefixes)
+    known = device._levels.get(prefixes)
+    if known is None:
+        found = [
+            about.evidence
+            for path, about in device.evidence.items()
+            if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
+        ]
+        known = device._levels[prefixes] = _weakest(found, prefixes)
+    return known
 
 
-def numerics_evidence(device: Device, name: str) -> Level:
-    """Return the weakest evidence that the bits of the instruction `name` rest on."""
-    return weakest(device, f"dot_units.{instruction(device, name).unit}")
+def numerics_evidence(device: Device, name: str, *, scaled: bool = False) -> Level:
+    """Return the weakest evidence that the bits of the instruction `name` rest on.
 
-
-def schedule_evidence(device: Device, formats: Collection[str]) -> Level:
-    """Return how good it is known that the vendor's library runs GEMMs of these formats as one chain in order of K."""
-    library = device.library
-    if library is None or not set(formats) <= set(library.checked_formats):
-        return Level.ASSUMPTION
-    return weakest(device, "library")
+    That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
+    """
+    unit, own = instruction(device, name).unit, f"instructions.{entry(device, name)}"
+    return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
 
 
 def timing_evidence(device: Device, name: str) -> Level:
-    """Return the weakest evidence that times rest on: all but dot units and the other instructions."""
+    """Return the weakest evidence that times rest on: all but what fixes bits, and the other instructions."""
     instruction(device, name)
     own = entry(device, name)
     others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
-    aside = ("dot_units.", "library.", "vector.specials.", *others)
+    bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
+    aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
     return _weakest([about.evidence for path, about in device.evidence.items() if not path.startswith(aside)], (name,))
 
 

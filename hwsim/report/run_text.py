@@ -20,6 +20,7 @@ TIMING_CAVEAT = {
     "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
     "unknown": "some rates and latencies are not known: the chip may be faster or slower",
     "model": "some rates and latencies follow from a model: the chip may be faster or slower",
+    "fitted": "some numbers were fitted to measured times: other work may be faster or slower",
 }
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.dataflows.mixed import program_mixed
-from hwsim.devices import dot_spec, find, numerics_evidence, schedule_evidence
+from hwsim.devices import dot_spec, find
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate import mixed as adaptive
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]
-_evidence: dict[tuple[str, str, frozenset[str]], tuple[str, str]] = {}  # by the device file's contents
 
 
 def plan_for(
@@ -162,16 +161,6 @@ class Prepared:
     def by_rows(self) -> bool:
         """Whether a row of the result depends on no other row of A."""
         return True
-
-    def evidence(self) -> dict[str, str]:
-        """Weakest level of evidence of the unit, and of the schedule as what the vendor's library does."""
-        formats = frozenset(piece.format for piece in (*self.plan.a_pieces, *self.plan.b_pieces))
-        key = (self.chip.sha256, self.unit, formats)
-        if key not in _evidence:
-            numerics, schedule = numerics_evidence(self.chip, self.unit), schedule_evidence(self.chip, formats)
-            _evidence[key] = (str(numerics), str(schedule))
-        numerics_level, schedule_level = _evidence[key]
-        return {"numerics": numerics_level, "schedule": schedule_level}
 
     def facts(self, k: int) -> dict[str, Any]:
         """What was chosen for the caller: the unit, and the length of K accumulated in it from zero (K = k at most)."""

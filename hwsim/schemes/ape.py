@@ -48,6 +48,7 @@ def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=calls,
+        order="calls" if calls else "ours",
     )
 
 
@@ -82,6 +83,7 @@ def _of_pieces(
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
+        order="calls" if len(terms) > 1 else "ours",
     )
 
 

@@ -30,6 +30,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         join="end" if options["accumulation"] == "termwise" else "group",
         k_group=options["k_group"],
         input_format=problem.input_format,
+        order="calls" if options["accumulation"] == "termwise" else "ours",
     )
 
 
