@@ -8,6 +8,7 @@ code and cannot be caught. It knows NumPy's interfaces and `hwsim.run`, no devic
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -49,7 +50,8 @@ class Engine:
     @property
     def error(self) -> float:
         """Root mean square of the calls' relative errors (sampled rows, Frobenius norm)."""
-        return (self._squares / self._measured) ** 0.5 if self._measured else 0.0
+        mean = math.sqrt(self._squares / self._measured) if self._measured else 0.0
+        return min(mean, self.largest_error)  # of equal errors the mean may be rounded up
 
     def takes(self, *operands: Any) -> bool:
         """Whether these are arrays of real or complex floating point, none of them empty or a single number."""

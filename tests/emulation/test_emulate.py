@@ -41,6 +41,17 @@ def test_matmul_dot_tensordot_and_einsum_give_the_bits_of_matmul():
     assert 0 < engine.error < 1e-6 and engine.error <= engine.largest_error
 
 
+def test_the_mean_of_equal_errors_is_not_above_the_largest():
+    """Seven squares of this error add up to a mean whose root is one unit in the last place above it."""
+    error = 590000011 * 2.0**-52
+    assert (sum([error * error] * 7) / 7) ** 0.5 > error
+    engine = hwsim.emulation.Engine({})
+    one = np.ones((1, 1))
+    for _ in range(7):
+        engine._compare(one, one, one + error)
+    assert engine.error == engine.largest_error == error
+
+
 def test_the_operator_of_plain_arrays_is_not_caught():
     a, b = draw(4, 4), draw(4, 4)
     with hwsim.emulate(**WHERE) as engine:
