@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hwsim._version import __version__
 from hwsim.errors import InputError
+from hwsim.formats import format_of
 from hwsim.measures import fill_times, fma_chain, notices_of, of_a_stack
 from hwsim.request import Request, lower
 from hwsim.result import Result
@@ -90,10 +91,14 @@ def run(
     """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits (exact), cycles (timing).
 
     a, b: real matrices, (m, k) and (k, n), any strides, or stacks of them, (..., m, k) and (..., k, n), whose leading
-    dimensions broadcast; without them N(0, 1) by `seed` (int16 schemes: any values), and with exact=False sizes alone
-    will do. Arrays of the scheme's own operand formats are taken as they are (`hwsim schemes show NAME` says which;
-    float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the first of them. Unsigned
-    arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16 bits or fewer.
+    dimensions broadcast; without them N(0, 1) by `seed` in fp32, or rounded to `input_format` (int16 schemes: any
+    values), and with exact=False sizes alone will do. Arrays of the scheme's own operand formats are taken as they are
+    (`hwsim schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int8); other real ones are
+    rounded to the first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide
+    as a `format` of 16 bits or fewer.
+    input_format: the format of A and B in memory, from which the program has to make that of the unit. Of arrays it
+    is their own; with sizes alone that of `format` unless given (then there is nothing to cast: fewer cycles than for
+    fp32 operands). The result's options have the one that the program takes.
     c: (..., m, n), typed or codes of the output format; beta is then 1 unless given. bias: (n,), added to each row.
     scheme: "auto" takes the fastest whose error is predicted to be at most `error_target`, relative to the product in
     the Frobenius norm (hwsim.resolve.auto_scheme); the result's `scheme` is the one taken, `choice` among its options
@@ -159,6 +164,8 @@ def run(
         timing,
         functional,
     )
+    if input_format is not None:
+        format_of(input_format)
     left, right, sizes, drawn = _operands(a, b, m, n, k, exact, seed, input_format, format, request.scheme)
     workers = (os.cpu_count() or 1) if threads is None else threads
     if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
@@ -173,6 +180,7 @@ def run(
         assert left is not None and right is not None
         product, errors = request.compute(work, left, right, lead, workers, progress)
     facts = work.prepared.facts(sizes[2]) if work.program is None else dict(work.program.facts)
+    taken = {"input_format": work.prepared.plan.input_format}
     how = "of one program for all" if work.in_one else "of one matrix, times their number"
     batch = {"batch": list(lead), "batch_cycles": how} if lead else {}
     timed: dict[str, Any] = {
@@ -183,7 +191,7 @@ def run(
     result = Result(
         device=request.chip.name,
         scheme=request.scheme.name,
-        options=work.prepared.options | facts | batch | {name: x for name, x in timed.items() if x is not None},
+        options=work.prepared.options | taken | facts | batch | {name: x for name, x in timed.items() if x is not None},
         m=sizes[0],
         n=sizes[1],
         k=sizes[2],
@@ -383,6 +391,8 @@ def _operands(
 
         pair = draw(sizes["m"], sizes["n"], sizes["k"], seed, scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)
+        if input_format is not None:
+            left, right = left.converted(input_format), right.converted(input_format)
     return left, right, (int(sizes["m"]), int(sizes["n"]), int(sizes["k"])), drawn
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.measures import errors_of, wide
+from hwsim.measures import Ending, errors_of, wide
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -208,7 +208,7 @@ class Request:
                 return _exact(program, self.chip, x, y, taken, threads, report)
 
             product = _stacked(a, b, None, lead, by_program, progress)
-            return product, lambda: errors_of(a.values(), b.values(), product, None)
+            return product, lambda: errors_of(a.values(), b.values(), product, Ending())
         shape = (a.shape[0], b.shape[1])
         c, bias = self.extras.get("c"), self._bias(shape[1])
         cut: Array | None = None
@@ -241,13 +241,10 @@ class Request:
         epilogue = prepared.schedule.epilogue
         beta = epilogue.beta if epilogue.beta is not None else float(codes_c is not None)
 
-        def finish(acc: Array) -> Array:
-            total = epilogue.alpha * acc
-            if codes_c is not None and beta:
-                total = total + beta * wide(Operand(codes_c, prepared.output).values())
-            return total if bias is None else total + bias
-
-        return product, lambda: errors_of(a.values(), b.values(), product, finish)
+        added = [] if codes_c is None or not beta else [(beta, wide(Operand(codes_c, prepared.output).values()))]
+        added += [] if bias is None else [(1.0, bias)]
+        ending = Ending(epilogue.alpha, tuple(added))
+        return product, lambda: errors_of(a.values(), b.values(), product, ending)
 
     def _bias(self, n: int) -> Array | None:
         if "bias" not in self.extras:

@@ -74,7 +74,8 @@ class Result:
     def error(self) -> dict[str, Any] | None:
         """relative_frobenius and max_relative against fp64, and of a plain fp32 FMA chain as `baseline`.
 
-        Computed when first asked for; None without exact.
+        Of a product in fp64 against the product to 104 bits (`rows`: of evenly spaced rows, that many of each matrix,
+        where all would take long). Computed when first asked for; None without exact.
         """
         return None if self._errors is None else self._errors()
 

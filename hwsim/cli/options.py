@@ -152,6 +152,7 @@ RESERVED = (
     "device",
     "scheme",
     "error_target",
+    "input_format",
     "exact",
     "timing",
     "clock_mhz",

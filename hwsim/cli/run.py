@@ -30,11 +30,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
+    parser.add_argument(
+        "--input-format",
+        metavar="NAME",
+        help="format of A and B in memory: of random matrices, of codes in files, and with --no-exact what is timed "
+        "(default: fp32, or that of the files; with --no-exact that of --format, so that nothing has to be cast)",
+    )
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
     add_problem(parser)
     group = parser.add_argument_group("what is done")
     group.add_argument(
-        "--no-exact", action="store_true", help="no bits and no error: cycles alone, sizes of any magnitude"
+        "--no-exact",
+        action="store_true",
+        help="no bits and no error: cycles alone, sizes of any magnitude; those of operands that are in --format "
+        "already, where a run with bits casts its fp32 ones first (--input-format fp32 has that timed)",
     )
     group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
     group.add_argument(
@@ -84,6 +93,7 @@ def execute(arguments: argparse.Namespace) -> int:
             device=chip,
             scheme=arguments.scheme,
             error_target=arguments.error_target,
+            input_format=arguments.input_format,
             exact=not arguments.no_exact,
             timing=not arguments.no_timing,
             clock_mhz=arguments.clock_mhz,
@@ -103,7 +113,7 @@ def execute(arguments: argparse.Namespace) -> int:
             at_clock = (
                 chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
             )
-            text = run_text(result, at_clock, _inputs(arguments))
+            text = run_text(result, at_clock, _inputs(arguments, result))
             if arguments.what_if:
                 from hwsim.report.whatif_text import roofline_text, what_if_text
 
@@ -156,10 +166,12 @@ def _json(result: Result, with_what_if: bool) -> str:
     return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 
-def _inputs(arguments: argparse.Namespace) -> str:
+def _inputs(arguments: argparse.Namespace, result: Result) -> str:
     if arguments.a is not None:
         return f"A from {arguments.a}, B from {arguments.b}"
-    return "no operands" if arguments.no_exact else f"A and B random N(0, 1), seed {arguments.seed}"
+    if arguments.no_exact:
+        return f"no operands, {result.options['input_format']} in memory assumed"
+    return f"A and B random N(0, 1), seed {arguments.seed}"
 
 
 def _write_trace(path: Path, result: Any) -> str:

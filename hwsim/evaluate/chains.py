@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm, promote
+from hwsim.arithmetic.instruction_order import Runs, arranged, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.devices import dot_spec, example, find
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate.instruction_order import Runs, arranged, whole
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
