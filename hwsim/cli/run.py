@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,40 +11,39 @@ from typing import Any
 import numpy as np
 
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_problem, positive, program_arguments, whole
+from hwsim.cli.options import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument(
-        "--device", default="ascend910a", metavar="NAME", help="device name or YAML file (default ascend910a)"
+        "--device",
+        default=DEFAULT_DEVICE,
+        metavar="NAME",
+        help=f"device name or YAML file (default {DEFAULT_DEVICE})",
     )
-    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
     parser.add_argument(
-        "--error-target",
-        type=positive,
-        metavar="E",
-        help="with --scheme auto: the fastest scheme with a predicted error of at most E, relative, Frobenius norm",
+        "--scheme",
+        default=DEFAULT_SCHEME,
+        metavar="NAME",
+        help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
+    )
+    parser.add_argument(
+        "--gemm", type=Path, metavar="FILE.json", help="do the GEMM of this record again (see --save-gemm)"
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
-    parser.add_argument(
-        "--input-format",
-        metavar="NAME",
-        help="format of A and B in memory: of random matrices, of codes in files, and with --no-exact what is timed "
-        "(default: fp32, or that of the files; with --no-exact that of --format, so that nothing has to be cast)",
-    )
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
-    add_problem(parser)
+    add_options(parser, ("problem", "epilogue", "order of summation", "region", "mapping", "scheme", "machine"))
     group = parser.add_argument_group("what is done")
     group.add_argument(
         "--no-exact",
         action="store_true",
-        help="no bits and no error: cycles alone, sizes of any magnitude; those of operands that are in --format "
-        "already, where a run with bits casts its fp32 ones first (--input-format fp32 has that timed)",
+        help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
+        "so that nothing is cast first, unless --input-format says otherwise",
     )
     group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
     group.add_argument(
@@ -51,12 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
-    )
-    group.add_argument(
-        "--threads",
-        type=whole(1),
-        metavar="N",
-        help="host threads for the bits (default: all; the bits do not depend on it)",
     )
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -69,6 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
     )
     group.add_argument(
+        "--save-gemm", type=Path, metavar="FILE.json", help="write the resolved record: all that fixes bits and cycles"
+    )
+    group.add_argument(
         "--what-if",
         action="store_true",
         help="also what to speed up (cycles if one part took no time), and the roofline",
@@ -79,30 +76,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
-    from hwsim.api import AUTO, run
+    from hwsim.api import run
     from hwsim.devices import load
+    from hwsim.report.files import write_whole
 
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     chip = load(arguments.device)
     is_short = arguments.no_exact and arguments.scheme != AUTO
+    given = given_options(arguments)
+    what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
+    if arguments.gemm is None:
+        what |= {"device": chip, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz}
+    else:
+        what |= {"gemm": read_record(arguments.gemm)}
     with progress_bar(quiet=arguments.quiet or is_short) as progress:
-        result = run(
-            a,
-            b,
-            device=chip,
-            scheme=arguments.scheme,
-            error_target=arguments.error_target,
-            input_format=arguments.input_format,
-            exact=not arguments.no_exact,
-            timing=not arguments.no_timing,
-            clock_mhz=arguments.clock_mhz,
-            launch_overhead=arguments.launch_overhead,
-            threads=arguments.threads,
-            seed=arguments.seed,
-            progress=progress,
-            **program_arguments(arguments),
-        )
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **given)
         if arguments.what_if and result.cycles is None:
             raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
         if arguments.json:
@@ -123,12 +112,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None:
         notes.append(_write_trace(arguments.trace, result))
     if arguments.out is not None:
-        from hwsim.report.files import write_whole
-
         assert result.c is not None
         product = result.c
         write_whole(arguments.out, lambda file: np.save(file, product, allow_pickle=False))
         notes.append(f"wrote {arguments.out}: C, {result.m} x {result.n} {product.dtype}")
+    if arguments.save_gemm is not None:
+        record = result.gemm.to_json() + "\n"
+        write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
+        notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
     print(text)
     if not arguments.quiet:
         for note in notes:
@@ -156,7 +147,6 @@ def _json(result: Result, with_what_if: bool) -> str:
     if not with_what_if:
         return result.to_json()
     import dataclasses
-    import json
 
     assert result.what_if is not None and result.roofline is not None
     more = {
@@ -181,3 +171,13 @@ def _write_trace(path: Path, result: Any) -> str:
     trace.write(path)
     cut = "" if trace.complete else f", cut at the first {len(trace):,} instructions"
     return f"wrote {path}: trace of {len(trace):,} instructions{cut}"
+
+
+def read_record(path: Path) -> Any:
+    """The record in a JSON file, as plain data. Raises InputError naming the file where it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--gemm {path}: cannot read it: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hwsim.cli.options import DEST, FORMAT, add_scheme_options, positive, whole
+from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
 
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
-    add_scheme_options(parser)
+    add_options(parser, ("scheme",), ("error_target",))
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from hwsim.gemm.problem import Problem
     from hwsim.report.files import check_writable, write_whole
     from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
-    from hwsim.resolve.bits import plan_for
+    from hwsim.resolve.planning import plan_for
     from hwsim.schemes import scheme_of
     from hwsim.studies.tune import tune
 
@@ -62,8 +62,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.clock_mhz is not None:
         chip = at_clock(chip, arguments.clock_mhz)
     sizes = (arguments.m, arguments.n, arguments.k)
-    given = {key.removeprefix(DEST): x for key, x in vars(arguments).items() if key.startswith(DEST) and x is not None}
-    named = given.pop(FORMAT, None)
+    given = given_options(arguments)
+    named = given.pop("format", None)
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
     )

@@ -33,7 +33,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.resolve.bits import prepare
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Trial:
         ready = prepare(
             self.chip,
             scheme_of("native"),
-            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1]),
+            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1], has_c=self.c is not None),
             format=entry.format,
             schedule=schedule,
             output=entry.output,

@@ -21,8 +21,10 @@ from hwsim.devices import at_clock, changed, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.resolve.bits import plan_for
-from hwsim.resolve.predict import program_of, under_load
+from hwsim.machines.load import under_load
+from hwsim.resolve.cost import plan_record
+from hwsim.resolve.mapping import facts_of, program_of
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -182,11 +184,9 @@ def simulate(run: Run) -> Outcome:
     planned = plan_for(chip, scheme, Problem(operand, run.m, run.n, run.k), run.format, run.options)
     options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
     if run.tile is not None:
-        from hwsim.dataflows import dataflow
-
-        options["tile"] = dict(zip(dataflow(chip).TILE_KEYS, run.tile, strict=True))
-    program = program_of(planned.plan, chip, (run.m, run.n, run.k), options)
-    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+        options["tile"] = tuple(run.tile)
+    gemm = plan_record(planned.plan, chip, (run.m, run.n, run.k), options)
+    loaded, timed = under_load(program_of(gemm, chip), chip, str(facts_of(gemm, chip)["unit"]))
     seconds = timing.seconds(timed, loaded)
     if run.phase is not None:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)

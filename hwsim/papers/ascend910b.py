@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hwsim.dataflows import lower
 from hwsim.devices import load
 from hwsim.devices.model import Device
 from hwsim.devices.variants import changed
@@ -18,12 +17,14 @@ from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.resolve.predict import under_load
+from hwsim.machines.load import under_load
+from hwsim.resolve.cost import plan_record
+from hwsim.resolve.mapping import facts_of, program_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
-_SAMPLE: dict[str, Any] = {"tile": BASE, "deal": "blocks", "grid": (4, 6), "b_layout": "columns"}
+_SAMPLE: dict[str, Any] = {"tile": BASE, "distribution": "block", "grid": (4, 6), "b_layout": "columns"}
 HUAWEI: dict[str, Any] = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
 PTO: dict[str, Any] = {**_SAMPLE, "step_ka": 4, "step_kb": 4}
 #: PTO's README: microseconds, and the shares of it that TMATMUL, TEXTRACT, TLOAD and TSTORE are busy, by m = n = k.
@@ -133,7 +134,7 @@ class Run:
 def gemm(
     device: Device, m: int, n: int, k: int, format: str, warm: int = 0, is_series: bool = False, **options: Any
 ) -> Run:
-    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of hwsim.dataflows.davinci.separated.
+    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of the family's mapping.
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
     """
@@ -141,9 +142,10 @@ def gemm(
     wide = "fp32" if format in ("fp32", "hf32") else format
     plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
     assert isinstance(plan, Plan)
-    program = lower(plan, device, m, n, k, options)
+    gemm = plan_record(plan, device, (m, n, k), options)
+    program = program_of(gemm, device)
     if is_series:
-        device, timed = under_load(program, device, str(program.facts["unit"]), warm=warm)
+        device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)
     else:
         timed = timing.run(program, device, warm=warm)
 
@@ -186,7 +188,7 @@ def guide() -> list[Point]:
     for what, (name, (m, n, k), grid, step, core, mte2) in GUIDE.items():
         changes, options = GUIDE_ALSO.get(what, ({}, {}))
         chip = changed(load(name), changes)
-        given: dict[str, Any] = {"tile": BASE, "step_ka": step, "step_kb": step, "deal": "blocks", "grid": grid}
+        given: dict[str, Any] = {"tile": BASE, "step_ka": step, "step_kb": step, "distribution": "block", "grid": grid}
         run = gemm(chip, m, n, k, "fp16", **given | options)
         if core is not None:
             points.append(Point(what, "slowest core", "us", (core, core), run.total))
@@ -253,7 +255,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
             work = 2 * m * n * k / 1e6
             plan = scheme.plan(scheme.complete({}), Problem("fp32", m, n, k))
             assert isinstance(plan, Plan)
-            timed = timing.run(lower(plan, old, m, n, k, {}), old)
+            timed = timing.run(program_of(plan_record(plan, old, (m, n, k), {}), old), old)
             cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")
             rates = [
                 gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in ({}, {"swizzle": ROW_BY_ROW})

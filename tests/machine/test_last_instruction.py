@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hwsim.resolve.bits import Planned, prepared
 
 import hwsim
 from hwsim.dataflows import lower
@@ -13,7 +14,6 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import reference
 from hwsim.operands import operand
-from hwsim.resolve.bits import Planned, prepared
 from hwsim.schemes import scheme_of
 
 # One of each model of a matrix unit and of each family's dataflow; where results can underflow, they do.

@@ -1,19 +1,13 @@
-"""What a plan is predicted to cost on a device: its program's cycles by the timing machine, at the clock under load.
+"""The clock that a chip keeps while it runs a program, and the program's times at that clock.
 
-Studies choose by these numbers. It knows plans, devices, lowerings and the timing machine; it does not choose.
+It knows device files (sustained clocks, power limits) and the timing machine; it knows no plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hwsim.dataflows import dataflow
-from hwsim.dataflows.mixed import program_mixed
 from hwsim.devices import at_clock, find, limited_clock, sustained_clock
-from hwsim.errors import UnsupportedError
-from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 
 if TYPE_CHECKING:
@@ -22,46 +16,6 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 SERIES = 20  # runs back to back when the time of a GEMM is measured
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the program's."""
-
-    cycles: int
-    seconds: float
-    hbm_bytes: int
-    facts: Mapping[str, object]
-
-
-def program_of(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Program:
-    """The program of a plan for (m, n, k). Raises UnsupportedError and InputError as the family's dataflow does."""
-    flow = dataflow(chip)
-    if isinstance(plan, Mixed):
-        return program_mixed(flow, plan, chip, *sizes, options)
-    made: Program = flow.lower(plan, chip, *sizes, options)
-    return made
-
-
-def cost(
-    plan: Plan | Mixed,
-    chip: Device,
-    sizes: tuple[int, int, int],
-    options: Mapping[str, Any] | None = None,
-    *,
-    warm: int = 1,
-) -> Cost:
-    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the dataflow; warm: of `under_load`.
-
-    Raises UnsupportedError where the device has no dataflow or no times for the plan.
-    """
-    program = program_of(plan, chip, sizes, options or {})
-    reason = timing.missing(chip, program)
-    if reason is not None:
-        raise UnsupportedError(reason)
-    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")), warm=warm)
-    moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
-    return Cost(timed.cycles, timing.seconds(timed, loaded), moved, dict(program.facts))
 
 
 def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> tuple[Device, Timing]:
