@@ -165,8 +165,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _record(arguments: argparse.Namespace) -> int:
+    from hwsim.files import check_writable
     from hwsim.golden.record import record
-    from hwsim.report.files import check_writable
 
     check_writable(arguments.out)
     if arguments.operands is not None and not arguments.operands.exists():
@@ -182,6 +182,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _campaign(arguments: argparse.Namespace) -> int:
+    from hwsim.files import make_folder
     from hwsim.golden import simulated
     from hwsim.golden.campaign import Summary, campaign_on_gpu
 
@@ -198,6 +199,8 @@ def _campaign(arguments: argparse.Namespace) -> int:
         )
 
     chosen = _chosen(arguments)
+    if arguments.out is not None:
+        make_folder(arguments.out)
     summary = campaign_on_gpu(
         simulated.mma,
         has=simulated.has,
@@ -225,8 +228,8 @@ def _questions_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _questions(arguments: argparse.Namespace) -> int:
+    from hwsim.files import check_writable
     from hwsim.golden.questions import QUESTIONS, write_questions
-    from hwsim.report.files import check_writable
     from hwsim.report.text import table
 
     known = QUESTIONS()
@@ -281,6 +284,7 @@ def _self_options(parser: argparse.ArgumentParser) -> None:
 def _self(arguments: argparse.Namespace) -> int:
     from hwsim.devices import load, names
     from hwsim.devices.registry import package_folder
+    from hwsim.files import make_folder
     from hwsim.golden import self_made, simulated
 
     folder = arguments.out
@@ -294,7 +298,7 @@ def _self(arguments: argparse.Namespace) -> int:
     if not (arguments.device or own):
         raise InputError("other device files hide all that come with hwsim; name devices with --device")
     devices = [load(name) for name in arguments.device or own]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with progress_bar(quiet=arguments.json) as progress:
         changes = self_made.renew(devices, folder, simulated.mma, replace_files=arguments.replace, progress=progress)
     kept = [change for change in changes if not change.same and change.was_there]

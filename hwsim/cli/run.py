@@ -113,7 +113,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None:
         notes.append(_write_trace(arguments.trace, result))
     if arguments.out is not None:
-        from hwsim.report.files import write_whole
+        from hwsim.files import write_whole
 
         assert result.c is not None
         product = result.c
@@ -128,7 +128,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse what could not be written, before the work."""
-    from hwsim.report.files import check_writable
+    from hwsim.files import check_writable
 
     if arguments.out is not None:
         if arguments.no_exact:

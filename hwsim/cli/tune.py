@@ -44,8 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     from hwsim.devices import at_clock, load
+    from hwsim.files import check_writable, write_whole
     from hwsim.program.plan import Problem
-    from hwsim.report.files import check_writable, write_whole
     from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
     from hwsim.schemes import scheme_of
     from hwsim.studies.bits import plan_for

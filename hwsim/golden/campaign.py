@@ -21,6 +21,7 @@ import numpy as np
 
 from hwsim.devices import names
 from hwsim.errors import InputError
+from hwsim.files import make_folder, write_text
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet
 from hwsim.golden.instructions import Instruction
@@ -104,9 +105,9 @@ class Summary:
 
     def write(self, folder: Path) -> None:
         """campaign.json and campaign.md in a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "campaign.json").write_text(json.dumps(self.to_json(), indent=1) + "\n")
-        (folder / "campaign.md").write_text(self.to_markdown())
+        make_folder(folder)
+        write_text(folder / "campaign.json", json.dumps(self.to_json(), indent=1) + "\n")
+        write_text(folder / "campaign.md", self.to_markdown())
 
 
 def campaign(

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.errors import InputError
+from hwsim.files import make_folder, write_npz
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]
@@ -126,9 +127,8 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
     if not total:
         raise InputError(f"{path}: nothing to write")
     arrays[META] = np.frombuffer(json.dumps(asdict(meta), sort_keys=True).encode(), np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    make_folder(path.parent)
+    write_npz(path, arrays)
     return total
 
 

@@ -28,6 +28,7 @@ from hwsim._kernels.convert import encode
 from hwsim.devices import dot_spec, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
+from hwsim.files import check_writable, write_text
 from hwsim.formats import format_of
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
@@ -408,12 +409,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="JSON file for the schedules found")
     given = parser.parse_args(arguments)
     try:
+        if given.write is not None:
+            check_writable(given.write)
         survey = read_survey(given.file)
         found = search_all(survey, names=not given.no_names, device=given.device)
+        if given.write is not None:
+            write_text(given.write, to_json(found))
     except HwsimError as error:
         parser.exit(2, f"{error}\n")
-    if given.write is not None:
-        given.write.write_text(to_json(found))
     print(report(survey, found))
     for entry in _missed(survey.entries, found):
         print(f"{found[entry.index].verdict}: {entry.index}, {entry.m} x {entry.n} x {entry.k} {entry.format}")
