@@ -282,8 +282,8 @@ def _self_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _self(arguments: argparse.Namespace) -> int:
-    from hwsim.devices import load, names
-    from hwsim.devices.registry import package_folder
+    from hwsim.devices import load
+    from hwsim.devices.registry import shipped
     from hwsim.files import make_folder
     from hwsim.golden import self_made, simulated
 
@@ -292,9 +292,7 @@ def _self(arguments: argparse.Namespace) -> int:
         if not TREE.is_dir():
             raise InputError("--out FOLDER is needed: this is no source tree")
         folder = TREE / "self"
-    # ./configs/devices is searched first, and may be the same folder.
-    package = Path(str(package_folder())).resolve()
-    own = [name for name, where in names() if Path(where).resolve().is_relative_to(package)]
+    own = shipped()
     if not (arguments.device or own):
         raise InputError("other device files hide all that come with hwsim; name devices with --device")
     devices = [load(name) for name in arguments.device or own]

@@ -43,6 +43,17 @@ def test_the_order_of_places(write, small, tmp_path, monkeypatch):
     assert devices.load(tmp_path / "two" / "ascend910a.yaml").cores == 2
 
 
+def test_a_copy_of_the_same_file_hides_nothing(write, recwarn):
+    shipped = (registry.package_folder() / "v100.yaml").read_text(encoding="utf-8")
+    path = write("configs/devices/v100.yaml", shipped)
+    assert devices.load("v100").name == "v100" and not recwarn.list
+    assert "v100" in registry.shipped()
+    write(path, shipped + "# changed\n")
+    assert "v100" not in registry.shipped() and "a100" in registry.shipped()
+    with pytest.warns(UserWarning, match="'v100' is taken from configs/devices/v100.yaml, not"):
+        devices.load("v100")
+
+
 def test_without_any_other_place_the_package_has_it(write):
     write("unrelated.txt", "")
     assert devices.load("ascend910a").name == "ascend910a"
