@@ -105,6 +105,7 @@ def test_sizes_that_do_not_fit_the_matrices(refused, files):
         (("--out", "c.npy", "--no-exact"), ["--no-exact"]),
         (("--out", "nowhere/c.npy"), ["nowhere/c.npy", "there is no folder nowhere"]),
         (("--out", "."), ["it is a folder"]),
+        (("--out", "x.json", "--trace", "./x.json"), ["--out and --trace both write x.json", "a file of its own"]),
         (("--trace", "nowhere/t.json"), ["there is no folder nowhere"]),
     ],
 )
