@@ -130,9 +130,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse what could not be written, before the work."""
     from hwsim.files import check_outputs
 
-    if arguments.out is not None:
-        if arguments.no_exact:
-            raise InputError("--out needs the bits: leave out --no-exact")
+    if arguments.out is not None and arguments.no_exact:
+        raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:
         from hwsim.trace.trace import check_suffix
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
 from hwsim.files import check_writable, write_text
 from hwsim.formats import format_of
+from hwsim.golden.archive import open_archive
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.program.plan import Problem
@@ -145,7 +145,7 @@ class Kernel:
 def read_survey(path: Path) -> Survey:
     """The survey in an archive of tools/record/cublas_survey.py. Raises InputError for another file."""
     try:
-        with np.load(path) as archive:
+        with open_archive(path) as archive:
             said = json.loads(str(archive["meta"]))
             kept = [entry for entry in said["entries"] if "error" not in entry]
             entries = tuple(
@@ -160,7 +160,7 @@ def read_survey(path: Path) -> Survey:
                 for entry in kept
             )
             return Survey(said["device"], said["torch"], said["cuda"], entries, len(said["entries"]) - len(kept))
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: no survey of GEMMs ({error}); tools/record/cublas_survey.py writes one") from None
 
 
