@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,20 @@ def test_an_interrupt_ends_with_130():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")
+
+
+def test_sources_that_were_not_built_say_so(tmp_path):
+    """What Python finds in a checkout after `pip install .`: the sources without the compiled parts."""
+    shutil.copytree(ROOT / "hwsim", tmp_path / "hwsim", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([*RUN], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hwsim: error: {tmp_path} has hwsim's sources, but not its compiled parts")
+    assert "pip install -e ." in done.stderr and done.stderr.count("\n") == 1
+    code = (
+        "import hwsim\n"
+        "try: hwsim.run(m=16, n=16, k=16)\n"
+        "except hwsim.HwsimError as error: assert isinstance(error, ImportError); print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "") and "run from another folder" in done.stdout
