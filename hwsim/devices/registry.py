@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +82,19 @@ def search_path() -> list[str]:
     return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
 
 
+@cache
 def package_folder() -> Traversable:
-    """Return the folder of the device files shipped with hwsim: in the package, or in the source tree."""
+    """Return the folder of the device files shipped with this hwsim: in its package, or in its source tree.
+
+    Not whatever `hwsim.configs` is found first: beside a source tree that may be another hwsim's, installed.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "configs" / "devices", package.parent / "configs" / "devices"):
+        if folder.is_dir():
+            return folder
     from importlib.resources import files
 
-    try:
-        return files("hwsim.configs.devices")
-    except ModuleNotFoundError:  # a plain editable install does not map hwsim.configs
-        return Path(__file__).parents[2] / "configs" / "devices"
+    return files("hwsim.configs.devices")  # not in a file system
 
 
 def _first(only: str | None = None) -> dict[str, Entry]:
