@@ -7,7 +7,6 @@ program -> cycles. Which way a request goes is hwsim.request's to say.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from hwsim.errors import InputError
 from hwsim.measures import fill_times, fma_chain, notices_of, of_a_stack
 from hwsim.request import Request, lower
 from hwsim.result import Result
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -160,9 +160,7 @@ def run(
         functional,
     )
     left, right, sizes, drawn = _operands(a, b, m, n, k, exact, seed, input_format, format, request.scheme)
-    workers = (os.cpu_count() or 1) if threads is None else threads
-    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
-        raise InputError(f"threads = {threads!r}; allowed: an integer of at least 1")
+    workers = worker_count(threads)
     lead = () if left is None or right is None else _common(left, right)
     operands = None if left is None or right is None else (left, right)
     assumed = input_format or ("fp32" if exact or choice is not None else request.operand_format)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, nearest
+from hwsim.threads import MOST
 
 if TYPE_CHECKING:
     from hwsim.golden.verify import Report
@@ -130,7 +131,7 @@ def _campaign_options(parser: argparse.ArgumentParser) -> None:
         "--outputs", type=float, default=1e9, metavar="N", help="results to compare, then stop (default 1e9)"
     )
     parser.add_argument("--seconds", type=float, default=480.0, metavar="S", help="stop after so long (default 480)")
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="host threads (default: all)")
+    parser.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write campaign.json and campaign.md there")
 
 

@@ -14,6 +14,7 @@ from hwsim.cli.options import add_problem, positive, program_arguments, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.result import Result, plain
+from hwsim.threads import MOST
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--threads",
-        type=whole(1),
+        type=whole(1, MOST),
         metavar="N",
         help="host threads for the bits (default: all; the bits do not depend on it)",
     )
