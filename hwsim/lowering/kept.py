@@ -11,9 +11,11 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from threading import Lock
 from typing import TYPE_CHECKING
+
+from hwsim.program.plan import Expression, Scaled, Sum
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -40,7 +42,7 @@ class Kept:
         make: Callable[[], Program],
     ) -> Program:
         """The program of this question: an earlier one, or what `make` returns. `facts` are the caller's own."""
-        key = id(dataflow), id(device), repr((sizes, sorted(options.items()), plan))
+        key = id(dataflow), id(device), f"{sizes, sorted(options.items())!r} {_text(plan)}"
         with self.lock:
             entry = self.found.get(key)
             if entry is not None:
@@ -52,6 +54,23 @@ class Kept:
                 while len(self.found) > self.most:
                     self.found.popitem(last=False)
         return replace(program, facts=copy.deepcopy(program.facts))
+
+
+def _text(plan: Plan) -> str:
+    """All that a plan says. Its expression is walked by hand: a sum of hundreds is deeper than repr may go."""
+    said = [f"{field.name}={getattr(plan, field.name)!r}" for field in fields(plan) if field.name != "combine"]
+    left: list[Expression] = [plan.combine]
+    while left:
+        match left.pop():
+            case Sum(one, other):
+                said.append("sum")
+                left += [other, one]
+            case Scaled(value, exponent):
+                said.append(f"scaled {exponent!r}")
+                left.append(value)
+            case leaf:
+                said.append(repr(leaf))
+    return "; ".join(said)
 
 
 KEPT = Kept()

@@ -5,6 +5,7 @@ A scheme knows nothing of devices, engines or cycles; the plan it returns is all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     least: int | None = None
+    most: int | None = None
 
     def check(self, scheme: str, value: object) -> object:
         """Return `value` as the option's type (text is read as a number). Raises InputError when it does not fit."""
@@ -43,12 +45,17 @@ class Option:
                 number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
             except ValueError:
                 number = None
-            if number is not None and (self.least is None or number >= self.least):
+            low, high = (
+                (-math.inf if self.least is None else self.least),
+                (math.inf if self.most is None else self.most),
+            )
+            if number is not None and low <= number <= high:
                 return number
         elif isinstance(value, str) and (not self.choices or value in self.choices):
             return value
         least = "" if self.least is None else f" >= {self.least}"
-        allowed = ", ".join(self.choices) or f"{self.type.__name__}{least}"
+        most = "" if self.most is None else f", at most {self.most:,}"
+        allowed = ", ".join(self.choices) or f"{self.type.__name__}{least}{most}"
         raise InputError(f"scheme {scheme}: {self.name} = {value!r}; allowed: {allowed}")
 
 

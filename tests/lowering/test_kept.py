@@ -1,5 +1,7 @@
 """Programs are kept between calls, and only for the same question."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from hwsim.errors import InputError
 from hwsim.lowering import davinci, davinci_separated
 from hwsim.lowering.kept import Kept
 from hwsim.program.ir import Program
+from hwsim.program.plan import Problem, Scaled, Sum, TermValue, sums
+from hwsim.schemes import scheme_of
 
 
 @pytest.fixture
@@ -25,6 +29,11 @@ def lowered(monkeypatch):
 
         monkeypatch.setattr(module, "lower", counted)
     return calls
+
+
+def plan_of(name, **options):
+    own = scheme_of(name)
+    return own.plan(own.complete(options), Problem("fp32", 16, 16, 16))
 
 
 SIZES = {"m": 48, "n": 64, "k": 80}
@@ -75,15 +84,41 @@ def test_another_dataflow_is_asked_again(lowered, monkeypatch):
 
 
 def test_few_are_kept_those_asked_for_last():
-    chip, kept, made = load("ascend910a"), Kept(2), []
+    chip, kept, made, plan = load("ascend910a"), Kept(2), [], plan_of("native", format="fp32")
 
     def ask(m):
         def make():
             made.append(m)
             return Program((), (), (), "C")
 
-        kept.get(davinci.lower, chip, None, (m, 1, 1), {}, make)
+        kept.get(davinci.lower, chip, plan, (m, 1, 1), {}, make)
 
     for m in (1, 2, 1, 3, 1, 2, 3):
         ask(m)
     assert made == [1, 2, 3, 2, 3] and len(kept.found) == 2
+
+
+def test_a_sum_of_hundreds_of_products_is_a_question_too():
+    """44 slices: 990 products, one sum within the other. Wider plans have bits alone, and say so."""
+    result = hwsim.run(m=16, n=16, k=16, device="a100", scheme="ozaki-fp16", slices=44, exact=False)
+    assert result.cycles > 0
+    assert hwsim.run(m=16, n=16, k=16, device="a100", scheme="quantensor", pieces=30).cycles > 0
+
+
+def test_plans_that_differ_in_their_sum_alone_are_two_questions():
+    chip, kept, made = load("ascend910a"), Kept(), []
+    first = plan_of("ozaki-int8", slices=3)
+    values = [
+        first.combine,
+        sums(*(Scaled(TermValue(t), -7) for t in range(6))),
+        sums(*(Scaled(TermValue(t), -8) for t in range(6))),
+        sums(*(Scaled(TermValue(t), -7) for t in (1, 0, 2, 3, 4, 5))),
+        Sum(TermValue(0), Sum(TermValue(1), TermValue(2))),
+        Sum(Sum(TermValue(0), TermValue(1)), TermValue(2)),
+    ]
+    for value in values * 2:
+        plan = replace(first, combine=value)
+        kept.get(
+            len, chip, plan, (16, 16, 16), {}, lambda: made.append(1) or Program("gemm", chip.name, (), (), (), {})
+        )
+    assert len(made) == len(values)
