@@ -142,6 +142,8 @@ def test_nothing_else_opens_a_file_to_write() -> None:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             given = [*node.args, *(word.value for word in node.keywords)]
             modes = {x.value for x in given if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+            if any(isinstance(x, ast.Attribute) and x.attr == "devnull" for x in given):
+                continue
             opens = called in ("open", "fdopen") and any(set(mode) & set("wax+") and len(mode) < 4 for mode in modes)
             to_file = bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id == "file"
             own = isinstance(node.func, ast.Name)  # hwsim.files.write_text
