@@ -11,7 +11,6 @@ from typing import Any
 from hwsim.cli.operands import FORMS, Operands, read_list, read_one
 from hwsim.errors import InputError
 
-
 NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)")  # the beginning of a list such as -1,2
 
 

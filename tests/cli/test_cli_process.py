@@ -103,7 +103,8 @@ def test_an_interrupt_ends_with_130():
 
 def test_sources_that_were_not_built_say_so(tmp_path):
     """What Python finds in a checkout after `pip install .`: the sources without the compiled parts."""
-    shutil.copytree(ROOT / "hwsim", tmp_path / "hwsim", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for folder in ("hwsim", "configs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([*RUN], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
