@@ -6,7 +6,6 @@ gives the record's bits, or its program does; the timing machine the program's c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, resolve
 from hwsim.resolve.split_k_advice import advice
 from hwsim.result import Result
 from hwsim.schemes import Scheme, scheme_of
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -323,7 +323,7 @@ def _result(
     if own["exact"]:
         assert left is not None and right is not None
         arrays = Arrays(left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"])
-        workers = (os.cpu_count() or 1) if own["threads"] is None else own["threads"]
+        workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
     times = _times(resolved, own)
     how = "of one program for all" if resolved.in_one else "of one matrix, times their number"

@@ -15,10 +15,10 @@ from hwsim.dataflows.registry import dataflows
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option
 from hwsim.schemes import Scheme, schemes
+from hwsim.threads import MOST as MOST_THREADS
 
 DEFAULT_SIZE = 1024
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
-MOST_THREADS = 1024
 
 PROBLEM = (
     Option("m", WHOLE, None, "rows of A and C", least=1, default_text="as the matrices say, else 1024"),

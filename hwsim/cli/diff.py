@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
 from hwsim.options import own
+from hwsim.threads import MOST, worker_count
 
 SIZE = 256  # m = n = k of random matrices
 
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--element", metavar="ROW,COL", help="look for the first difference in k there (default: the worst element)"
     )
     group.add_argument("--first", type=whole(0), default=10, metavar="N", help="differing elements listed (default 10)")
-    group.add_argument("--threads", type=whole(1), metavar="N", help="host threads (default: all)")
+    group.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
     group.add_argument("--json", action="store_true", help="one JSON object on standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
 
@@ -84,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
             right,
             element=_element(arguments.element),
             first=arguments.first,
-            threads=arguments.threads or os.cpu_count() or 1,
+            threads=worker_count(arguments.threads),
             progress=progress,
         )
     if arguments.json:

@@ -26,13 +26,15 @@ TITLES = {
 }
 
 
-def whole(least: int) -> Any:
-    """An argparse type: an integer of at least `least`."""
+def whole(least: int, most: int | None = None) -> Any:
+    """An argparse type: an integer of at least `least`, and at most `most`."""
 
     def parse(text: str) -> int:
         value = int(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"{value} is not allowed; at least {least}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"{value} is not allowed; at most {most}")
         return value
 
     parse.__name__ = "integer"

@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     from hwsim.api import run
     from hwsim.devices import load
-    from hwsim.report.files import write_whole
+    from hwsim.files import write_whole
 
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
@@ -129,18 +129,17 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse what could not be written, before the work."""
-    from hwsim.report.files import check_writable
+    from hwsim.files import check_outputs
 
-    if arguments.out is not None:
-        if arguments.no_exact:
-            raise InputError("--out needs the bits: leave out --no-exact")
-        check_writable(arguments.out)
+    if arguments.out is not None and arguments.no_exact:
+        raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:
         from hwsim.trace.trace import check_suffix
 
         if arguments.no_timing:
             raise InputError("--trace needs cycles: leave out --no-timing")
-        check_writable(check_suffix(arguments.trace))
+        check_suffix(arguments.trace)
+    check_outputs({"--out": arguments.out, "--trace": arguments.trace, "--save-gemm": arguments.save_gemm})
 
 
 def _json(result: Result, with_what_if: bool) -> str:

@@ -44,19 +44,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     from hwsim.devices import at_clock, load
+    from hwsim.files import check_outputs, write_whole
     from hwsim.gemm.problem import Problem
-    from hwsim.report.files import check_writable, write_whole
     from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
     from hwsim.resolve.planning import plan_for
     from hwsim.schemes import scheme_of
     from hwsim.studies.tune import tune
 
-    if arguments.csv is not None:
-        check_writable(arguments.csv)
+    if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
+    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot})
     if arguments.plot is not None:
-        if arguments.plot.suffix.lower() != ".png":
-            raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
-        check_writable(arguments.plot)
         plotting()  # fails before the search
     chip = load(arguments.device)
     if arguments.clock_mhz is not None:

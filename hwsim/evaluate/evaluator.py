@@ -105,6 +105,8 @@ def evaluate(
     left, right = as_pieces(a), as_pieces(b)
     job = _Job(plan, schedule, device, c is not None)
     (m, k), n = left.shape, right.shape[1]
+    if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
+        return np.empty((m, n), code_dtype(format_of(job.output)))
     cuts = schedule.layout(k) if layout is None else layout
     rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
     with np.errstate(all="ignore"):

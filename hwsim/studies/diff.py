@@ -25,6 +25,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.operands import Operand, alike, chosen, operand
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -170,6 +171,7 @@ def diff(
     schedule to say what it does.
     Raises InputError where the two have different output formats, or for operands or places that do not fit.
     """
+    threads = worker_count(threads)
     sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
     (one, x, y), (other, u, v) = sides
     if one.gemm.output != other.gemm.output:
@@ -369,8 +371,8 @@ def _ordered(codes: Array, output: str) -> Array:
     fmt = format_of(output)
     sign = fmt.signed & (codes >> codes.dtype.type(fmt.bits - 1)).astype(bool)
     if fmt.is_integer:
-        integers: Array = np.where(sign, codes.astype(np.int64) - (1 << fmt.bits), codes.astype(np.int64))
-        return integers
+        wide: Array = codes.astype(object if fmt.bits > 32 else np.int64)
+        return np.asarray(np.where(sign, wide - (1 << fmt.bits), wide))
     magnitude = (codes >> codes.dtype.type(fmt.ignored_bits) & codes.dtype.type((1 << fmt.magnitude_bits) - 1)).astype(
         np.int64
     )

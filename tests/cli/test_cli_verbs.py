@@ -189,7 +189,7 @@ def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
 
     monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "ascend910a.yaml").write_text((package_folder() / "ascend910a.yaml").read_text())
+    (tmp_path / "mine" / "ascend910a.yaml").write_text("# mine\n" + (package_folder() / "ascend910a.yaml").read_text())
     done = cli(*RUN, "--json")
     assert done.code == 0 and done.json["device"] == "ascend910a"
     assert "hwsim: warning: device 'ascend910a' is taken from" in done.err
