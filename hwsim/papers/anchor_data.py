@@ -1,4 +1,4 @@
-"""The measured points that the timing machine is compared with: configs/measured/anchors.yaml, and rows of gemm_times.csv.
+"""The measured points that the timing machine is compared with: anchors.yaml and gemm_times.csv of configs/measured.
 
 The file holds what was published and where, how far a simulation may be off, and whether a number of a device file was
 set by it (calibration) or not (validation; blind: measured when the model was finished). Of the GEMMs timed here it
@@ -136,15 +136,26 @@ def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> An
 
     Raises InputError for what does not fit, and where the source tree is not there.
     """
-    name = file or measured.path("anchors.yaml")
-    try:
-        given = File.model_validate(yaml.safe_load(name.read_text(encoding="utf-8")))
-    except (ValidationError, yaml.YAMLError) as error:
-        raise InputError(f"{name}: {error}") from None
+    given = _file(file or measured.path("anchors.yaml"))
     every = tuple(measured.gemm_times() if rows is None else rows)
     return Anchors(
         sources=given.sources, points=given.points, times=tuple(times_of(chosen, every) for chosen in given.times)
     )
+
+
+def _file(name: Path) -> File:
+    try:
+        return File.model_validate(yaml.safe_load(name.read_text(encoding="utf-8")))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def value(id: str) -> float:
+    """What a point of one value was measured to be. Raises InputError where no such point is."""
+    point = next((entry for entry in _file(measured.path("anchors.yaml")).points if entry.id == id), None)
+    if point is None or isinstance(point.measured, tuple):
+        raise InputError(f"anchors.yaml has no point {id!r} of one value")
+    return point.measured
 
 
 def times_of(chosen: Selection, rows: Iterable[GemmTime]) -> Times:

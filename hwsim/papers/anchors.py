@@ -219,7 +219,7 @@ def huawei_rows() -> Iterator[Row]:
             0.2 if "busy" in point.quantity else 0.1,
             point.role,
             "see ascend910b.md",
-            ascend910b.WHY.get((point.what, point.quantity), ""),
+            ascend910b.why(point),
         )
 
 

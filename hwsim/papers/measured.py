@@ -24,9 +24,9 @@ LAYOUTS = ("rows", "columns")
 class GemmTime:
     """One measured GEMM, C[m, n] = A[m, k] B[k, n]. Microseconds of one call, launch included; None: not measured.
 
-    device: name of its file. accumulate: as asked of the library, empty where nothing was. role: calibration may set
-    numbers of a device file; validation and blind are compared only; seen is compared with nothing, its shape is in an
-    earlier set; launch is what a GEMM of 16 x 16 x 16 takes. state: from a rested chip, or held busy for a second or so.
+    device: name of its file. accumulate: as asked of the library, empty where nothing was. role: calibration may
+    set numbers of a device file; validation and blind are compared only; seen is compared with nothing: its shape is in
+    an earlier set; launch is what a GEMM of 16 x 16 x 16 takes. state: from a rested chip, or held busy for a second.
     kernels: what the library started, in order, with grids ("" of a memset) and microseconds under the profiler.
     """
 

@@ -126,7 +126,8 @@ def _leaves(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, f
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{name}.")
         elif isinstance(value, list):
-            yield from _leaves({(x if isinstance(x, str) else str(i)): x for i, x in enumerate(value)}, f"{before}{name}.")
+            by_name = {(x if isinstance(x, str) else str(i)): x for i, x in enumerate(value)}
+            yield from _leaves(by_name, f"{before}{name}.")
         else:
             yield before + name, 1 if isinstance(value, str) else value
 
