@@ -72,6 +72,12 @@ def describe(folder: Path, set: str, **about: object) -> None:
         file.writelines(lines)
 
 
+def is_described(folder: Path, set: str) -> bool:
+    """Whether FOLDER/sets.yaml has the set."""
+    path = folder / "sets.yaml"
+    return path.exists() and f"{set}:" in path.read_text(encoding="utf-8").splitlines()
+
+
 def today() -> str:
     """The date, as rows have it."""
     return time.strftime("%Y-%m-%d")
