@@ -118,6 +118,7 @@ def huawei(chip: Device | None = None) -> list[Point]:
     launch = chip.launch_overhead_us or 0.0
     run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
     flagged = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI, unit_flag=True)
+
     def busy(pipe: Pipe) -> Point:
         quantity = f"{PIPES[pipe]} busy{', no UnitFlag' if pipe == 'FIX' else ''}"
         role: Role = "calibration" if pipe in given.calibration else "validation"
