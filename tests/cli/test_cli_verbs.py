@@ -10,7 +10,7 @@ from hwsim import _kernels
 from hwsim.cli import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
-from hwsim.papers import anchors
+from hwsim.papers import anchor_data, anchors
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 
@@ -240,7 +240,7 @@ def test_progress_only_on_a_terminal(cli, monkeypatch):
 
 
 def test_reproduce_writes_numbers_that_json_cannot_hold_as_null(cli, monkeypatch):
-    data = anchors.read()
+    data = anchor_data.read()
     small = next(times for times in data.times if times.format == "fp16")
     small = small.model_copy(update={"us": {"64x64x64": 2.0}})  # no large ones: their mean is NaN
     sets = [(small, anchors.Spread((("64x64x64", 0.5),), (("64x64x64", -0.25),)))]
