@@ -54,6 +54,10 @@ DIRECTIVES = {
 }
 
 
+def short_name(ext: Extension) -> str:
+    return ext.name.rpartition(".")[2]
+
+
 def variant_sources(name: str) -> list[str]:
     """C files of an extension that are compiled once per instruction set."""
     parts = (name, *USES.get(name, ()))
@@ -161,9 +165,9 @@ class BuildExt(build_ext):
         chains += dict.fromkeys((step,) for plan in plans for step in plan.kernels)
         links = [(plan.link,) for plan in plans]
         progress, jobs = Progress(sum(map(len, chains + links))), self.jobs()
+        names = ", ".join(map(short_name, self.extensions))
         print(
-            f"hwsim: {len(plans)} extensions in {progress.total} steps, {jobs} at once (MAX_JOBS);"
-            f" arithmetic for {', '.join(VARIANTS)}",
+            f"hwsim: {progress.total} steps, {jobs} at once (MAX_JOBS), for {names}; kernels for {', '.join(VARIANTS)}",
             flush=True,
         )
         for part in (chains, links):
@@ -193,7 +197,7 @@ class BuildExt(build_ext):
             progress.tell(step.label, f"{time.perf_counter() - start:.1f} s", said)
 
     def plan(self, ext: Extension) -> Plan:
-        name = ext.name.rpartition(".")[2]
+        name = short_name(ext)
         pyx = f"kernels_ext/{name}.pyx"
         written = Path("build/cython", pyx).with_suffix(".c")
         directives = (f"--directive={key}={value}" for key, value in DIRECTIVES.items())
