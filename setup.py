@@ -109,7 +109,7 @@ class Step:
             same = self.depfile.with_suffix(".command").read_text() == self.stamp()
             read = self.depfile.read_text().replace("\\\n", " ").partition(":")[2].split()
             inside = [Path(path) for path in read if not path.startswith(("/", ".."))]
-            return same and all(path.stat().st_mtime_ns < made for path in inside)
+            return same and bool(inside) and all(path.stat().st_mtime_ns < made for path in inside)
         except OSError:
             return False
 
