@@ -170,7 +170,7 @@ def test_legal_tiles_make_sound_programs(buffering):
         ({"tile": (16, 16)}, "3"),
         ({"tile": {"m": 16, "k": 16}}, "allowed"),
         ({"tile": (176, 64, 176), "n_fused": 45}, "1 to 44"),
-        ({"tile": (176, 64, 176), "n_fused": 0}, "1 to 44"),
+        ({"tile": (176, 64, 176), "n_fused": 0}, "n_fused = 0; allowed: an integer of at least 1"),
         ({"tile": (176, 64, 176), "k_group": 100}, "multiple of b_k"),
         ({"tile": (176, 64, 176), "k_group": 128, "n_fused": 3}, "one of them"),
         ({"buffering": "triple"}, "single, double"),
