@@ -174,7 +174,7 @@ def test_legal_tiles_make_sound_programs(buffering):
         ({"tile": (176, 64, 176), "k_group": 100}, "multiple of b_k"),
         ({"tile": (176, 64, 176), "k_group": 128, "n_fused": 3}, "one of them"),
         ({"buffering": "triple"}, "single, double"),
-        ({"scaling_exponent": -1}, ">= 0"),
+        ({"scaling_exponent": -1}, "scaling_exponent = -1; allowed: an integer of at least 0"),
         ({"scaling_exponent": "x"}, "int"),
         ({"accumulation": "rowwise"}, "termwise, elementwise"),
         ({"scaling": 3}, "scaling_exponent"),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Piece, Plan, Side
     from hwsim.gemm.record import Gemm
 
-FAMILY = "davinci"
+NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
 
 
@@ -46,7 +46,7 @@ class CoupledDataflow:
     """The dataflow of the family davinci (see hwsim.dataflows.protocol). It chooses how much of K the cube accumulates
     from zero where the plan leaves it open, so that the bits depend on the blocking."""
 
-    name = FAMILY
+    name = NAME
     options: tuple[Option, ...] = (TILE_OPTION, N_FUSED, BUFFERING)
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
     features = Features(k_group=True, choosers=("eq11",))
@@ -57,9 +57,9 @@ class CoupledDataflow:
         Raises InputError for a blocking that the core does not hold, UnsupportedError for what its programs do not
         carry.
         """
-        plan = check_carried(gemm, FAMILY, epilogue=False, layouts=False)
+        plan = check_carried(gemm, NAME, epilogue=False, layouts=False)
         core = CoupledPlan.of(plan, gemm.unit, device)
-        return mapped(gemm, core, device, options, FAMILY, self.tile_order)
+        return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The kernels: operands split, C (or the terms) zeroed, the GEMM, the terms joined."""
@@ -108,7 +108,7 @@ class _Operand:
 
 
 def _kernel_of(gemm: Gemm) -> KernelMapping:
-    return mapping_of(gemm, FAMILY).kernels[0]
+    return mapping_of(gemm, NAME).kernels[0]
 
 
 def _tiling(kernel: KernelMapping) -> Tiling:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
 
-FAMILY = "davinci_separated"
+NAME = "davinci_separated"
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
 
@@ -48,7 +48,7 @@ DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
 class SeparatedDataflow:
     """The dataflow of the family davinci_separated (see hwsim.dataflows.protocol). No bit depends on its choices."""
 
-    name = FAMILY
+    name = NAME
     options: tuple[Option, ...] = (
         *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
         *(A_LAYOUT, B_LAYOUT),
@@ -61,12 +61,12 @@ class SeparatedDataflow:
 
         Raises InputError for a blocking that the cores do not hold, UnsupportedError for what they cannot carry.
         """
-        plan = check_carried(gemm, FAMILY, epilogue=True, layouts=True)
-        return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, FAMILY, self.tile_order)
+        plan = check_carried(gemm, NAME, epilogue=True, layouts=True)
+        return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The kernels: operands split, one GEMM per term, sums and joins."""
-        mapping, kernels = mapping_of(gemm, FAMILY), SeparatedKernels(gemm, plan_of(gemm), device)
+        mapping, kernels = mapping_of(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         made = [lower_pass(work, device) for work in kernels.splits]
         for kernel in mapping.kernels:
@@ -84,7 +84,7 @@ class SeparatedDataflow:
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """tile, step_ka, step_kb, buffering, k_group (K accumulated in the cube from zero), unit, kernels, layouts that
         are not row-major, distribution, unit_flag, and for the cyclic distribution swizzle."""
-        return facts_of(gemm, FAMILY)
+        return facts_of(gemm, NAME)
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Sides of 32 to 256, and 1 to 8 instructions of K."""
