@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci.coupled import COUPLED
+from hwsim.dataflows.davinci.separated import SEPARATED
 from hwsim.dataflows.protocol import Dataflow, Features, SplitK
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
@@ -144,23 +146,8 @@ _GPU = (declared.TILE_OPTION, declared.STAGES, declared.SPLIT_K, declared.SWIZZL
 _MNK = ("m", "n", "k")
 _FULL = Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=32)
 OWN: tuple[Dataflow, ...] = (
-    Legacy(
-        "davinci",
-        "hwsim.dataflows.davinci.coupled",
-        (declared.TILE_OPTION, declared.N_FUSED, declared.BUFFERING),
-        ("m", "k", "n"),
-        Features(k_group=True, choosers=("eq11",)),
-    ),
-    Legacy(
-        "davinci_separated",
-        "hwsim.dataflows.davinci.separated",
-        (
-            *(declared.TILE_OPTION, declared.BUFFERING, declared.SWIZZLE, declared.STEP_KA, declared.STEP_KB),
-            *(declared.DISTRIBUTION, declared.GRID, declared.UNIT_FLAG, *declared.LAYOUTS),
-        ),
-        ("m", "n", "k"),
-        Features(epilogue=True),
-    ),
+    COUPLED,
+    SEPARATED,
     *(
         Legacy(
             name,

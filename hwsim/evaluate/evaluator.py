@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.devices import instruction_for
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.chains import Chains, instruction_for
+from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import Finish, narrowed
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import Patch
