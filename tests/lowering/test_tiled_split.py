@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows import dataflow
+from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.dataflows.tiled.merge import merge_seconds
 from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, slices
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.bits import plan_for
-from hwsim.resolve.predict import cost
+from hwsim.resolve.cost import cost
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 
