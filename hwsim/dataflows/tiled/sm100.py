@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.tiled import lowering as tiled
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.lowering import TILE_KEYS
 from hwsim.dataflows.tiled.model import Family, Shape
 
@@ -58,10 +59,12 @@ FAMILY = Family(
     ),
 )
 
+DATAFLOW = TiledDataflow(FAMILY)
+
 
 def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
     """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
+    return tiled.lower(DATAFLOW, plan, device, m, n, k, options)
 
 
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+__all__ = ["CHOOSERS", "DATAFLOW", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
