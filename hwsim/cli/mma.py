@@ -80,17 +80,15 @@ def _one_dot(arguments: argparse.Namespace, device: Device) -> int:
         print(f"hwsim: note: {note}", file=sys.stderr)
     value = result["hex"] if result["hex"] == result["decimal"] else f"{result['hex']} = {result['decimal']}"
     print(f"{result['code']} = {value.replace('= ~', '~ ')}")
-    print(
-        f"{device.name}, {arguments.instruction}, D in {spec.d}; evidence: "
-        f"{numerics_evidence(device, arguments.instruction)}; hwsim explain shows the stages"
-    )
+    level = numerics_evidence(device, arguments.instruction, scaled=bool(found["scale_d"]))
+    print(f"{device.name}, {arguments.instruction}, D in {spec.d}; evidence: {level}; hwsim explain shows the stages")
     return 0
 
 
 def _arrays(arguments: argparse.Namespace, device: Device) -> int:
     from hwsim.devices import dot_spec, instruction
+    from hwsim.files import check_writable, write_whole
     from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
-    from hwsim.report.files import check_writable, write_whole
 
     name = arguments.instruction
     model, spec = instruction(device, name), dot_spec(device, name)
@@ -137,7 +135,7 @@ def _record(device: Device, arguments: argparse.Namespace, spec: Any) -> dict[st
         "device": device.name,
         "device_sha256": device.sha256,
         "instruction": arguments.instruction,
-        "evidence": str(numerics_evidence(device, arguments.instruction)),
+        "evidence": str(numerics_evidence(device, arguments.instruction, scaled=bool(arguments.scale_d))),
         "formats": {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d, "scale": spec.scale_format},
         "scale_d": arguments.scale_d or 0,
     }

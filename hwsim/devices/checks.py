@@ -82,9 +82,13 @@ def check(tree: Node) -> list[Problem]:
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
                 )
             )
-    for i, fmt in enumerate(_items(_block(tree, "library").get("checked_formats"))):
-        known(fmt, f"library.checked_formats.{i}", tuple(native), "one of native")
-    named(_child(tree, "library"), "split_k_instructions", "library", tuple(native), "one of native")
+    library = _child(tree, "library")
+    named(library, "in_order", "library", tuple(native), "one of native")
+    for name, entry in () if library is None else _blocks(library, "in_order"):
+        for key in ("outputs", "with_c"):
+            for i, item in enumerate(_items(entry.get(key))):
+                known(item, f"library.in_order.{name}.{key}.{i}", formats, "a known format")
+    named(library, "split_k_instructions", "library", tuple(native), "one of native")
     for key, target in _sliced(tree).items():
         if _entry(tree, target) is None:
             known(target, f"library.split_k_instructions.{key}", instructions, "one of instructions")

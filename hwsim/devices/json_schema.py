@@ -1,7 +1,7 @@
 """The JSON Schema of a device file, for editors and other tools, made from the models.
 
-It describes the form in a file: a value may stand plain or as {value, source, evidence, span, note}; every
-block may say source and evidence; a variant (`extends`) gives only what differs and null to remove.
+It describes the form in a file: a value may stand plain or as {value, source, evidence, fitted_to, span, note}; every
+block may say the three in the middle of it; a variant (`extends`) gives only what differs and null to remove.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import json
 import re
 from typing import Any
 
+from hwsim.devices.provenance import SAID
+
 Schema = dict[str, Any]
 
 PREFIX = "#/$defs/"
 NULL = {"type": "null"}
 COMMON: Schema = {
     "source": {"type": "string", "description": "KEY, KEY; free text, where KEY is in the sources table"},
+    "fitted_to": {"type": "string", "description": "evidence fitted: the measurement that the value was fitted to"},
     "span": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
     "note": {"type": "string"},
 }
@@ -77,7 +80,7 @@ class _Form:
         """A mapping of named fields, of any names (patternProperties), or of listed names (propertyNames)."""
         names = schema.get("propertyNames", {}).get("enum", ())
         fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
-        said = {"source": _ref("source"), "evidence": _ref("evidence")}
+        said = {key: _ref(key) for key in SAID}
         form: Schema = {
             "type": "object",
             "additionalProperties": False,
@@ -87,9 +90,9 @@ class _Form:
             form["description"] = schema["description"]
         if "required" in schema and not self.variant:
             form["required"] = schema["required"]
-        if "patternProperties" in schema:  # source and evidence are no names
+        if "patternProperties" in schema:  # what is said of a block is no name
             form["patternProperties"] = {
-                pattern.replace("^", "^(?!(source|evidence)$)", 1): self.part(part)
+                pattern.replace("^", f"^(?!({'|'.join(SAID)})$)", 1): self.part(part)
                 for pattern, part in schema["patternProperties"].items()
             }
         return form
@@ -111,7 +114,7 @@ class _Form:
     def value(self, schema: Schema) -> Schema:
         """A single value, plain or with its source."""
         name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
-        said = {key: _ref(key) for key in ("source", "evidence", "span", "note")}
+        said = {key: _ref(key) for key in (*SAID, "span", "note")}
         self.defs[name] = {
             "anyOf": [
                 schema,

@@ -33,9 +33,9 @@ _known: dict[tuple[bool, str], _Known] = {}  # by whether it is surely a path, a
 def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     """Return the device of that name, file (a path, or text that looks like one) or mapping.
 
-    A number is written plain or as {value, source, evidence, span, note}; `source:` and `evidence:` may stand
-    in any block and cover what is below. `extends: NAME` takes another device and changes what the file says;
-    `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
+    A number is written plain or as {value, source, evidence, fitted_to, span, note}; `source:`, `evidence:` and
+    `fitted_to:` may stand in any block and cover what is below. `extends: NAME` takes another device and changes
+    what the file says; `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
@@ -228,7 +228,8 @@ def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
 
 
 def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, Any]:
-    """Provenance of every number and fact, those that the file leaves to their defaults among them.
+    """Provenance of every number and fact, those that the file leaves to their defaults among them, and of text that
+    has a source of its own.
 
     What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
     """
@@ -236,11 +237,16 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
 
     result = {}
     for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
-        if not provenance.is_fact(value, path):
+        said = about.get(path)
+        if not provenance.is_fact(value, path) and (value is None or said is None or not said.own):
             continue
-        own = about.get(path) or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
+        own = said or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
         result[".".join(path)] = Provenance(
-            source=own.source or "", evidence=Level(own.evidence or "unknown"), span=own.span, note=own.note
+            source=own.source or "",
+            evidence=Level(own.evidence or "unknown"),
+            fitted_to=own.fitted_to or "",
+            span=own.span,
+            note=own.note,
         )
     return result
 

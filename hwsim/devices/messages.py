@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from hwsim.devices.provenance import SAID
 from hwsim.devices.yaml_text import Mark, Node, Problem
 from hwsim.errors import nearest
 
@@ -51,7 +52,7 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
             hint = nearest(wrong, allowed)
             meant |= {(*item["loc"][:-1], key) for key in allowed if hint == nearest(wrong, [key])}
             path, _, key = locate(tree, item["loc"])
-            text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, source, evidence{hint}"
+            text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
             problems.append(Problem(key, path, text))
     for item in found:
         if item["type"] == "extra_forbidden" or (item["type"] == "missing" and item["loc"] in meant):

@@ -44,10 +44,14 @@ class Record(BaseModel):
 
 
 class Provenance(Record):
-    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree."""
+    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
+
+    fitted_to: the measurement that it was fitted to, empty where it was not.
+    """
 
     source: str
     evidence: Level
+    fitted_to: str = ""
     span: tuple[float, float] | None = None
     note: str = ""
 
@@ -396,10 +400,31 @@ class FlagsModel(Record):
     unit_bytes: PositiveInt | None = None
 
 
-class LibraryModel(Record):
-    """What the vendor's GEMM library was seen to do on the chip. Other formats, and devices without it: assumptions."""
+class InOrderModel(Record):
+    """GEMMs of one operand format that the library ran as one chain in order of K by the native instruction, all seen.
 
-    checked_formats: tuple[Name, ...]  # one chain in order of K by the native instruction, unless K is split
+    outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
+    k. row_bytes: rows of A (k long) and of B (n long) are whole multiples; k_multiple: K is. tiles: C has at least so
+    many of 128 x 128, or K is at most short_k. longest_k: K is no longer. promoted_k: so too with the sums of every so
+    many k added outside the unit.
+    """
+
+    outputs: Names
+    with_c: tuple[Name, ...] = ()
+    least: PositiveInt
+    most: PositiveInt
+    row_bytes: PositiveInt
+    k_multiple: PositiveInt | None = None
+    tiles: PositiveInt
+    short_k: PositiveInt | None = None
+    longest_k: PositiveInt | None = None
+    promoted_k: PositiveInt | None = None
+
+
+class LibraryModel(Record):
+    """What the vendor's GEMM library was seen to do on the chip. What is not here is assumed."""
+
+    in_order: dict[Name, InOrderModel] = {}  # by operand format
     slice_multiple: PositiveInt  # where K is split, slices are whole multiples of it long
     # By operand format: what its kernels that leave slices of K to another kernel are made of, if not of the native
     # instruction; the bits are the same.
@@ -465,7 +490,15 @@ class Device(Record):
         return {}
 
     @cached_property
+    def _clocked(self) -> dict[float, Device]:
+        return {}
+
+    @cached_property
     def _specs(self) -> dict[str, DotSpec]:
+        return {}
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, ...], Level]:
         return {}
 
     def instructions(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Taking sources apart from values: a file's tree becomes plain values, and a table of where each comes from.
 
 A number or fact stands plain, covered by the nearest block around it that says `source:` and `evidence:`,
-or as a mapping {value, source, evidence, span, note}. This module knows that form and the merging of a
+or as a mapping {value, source, evidence, fitted_to, span, note}. This module knows that form and the merging of a
 variant into its base; it does not know the device model.
 """
 
@@ -17,14 +17,16 @@ Path = tuple[str, ...]
 
 FACTS = "dot_units"  # text in this block is a fact too: a unit's model, rounding and specials fix bits
 UNSOURCED = ("schema_version", "sources")
-LEAF_KEYS = ("value", "source", "evidence", "span", "note")
+SAID = ("source", "evidence", "fitted_to")
+LEAF_KEYS = ("value", *SAID, "span", "note")
 
 
 class Level(StrEnum):
     """How good a number is, best first.
 
     silicon: the bits were compared with the chip's. microbenchmark: measured on it. datasheet: the vendor says so.
-    paper: a publication says so. model: follows from another model. assumption: taken from a sibling, or reasoned.
+    paper: a publication says so. model: follows from another model. fitted: set so that a simulation meets a
+    measurement, which `fitted_to` names. assumption: taken from a sibling, or reasoned.
     """
 
     SILICON = "silicon"
@@ -32,6 +34,7 @@ class Level(StrEnum):
     DATASHEET = "datasheet"
     PAPER = "paper"
     MODEL = "model"
+    FITTED = "fitted"
     ASSUMPTION = "assumption"
     UNKNOWN = "unknown"
 
@@ -41,12 +44,17 @@ LEVELS = tuple(level.value for level in Level)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is said about a value or, in a block, about all values below it (None: nothing said)."""
+    """What is said about a value or, in a block, about all values below it (None: nothing said).
+
+    own: said of this value itself, as a mapping {value, ...}: then text is a fact with a level, too.
+    """
 
     source: str | None = None
     evidence: str | None = None
+    fitted_to: str | None = None
     span: tuple[float, float] | None = None
     note: str = ""
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -77,7 +85,11 @@ def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, li
     splitter = _Splitter(known_sources)
     if not isinstance(node.value, dict) or set(node.value) != {"source", "evidence"}:
         return About(), [Problem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")]
-    return splitter.said(node, (key,), About()), splitter.problems
+    found = splitter.said(node, (key,), About())
+    if found.evidence == Level.FITTED:
+        text = "got 'fitted'; that is said of single numbers, with fitted_to: what each was fitted to"
+        return About(), [*splitter.problems, Problem(node.value["evidence"].mark, f"{key}.evidence", text)]
+    return found, splitter.problems
 
 
 def weakened(base: Annotated, here: About) -> Annotated:
@@ -123,7 +135,7 @@ class _Splitter:
                 self._leaf_keys(node, path)
                 node = node.value["value"]
             else:
-                children = {k: c for k, c in node.value.items() if k not in ("source", "evidence")}
+                children = {k: c for k, c in node.value.items() if k not in SAID}
                 self.about[path] = about
                 return Node(
                     node.mark,
@@ -140,6 +152,8 @@ class _Splitter:
                     f"missing {' and '.join(missing)}: write {{value, source, evidence}} here, "
                     "or source: and evidence: in a block around it",
                 )
+            elif about.evidence == Level.FITTED and about.fitted_to is None:
+                self._problem(key, path, "missing fitted_to: which measurement was the number fitted to?")
         return node
 
     def said(self, node: Node, path: Path, around: About) -> About:
@@ -147,11 +161,15 @@ class _Splitter:
         assert isinstance(node.value, dict)
         source, evidence = node.value.get("source"), node.value.get("evidence")
         leaf = "value" in node.value
+        level = self._level(evidence, (*path, "evidence")) if evidence else around.evidence
+        inherited = None if evidence else around.fitted_to
         return About(
             self._source(source, (*path, "source")) if source else around.source,
-            self._level(evidence, (*path, "evidence")) if evidence else around.evidence,
+            level,
+            self._fitted_to(node, path, level) or inherited,
             self._span(node, path) if leaf else None,
             self._note(node, path) if leaf else "",
+            leaf,
         )
 
     def _source(self, node: Node, path: Path) -> str:
@@ -169,6 +187,18 @@ class _Splitter:
                         f"known: {', '.join(sorted(self.known))}{nearest(name, list(self.known))}",
                     )
         return text
+
+    def _fitted_to(self, node: Node, path: Path, level: str | None) -> str | None:
+        assert isinstance(node.value, dict)
+        given = node.value.get("fitted_to")
+        if given is None:
+            return None
+        if not isinstance(given.value, str) or not given.value.strip():
+            self._problem(given.mark, (*path, "fitted_to"), f"got {_shown(given)}; needs text, the measurement")
+        elif level is not None and LEVELS.index(level) < LEVELS.index(Level.FITTED):
+            text = f"beside evidence '{level}'; a number that was fitted is 'fitted' at best"
+            self._problem(given.mark, (*path, "fitted_to"), text)
+        return str(given.value)
 
     def _level(self, node: Node, path: Path) -> str:
         text = node.value

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices.patterns import Choices, match, spell
 from hwsim.devices.provenance import Level
-from hwsim.errors import UnsupportedError, nearest
+from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.numerics import units
 
 if TYPE_CHECKING:
@@ -87,6 +86,60 @@ def dot_spec(device: Device, name: str) -> units.DotSpec:
     return found
 
 
+def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
+    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
+
+    For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
+    `wanted` is for other formats, InputError for a pattern.
+    """
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        model = find(device, wanted)
+        assert model is not None
+        if model.n_last is not None or model.formats:
+            raise InputError(
+                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
+            )
+        if (spec.a, spec.b) != (a, b):
+            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
+        name = wanted
+    elif a == b and a in device.native:
+        name = device.native[a]
+    else:
+        name = _kin(device, a, b) or _widest(device, a, b)
+    if dot_spec(device, name).scale_format is not None:
+        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
+    return name
+
+
+def _kin(device: Device, a: str, b: str) -> str | None:
+    """The instruction that differs from a native one of either format in the formats alone."""
+    for fmt in (a, b):
+        name = device.native.get(fmt)
+        key = None if name is None else entry(device, name)
+        if name is None or key is None or not {a, b} <= set(device.matrix_instructions[key].formats):
+            continue
+        model = find(device, name)
+        assert model is not None
+        return example(device, key, n=model.n, a=a, b=b)
+    return None
+
+
+def _widest(device: Device, a: str, b: str) -> str:
+    fits: list[tuple[int, str]] = []
+    for key, model in device.matrix_instructions.items():
+        is_open = a in model.formats and b in model.formats
+        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
+            fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
+    if not fits:
+        known = list(device.native)
+        raise UnsupportedError(
+            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
+            f"{nearest(a, known)}"
+        )
+    return max(fits, key=lambda fit: fit[0])[1]
+
+
 def specials(model: Any) -> units.Specials:
     """Return a model's `specials` block (a dot unit's, or the vector unit's) as the record."""
     return units.Specials(**model.model_dump())
@@ -98,33 +151,33 @@ def weakest(device: Device, *prefixes: str) -> Level:
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
     Raises KeyError where there is no such number.
     """
-    found = [
-        about.evidence
-        for path, about in device.evidence.items()
-        if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
-    ]
-    return _weakest(found, prefixes)
+    known = device._levels.get(prefixes)
+    if known is None:
+        found = [
+            about.evidence
+            for path, about in device.evidence.items()
+            if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
+        ]
+        known = device._levels[prefixes] = _weakest(found, prefixes)
+    return known
 
 
-def numerics_evidence(device: Device, name: str) -> Level:
-    """Return the weakest evidence that the bits of the instruction `name` rest on."""
-    return weakest(device, f"dot_units.{instruction(device, name).unit}")
+def numerics_evidence(device: Device, name: str, *, scaled: bool = False) -> Level:
+    """Return the weakest evidence that the bits of the instruction `name` rest on.
 
-
-def schedule_evidence(device: Device, formats: Collection[str]) -> Level:
-    """Return how good it is known that the vendor's library runs GEMMs of these formats as one chain in order of K."""
-    library = device.library
-    if library is None or not set(formats) <= set(library.checked_formats):
-        return Level.ASSUMPTION
-    return weakest(device, "library")
+    That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
+    """
+    unit, own = instruction(device, name).unit, f"instructions.{entry(device, name)}"
+    return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
 
 
 def timing_evidence(device: Device, name: str) -> Level:
-    """Return the weakest evidence that times rest on: all but dot units and the other instructions."""
+    """Return the weakest evidence that times rest on: all but what fixes bits, and the other instructions."""
     instruction(device, name)
     own = entry(device, name)
     others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
-    aside = ("dot_units.", "library.", "vector.specials.", *others)
+    bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
+    aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
     return _weakest([about.evidence for path, about in device.evidence.items() if not path.startswith(aside)], (name,))
 
 

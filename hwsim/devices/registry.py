@@ -1,7 +1,8 @@
 """Where device files lie, and which one a name means. It knows places, not what a file says.
 
 Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plugins (entry
-points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning.
+points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning unless the
+other says the same.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,12 @@ def names() -> list[tuple[str, str]]:
     return sorted((entry.name, entry.where) for entry in _first().values())
 
 
+def shipped() -> list[str]:
+    """Return the names, sorted, that mean the device files shipped with hwsim, or files that say the same."""
+    chosen = _first()
+    return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
+
+
 def read(device: str | Path) -> tuple[Content, str]:
     """Return the text (or a plugin's mapping) of a device and where it came from.
 
@@ -75,14 +82,19 @@ def search_path() -> list[str]:
     return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
 
 
+@cache
 def package_folder() -> Traversable:
-    """Return the folder of the device files shipped with hwsim: in the package, or in the source tree."""
+    """Return the folder of the device files shipped with this hwsim: in its package, or in its source tree.
+
+    Not whatever `hwsim.configs` is found first: beside a source tree that may be another hwsim's, installed.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "configs" / "devices", package.parent / "configs" / "devices"):
+        if folder.is_dir():
+            return folder
     from importlib.resources import files
 
-    try:
-        return files("hwsim.configs.devices")
-    except ModuleNotFoundError:  # a plain editable install does not map hwsim.configs
-        return Path(__file__).parents[2] / "configs" / "devices"
+    return files("hwsim.configs.devices")  # not in a file system
 
 
 def _first(only: str | None = None) -> dict[str, Entry]:
@@ -90,9 +102,17 @@ def _first(only: str | None = None) -> dict[str, Entry]:
     chosen: dict[str, Entry] = {}
     for entry in _entries():
         first = chosen.setdefault(entry.name, entry)
-        if first is not entry and entry.name == only and first.where != entry.where:
+        if entry.name == only and first.where != entry.where and not _same(first, entry):
             warnings.warn(f"device '{entry.name}' is taken from {first.where}, not {entry.where}", stacklevel=4)
     return chosen
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    """Whether two entries say the same, as in a checkout beside an installed hwsim, whose ./configs/devices it is."""
+    try:
+        return one.read() == other.read()
+    except InputError:
+        return False
 
 
 def _entries() -> Iterator[Entry]:

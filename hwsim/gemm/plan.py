@@ -11,6 +11,7 @@ from typing import Literal
 Side = Literal["a", "b"]
 Split = Literal["round", "bytes", "slices"]
 Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
+OrderOrigin = Literal["calls", "ours"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,9 @@ class Plan:
         NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
     split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel makes them.
     calls: each term is a GEMM of its own (successive library calls), not one accumulator beside others in one kernel.
+    order: whose the order of several products and of the additions outside the unit is. "calls": that of library calls
+        and elementwise steps which were run so on a chip, and compared (the authors' released code, or the recordings
+        of tests/golden); "ours": of a kernel that nobody has published, chosen here where the paper leaves it open.
     """
 
     scheme: str
@@ -145,6 +149,7 @@ class Plan:
     specials: Literal["unit", "fma_chain"] = "unit"
     split_in: Literal["pass", "kernel"] = "pass"
     calls: bool = False
+    order: OrderOrigin = "ours"
 
     @property
     def products(self) -> int:

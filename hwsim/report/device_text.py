@@ -61,7 +61,8 @@ def sources_text(device: Device) -> str:
     rows, tree = [], device.model_dump(mode="json", by_alias=True)
     for path, about in device.evidence.items():
         span = f" [{about.span[0]:g} to {about.span[1]:g}]" if about.span else ""
-        note = f"; {about.note}" if about.note else ""
+        note = f"; fitted to {about.fitted_to}" if about.fitted_to else ""
+        note += f"; {about.note}" if about.note else ""
         rows.append((path, f"{_value(_at(tree, path))}{span}", str(about.evidence), f"{about.source}{note}"))
     lines = table(rows, ("number", "value [range in sources]", "evidence", "source"), indent="")
     if device.citations:

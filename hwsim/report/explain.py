@@ -110,7 +110,7 @@ def explain(
         "device": device.name,
         "device_sha256": device.sha256,
         "instruction": name,
-        "evidence": str(numerics_evidence(device, name)),
+        "evidence": str(numerics_evidence(device, name, scaled=scale_d != 0)),
         "unit": {"model": spec.unit.model, **_lists(asdict(spec.unit))},
         "formats": {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d, "scale": spec.scale_format},
         "k": model.k,

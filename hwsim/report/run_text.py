@@ -20,6 +20,7 @@ TIMING_CAVEAT = {
     "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
     "unknown": "some rates and latencies are not known: the chip may be faster or slower",
     "model": "some rates and latencies follow from a model: the chip may be faster or slower",
+    "fitted": "some numbers were fitted to measured times: other work may be faster or slower",
 }
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
@@ -156,7 +157,9 @@ def _errors(result: Result) -> list[str]:
         return []
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
-    return ["error against fp64", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
+    reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
+    sampled = f", {errors['rows']} rows" if "rows" in errors else ""
+    return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
 
 
 def _error(number: float) -> str:

@@ -65,6 +65,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         specials="fma_chain",
         split_in="pass" if accumulation == "termwise" else "kernel",
         calls=accumulation == "termwise",
+        order="calls" if accumulation == "termwise" else "ours",
     )
 
 

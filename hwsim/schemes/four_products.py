@@ -28,6 +28,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=options["k_group"],
         input_format=problem.input_format,
         calls=len(terms) > 1,
+        order="calls" if len(terms) > 1 else "ours",
     )
 
 

@@ -34,6 +34,7 @@ def plan(
         output_format=arithmetic,
         arithmetic=arithmetic,
         calls=True,
+        order="calls",
     )
 
 

@@ -1,4 +1,8 @@
-"""Ozaki's scheme: FP64 from error-free slices whose products the unit adds without a rounding (Ozaki et al., 2012)."""
+"""Ozaki's scheme: FP64 from error-free slices whose products the unit adds without a rounding (Ozaki et al., 2012).
+
+Slices are cut toward zero here. The 2012 paper rounds them to nearest, by (x + s) - s, so that
+they may have either sign, and other digits. Cutting is ours.
+"""
 
 from __future__ import annotations
 

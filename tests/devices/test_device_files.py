@@ -18,6 +18,7 @@ SHIPPED = sorted(
     item.name.removesuffix(".yaml") for item in registry.package_folder().iterdir() if item.name.endswith(".yaml")
 )
 MMAD = "mmad.m16n16k16.f32.f16.f16"
+FITTING = re.compile(r"calibrated|fitted|at which the simulated|no mean error")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,34 @@ def test_every_number_says_where_it_comes_from(name):
         for key in about.source.split(";")[0].split(",")
     }
     assert used == set(device.citations) & used
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_was_fitted_to_times_says_so(name):
+    """No number set by measured work has the evidence of a measurement of its own, and times are never `silicon`."""
+    device = devices.load(name)
+    for path, about in device.evidence.items():
+        if about.evidence not in ("assumption", "unknown"):
+            assert (about.evidence == "fitted") == bool(about.fitted_to), path
+            assert about.fitted_to or not FITTING.search(f"{about.source} {about.note}"), path
+        assert about.evidence != "silicon" or path.startswith(("dot_units.", "library.")), path
+
+
+def test_numbers_that_calibration_set():
+    fitted = {
+        "h200": ["sustained_clock_mhz.fp16", "power_limit.clock_mhz.fp16", "l2.coalesced_reads"],
+        "v100": ["sustained_clock_mhz.fp16"],
+        "a100": ["sustained_clock_mhz.tf32"],
+        "b200": ["links.GM_SMEM.startup_cycles"],
+        "ascend910b3": ["links.L1_L0A.overhead_cycles", "links.L0C_GM.bytes_per_cycle", "engines.M.issue_cycles"],
+    }
+    fitted["h200"].append("instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.turned_macs_per_cycle.any")
+    for name, paths in fitted.items():
+        evidence = devices.load(name).evidence
+        assert {evidence[path].evidence for path in paths} == {"fitted"}, name
+    # A base's fitted numbers, here of another card: no better than what the variant says of it.
+    about = devices.load("a100pcie").evidence["sustained_clock_mhz.tf32"]
+    assert about.evidence == "assumption" and about.fitted_to
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -137,7 +137,7 @@ def test_all_mistakes_at_once_by_line(write, small):
 
 SLICED = """\
 library:
-  checked_formats: [fp16]
+  in_order: {fp16: {outputs: [fp32], least: 16, most: 8192, row_bytes: 16, tiles: 132}}
   slice_multiple: 64
   split_k_instructions: {fp16: other}
 """
@@ -323,3 +323,61 @@ def test_a_loaded_device_passes_through(write, small):
 def test_importing_the_package_does_not_import_pydantic_or_yaml():
     code = "import sys, hwsim.devices; sys.exit('pydantic' in sys.modules or 'yaml' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+FITTED = "clock_mhz: {{value: 1000, source: s, {}}}"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("evidence: fitted", "clock_mhz: missing fitted_to"),
+        ("evidence: fitted, fitted_to: 3", "clock_mhz.fitted_to: got 3; needs text"),
+        ("evidence: microbenchmark, fitted_to: a GEMM", "clock_mhz.fitted_to: beside evidence 'microbenchmark'"),
+    ],
+)
+def test_a_fitted_number_names_what_it_was_fitted_to(write, small, said, words):
+    found = problems(write, small.replace("clock_mhz: 1000", FITTED.format(said)))
+    assert len(found) == 1 and words in found[0]
+
+
+def test_fitted_stands_between_model_and_assumption(write, small):
+    text = small.replace("clock_mhz: 1000", FITTED.format("evidence: fitted, fitted_to: one GEMM"))
+    text = text.replace("memories:\n", "memories:\n  evidence: fitted\n  fitted_to: another\n")
+    device = devices.load(write("d.yaml", text))
+    about = device.evidence["clock_mhz"]
+    assert (about.evidence, about.fitted_to) == ("fitted", "one GEMM")
+    assert device.evidence["memories.L1.capacity_bytes"].fitted_to == "another"
+    assert devices.weakest(device, "clock_mhz", "cores") == "fitted"  # cores: paper
+    assert devices.weakest(device, "clock_mhz", "links.GM_L1.startup_cycles") == "assumption"
+    assert devices.load(devices.expanded(device)).evidence == device.evidence
+
+
+def test_evidence_of_its_own_is_not_fitted_to_what_the_block_was(write, small):
+    text = small.replace("memories:\n", "memories:\n  evidence: fitted\n  fitted_to: a GEMM\n")
+    text = text.replace("capacity_bytes: 1024", "capacity_bytes: {value: 1024, evidence: paper}")
+    about = devices.load(write("d.yaml", text)).evidence["memories.L1.capacity_bytes"]
+    assert (about.evidence, about.fitted_to) == ("paper", "")
+
+
+def test_a_whole_base_cannot_be_fitted():
+    inherited = {"source": "DS", "evidence": "fitted"}
+    with pytest.raises(ConfigError, match=r"inherited.evidence: got 'fitted'; that is said of single numbers"):
+        devices.load({"schema_version": 1, "name": "mine", "extends": "a100", "inherited": inherited})
+
+
+def test_text_with_a_source_of_its_own_has_a_level(write, small):
+    text = small.replace("unit: unit", "unit: {value: unit, source: s, evidence: unknown}")
+    device = devices.load(write("d.yaml", text))
+    assert device.matrix_instructions["mm"].unit == "unit"
+    assert device.evidence["instructions.mm.unit"].evidence == "unknown"
+    assert "instructions.mm.engine" not in device.evidence
+    assert devices.numerics_evidence(device, "mm") == "unknown"
+    assert devices.timing_evidence(device, "mm") == "assumption"
+    assert devices.load(devices.expanded(device)).evidence == device.evidence
+
+
+def test_what_a_library_was_seen_to_do_is_of_native_formats(write, small):
+    text = small + SLICED.split("  split_k")[0].replace("fp16: {outputs: [fp32]", "bf61: {outputs: [fp23]")
+    where = [problem.split(" ", 2)[1] for problem in problems(write, text)]
+    assert where == ["library.in_order.bf61:", "library.in_order.bf61.outputs.0:"]

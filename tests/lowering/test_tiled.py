@@ -146,6 +146,23 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("blocking", [{}, {"split_k": 2}, {"tile": {"m": 64, "n": 32, "k": 256}, "stages": 1}])
+@pytest.mark.parametrize("device", DEVICES)
+def test_terms_joined_by_groups_are_joined_once_without_a_length(device, blocking):
+    """Without k_group the group is all of a slice, whatever the tile's K."""
+    sizes = (33, 21, 150)
+    plan = plan_of("sgemm-cube", sizes, accumulation="elementwise")
+    if "tile" in blocking and device != "h100":  # only here does a tile hold more than K
+        blocking = {}
+    got, expected, program = both(device, plan, sizes, blocking)
+    assert np.array_equal(got, expected) and got.any()
+    assert program.computes and program.facts["k_group"] == (128 if "split_k" in blocking else 150)
+    if not blocking:
+        longer = plan_of("sgemm-cube", sizes, accumulation="elementwise", k_group=4096)
+        other = both(device, longer, sizes, {})[2]
+        assert timing.run(program, load(device)).cycles == timing.run(other, load(device)).cycles
+
+
 @pytest.mark.parametrize(
     ("device", "scheme", "options"),
     [(device, *case) for device in ("a100", "h100", "b200") for case in CASES]

@@ -1,0 +1,99 @@
+"""How good it is known that a run's bits are those of the chip: its arithmetic, and what the vendor's library does.
+
+Pure functions of a device, a plan and what was chosen; what was observed stands in the device file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import find, numerics_evidence, timing_evidence, weakest
+from hwsim.devices.model import ARITHMETIC, Level
+from hwsim.formats import format_of
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.schedule import Epilogue, Schedule
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InOrderModel
+    from hwsim.gemm.plan import Plan
+    from hwsim.gemm.record import Gemm
+
+TILE = 128  # of C, m and n: what InOrderModel.tiles counts
+
+
+def of_numerics(chip: Device, plan: Plan, unit: str) -> Level:
+    """The weakest level of what fixes the bits of the plan's products by the instruction `unit`."""
+    scaled = any(stage.scale_exponent for term in plan.terms for stage in term.stages)
+    return numerics_evidence(chip, unit, scaled=scaled)
+
+
+def of_schedule(chip: Device, gemm: Gemm) -> Level:
+    """How good it is known that the vendor's library runs the record's GEMMs in this way.
+
+    The device file's level for GEMMs within what it says was seen (library.in_order); an assumption beyond: other
+    formats and shapes, a schedule of the caller's own, terms in an order that nobody runs.
+    """
+    plan, cut = gemm.single, gemm.decided("split_k")
+    formats = {piece.format for piece in (*plan.a_pieces, *plan.b_pieces)}
+    seen = chip.library.in_order.get(min(formats)) if chip.library is not None and len(formats) == 1 else None
+    if seen is None:
+        return Level.ASSUMPTION
+    fmt = min(formats)
+    is_seen = (
+        (cut is None or cut.by != "estimate")
+        and gemm.problem.matrices == 1
+        and _of_calls(plan)
+        and _is_default(chip, plan, gemm.schedule, seen, fmt)
+        and _finishes_so(gemm, seen)
+        and _is_within(seen, fmt, gemm.problem.sizes)
+    )
+    return weakest(chip, f"library.in_order.{fmt}") if is_seen else Level.ASSUMPTION
+
+
+def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:
+    """The weakest level that the cycles of the record rest on; a mixture's are those of a model at best."""
+    level = timing_evidence(chip, unit)
+    mixes = isinstance(gemm.plan, Mixed) and sum(1 for part in gemm.parts if part.scheme != "native") > 1
+    return max(level, Level.MODEL, key=list(Level).index) if mixes else level
+
+
+def _of_calls(plan: Plan) -> bool:
+    """Whether each product is one that a library is called for: alone over all of K, from zero."""
+    if plan.split != "round" or any(term.k_group is not None for term in plan.terms):
+        return False
+    if plan.products == 1:
+        return True
+    return plan.order == "calls" and plan.join == "end" and all(len(term.products) == 1 for term in plan.terms)
+
+
+def _is_default(chip: Device, plan: Plan, schedule: Schedule, seen: InOrderModel, fmt: str) -> bool:
+    """Whether the schedule is one chain in order of K by instructions with the bits of the native one."""
+    group = schedule.promotion_k or plan.k_group
+    if group is not None and (group != seen.promoted_k or plan.products > 1):
+        return False
+    if schedule.instruction is not None:
+        used, own = find(chip, schedule.instruction), find(chip, chip.native[fmt])
+        if used is None or own is None or any(getattr(used, key) != getattr(own, key) for key in ARITHMETIC):
+            return False
+    apart: dict[str, Any] = {"instruction": None, "slice_multiple": None, "promotion_k": None, "epilogue": Epilogue()}
+    return dataclasses.replace(schedule, **apart) == Schedule()
+
+
+def _finishes_so(gemm: Gemm, seen: InOrderModel) -> bool:
+    """Whether the sum was seen to be finished in this way."""
+    epilogue = gemm.epilogue
+    plain = Epilogue(epilogue.alpha, epilogue.beta, output_format=epilogue.output_format)
+    if epilogue != plain or gemm.problem.bias is not None or gemm.output not in seen.outputs:
+        return False
+    is_bare = not gemm.problem.has_c and epilogue.alpha == 1
+    return is_bare or (gemm.output in seen.with_c and gemm.single.products == 1)
+
+
+def _is_within(seen: InOrderModel, fmt: str, sizes: tuple[int, int, int]) -> bool:
+    m, n, k = sizes
+    if min(sizes) < seen.least or max(sizes) > seen.most or k > (seen.longest_k or k) or k % (seen.k_multiple or 1):
+        return False
+    if any(length * format_of(fmt).bits % (8 * seen.row_bytes) for length in (k, n)):
+        return False
+    return -(-m // TILE) * -(-n // TILE) >= seen.tiles or k <= (seen.short_k or 0)
