@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from operands import bits
 
-from hwsim.dataflows import dataflow
 from hwsim.dataflows.protocol import Dataflow
+from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
@@ -24,7 +24,7 @@ FAMILIES = ("v100", "a100", "h200", "b200", "mi210")
 
 
 def flow_of(device):
-    return dataflow(load(device)).DATAFLOW
+    return dataflow(load(device))
 
 
 def record(device, scheme="native", problem=None, schedule=None, **options):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows import dataflow
+from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.choice import TileRequest
 from hwsim.dataflows.tiled.dataflow import least_seconds
 from hwsim.dataflows.tiled.estimate import merge_seconds
@@ -14,8 +14,8 @@ from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.resolve.bits import plan_for
-from hwsim.resolve.predict import cost
+from hwsim.resolve.cost import cost
+from hwsim.resolve.planning import plan_for
 from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
@@ -89,7 +89,7 @@ def test_counts_that_cannot_win_are_not_weighed():
 def test_no_estimate_is_below_its_bound(device, format, sizes):
     chip = load(device)
     plan = plan_for(chip, scheme_of("native"), Problem("fp32", *sizes), format, {}).plan
-    flow = dataflow(chip).DATAFLOW
+    flow = dataflow(chip)
     for count in (1, 2, 5, 16):
         gemm = record_of(plan, chip, Problem("fp32", *sizes), Schedule(split_k=count))
         cut = Partition(gemm, chip, flow.family, gemm.unit, count > 1), gemm.schedule.slice_lengths(sizes[2])

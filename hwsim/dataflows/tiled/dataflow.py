@@ -15,6 +15,7 @@ from hwsim.dataflows import options as declared
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
@@ -86,7 +87,8 @@ class TiledDataflow:
     @property
     def features(self) -> Features:
         """What its programs can do beside the product."""
-        return Features(epilogue=True, stacks=True, choosers=("tlp",))
+        threads = self.family.wave_threads
+        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -105,6 +107,8 @@ class TiledDataflow:
         if isinstance(found, TileChoice):
             raise InputError(found.reason)
         b = found.blocking
+        for kernel in found.kernels:
+            KernelDesign(device, self.family, kernel, b).check_streams()
         fitted = Instructions(device).fitted(unit, b.m, b.n, b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
@@ -125,7 +129,7 @@ class TiledDataflow:
         scheduler = tile_scheduler(gemm, device, kernels[0])
         settings = settings_of(
             {
-                "k_group": next((run for run in partition.runs if run is not None), max(lengths)),
+                "k_group": partition.k_group(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )

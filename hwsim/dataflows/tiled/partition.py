@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device, InstructionModel
     from hwsim.gemm.record import Gemm
 
+WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -79,12 +80,19 @@ class Partition:
 
     @cached_property
     def runs(self) -> tuple[int | None, ...]:
-        """For each term the length of K after which its accumulator is promoted."""
+        """For each term the length of K after which its accumulator is promoted: None where the unit's chain is the
+        term, WHOLE where terms join after all of a slice."""
         found: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
+            if run is None and self.plan.join == "group":
+                run = WHOLE
             found.append(self.model.k if run == "instruction" else run)
         return tuple(found)
+
+    def k_group(self, longest: int) -> int:
+        """K that the unit accumulates from zero; longest: slice of K."""
+        return next((run for run in self.runs if run not in (None, WHOLE)), None) or longest
 
     @cached_property
     def words(self) -> int:

@@ -1,8 +1,8 @@
 """The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
 
 Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
-no core has a second tile, that of 64 x 64 for a turned tf32 operand (a kernel of mma.sync) up to 640 of K. By the names
-in configs/measured/gemm_times.csv.
+no core has a second tile, that of 64 x 64 for an MN-major tf32 operand (a kernel of mma.sync) up to 640 of K. By the
+names in configs/measured/gemm_times.csv.
 A tile's sum is stored before the next begins.
 fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
 core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128
@@ -13,21 +13,7 @@ CTAs a core; where fp16, bf16 or int8 are asked for by mma.sync, the same, an as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
-from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
 from hwsim.dataflows.tiled.model import Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm90",
@@ -92,13 +78,3 @@ FAMILY = Family(
         Shape(256, 64, 128, (64, 64), stages=3, bits=(8, 16, 32)),
     ),
 )
-
-DATAFLOW = TiledDataflow(FAMILY)
-
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(DATAFLOW, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "DATAFLOW", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
