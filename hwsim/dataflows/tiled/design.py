@@ -295,5 +295,4 @@ def _scaled_later(turns: list[Step]) -> list[Step]:
 
 def needs_transpose(unit: InstructionModel, kernel: GemmKernel) -> bool:
     """Whether the instruction needs K-major operands and A or B of the kernel is MN-major."""
-    k_major_only = unit.timing is not None and bool(unit.timing.turned_macs_per_cycle)
-    return k_major_only and not kernel.splits_operands and (kernel.a.order, kernel.b.order) != K_MAJOR
+    return unit.k_major_only and not kernel.splits_operands and (kernel.a.order, kernel.b.order) != K_MAJOR
