@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.datafiles import places
+from hwsim.errors import UnsupportedError, nearest
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -76,13 +77,8 @@ def search_path() -> list[str]:
 
 
 def package_folder() -> Traversable:
-    """Return the folder of the device files shipped with hwsim: in the package, or in the source tree."""
-    from importlib.resources import files
-
-    try:
-        return files("hwsim.configs.devices")
-    except ModuleNotFoundError:  # a plain editable install does not map hwsim.configs
-        return Path(__file__).parents[2] / "configs" / "devices"
+    """Return the folder of the device files shipped with hwsim."""
+    return places.package_folder("devices")
 
 
 def _first(only: str | None = None) -> dict[str, Entry]:
@@ -143,12 +139,7 @@ def _plugins() -> Iterator[Entry]:
 
 
 def _text(file: Path | Traversable) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read the device file {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the device file {file} is not UTF-8 text (byte {error.start})") from error
+    return places.text_of(file, "device")
 
 
 def _shown(file: Traversable) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Plan
 
 CODE = "k_not_cut"
-NOTABLE = 0.8  # estimated time over that of K in one piece: above it the estimates are too close to speak of
 
 
 def uncut(plan: Plan, device: Device, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -26,8 +25,9 @@ def uncut(plan: Plan, device: Device, sizes: tuple[int, int, int], options: Mapp
     family = getattr(dataflow(device), "FAMILY", None)
     if family is None or plan.products > 1 or options.get("split_k") is not None:
         return []
+    family = family.on(device)
     count, share = tiled.cut(family, plan, device, *sizes, options)
-    if share > NOTABLE:
+    if share > family.split_k.advise_below:
         return []
     said = (
         f'K is in one piece: split_k="auto" takes {count} slices and about {share:.0%} of the time (by estimate); '

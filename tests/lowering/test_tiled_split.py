@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim import libraries
 from hwsim.dataflows import dataflow
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.dataflows.tiled.merge import merge_seconds
-from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, slices
+from hwsim.dataflows.tiled.split_k import slices
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
@@ -52,16 +53,19 @@ def test_other_words_are_refused():
         timed(64, 64, 256, "fp32", "most")
 
 
+RULES = libraries.load("cublas-13").split_k
+
+
 def none(count: int) -> float:
     return 0.0
 
 
 def test_short_slices_are_not_tried():
     tried = []
-    assert slices(5 * SHORTEST, lambda count: tried.append(count) or 1 / count, none) == (5, 0.2)
-    assert tried == [c for c in COUNTS if c <= 5]
-    assert slices(SHORTEST, lambda count: 1 / count, none) == (1, 1.0)
-    assert slices(100 * SHORTEST, lambda count: 1.0, none) == (1, 1.0)
+    assert slices(5 * RULES.min_slice, lambda count: tried.append(count) or 1 / count, none, RULES) == (5, 0.2)
+    assert tried == [c for c in RULES.counts if c <= 5]
+    assert slices(RULES.min_slice, lambda count: 1 / count, none, RULES) == (1, 1.0)
+    assert slices(100 * RULES.min_slice, lambda count: 1.0, none, RULES) == (1, 1.0)
 
 
 def test_counts_that_cannot_win_are_not_weighed():
@@ -72,7 +76,7 @@ def test_counts_that_cannot_win_are_not_weighed():
         return {1: 8.0, 2: 5.0, 3: 4.0, 4: 3.5}[count]
 
     # The third may win by a hair, and does; the fourth cannot be below what the third takes.
-    assert slices(4 * SHORTEST, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count]) == (3, 0.5)
+    assert slices(4 * RULES.min_slice, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count], RULES) == (3, 0.5)
     assert weighed == [1, 2, 3]
 
 

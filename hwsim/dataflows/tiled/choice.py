@@ -84,8 +84,8 @@ def choose(
             found.append(fitting)
             tiles = -(-sizes[0] // shape.m) * -(-sizes[1] // shape.n) * batch * len(lengths)
             rounds = -(-tiles // device.cores)
-            is_for = _widest(works) in (shape.bits or (_widest(works),)) and shape.turned in (None, turned)
-            if is_for and rounds <= (shape.rounds or rounds) and max(lengths) <= (shape.longest or max(lengths)):
+            is_for = _widest(works) in (shape.bits or (_widest(works),)) and shape.mn_major in (None, turned)
+            if is_for and rounds <= (shape.max_waves or rounds) and max(lengths) <= (shape.max_k or max(lengths)):
                 usual.append(fitting)
     found = usual or found
     if not found:

@@ -38,6 +38,7 @@ from hwsim.evaluate.evaluator import instruction_for
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Expression, Piece, Plan, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Schedule
+from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
@@ -84,7 +85,7 @@ def cut(
     def of(count: int) -> _Lowering:
         return _Lowering(family, plan, device, m, n, k, {**options, "split_k": count})
 
-    return slices(k, lambda count: of(count).seconds(), lambda count: of(count).bound())
+    return slices(k, lambda count: of(count).seconds(), lambda count: of(count).bound(), family.split_k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,9 @@ class _Lowering:
     def _unit(self, a: str, b: str) -> str:
         """The first product's instruction: as asked for, as of the library's sliced kernels, or the native one."""
         native, wanted = instruction_for(self.device, a, b), self.options.get("instruction")
-        if wanted is None and a == b and self.plan.products == 1 and len(self.lengths) > 1 and self.device.library:
-            wanted = self.device.library.split_k_instructions.get(a)
+        seen = observed(self.device)
+        if wanted is None and a == b and self.plan.products == 1 and len(self.lengths) > 1 and seen is not None:
+            wanted = seen.split_k_instructions.get(a)
         return native if wanted is None else Instructions(self.device).like(native, wanted)
 
     def _run(self, term: Term) -> int | None:
@@ -140,7 +142,8 @@ class _Lowering:
 
     def _slices(self) -> tuple[int, ...]:
         count = _whole(self.options, "split_k", 1)
-        multiple = self.device.library.slice_multiple if self.device.library is not None else None
+        seen = observed(self.device)
+        multiple = seen.slice_multiple if seen is not None else None
         schedule = Schedule(split_k=count, slice_multiple=multiple)
         most = -(-self.k // (multiple or SLICE_MULTIPLE))
         if count > most:
@@ -425,11 +428,11 @@ class _Lowering:
 
     def _counter(self, tiles: int) -> None:
         """The memset of the counter that hands out tiles, where the library has one: no data of the program's."""
-        library = self.device.library
-        if library is None or library.tile_counter_us is None or library.tile_counter_tiles is None:
+        seen = observed(self.device)
+        if seen is None or seen.tile_counter_us is None or seen.tile_counter_tiles is None:
             return
-        time_us = library.tile_counter_us
-        if not time_us or not self.family.persistent or tiles <= library.tile_counter_tiles * self.device.cores:
+        time_us = seen.tile_counter_us
+        if not time_us or not self.family.persistent or tiles <= seen.tile_counter_tiles * self.device.cores:
             return
         engine = link_engine(self.device, self.family.registers, "GM")
         cycles = math.ceil(time_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles)

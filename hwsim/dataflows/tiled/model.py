@@ -1,28 +1,35 @@
 """What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, the work of one kernel.
 
-Data only; hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms and devices' memories.
+Data only; hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms, devices' memories and the
+kernels of libraries.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from hwsim.gemm.plan import Expression, Piece, Term
+from hwsim.libraries import load
 from hwsim.program.ir import GlobalArray
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.libraries.model import SplitKModel
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A CTA tile that the family's libraries use: m x n elements of C and bytes of K per row of a stage.
+    """A CTA tile that a library of the family uses: m x n elements of C and bytes of K per row of a stage.
 
     warp: m, n of C that one warp owns: operand fragments are read from shared memory n / warp n and m / warp m times.
     accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop (two CTAs of a core, two consumer
     warp groups in turn, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
-    bits: widths of operands that it is for (none: all). rounds: most tiles of a core that it is used for (0: any).
-    longest: most of K that it is used for (0: any). turned: whether it is for operands that have to be turned (None:
-    for both).
+    bits: widths of operands that it is for (none: all). max_waves: it is used where the grid fits in so many waves (0:
+    any). max_k: most of K that it is used for (0: any). mn_major: whether it is for operands that are MN-major where
+    the instruction takes K-major ones (None: for both).
     cores: beside each other, one tile each in a column, whose matrix units multiply together: each loads its part of
     the columns of B, and reads the rest from the others (cta_group::2).
     """
@@ -34,20 +41,10 @@ class Shape:
     accumulators: int = 1
     stages: int = 0
     bits: tuple[int, ...] = ()
-    rounds: int = 0
-    longest: int = 0
-    turned: bool | None = None
+    max_waves: int = 0
+    max_k: int = 0
+    mn_major: bool | None = None
     cores: int = 1
-
-
-#: Of fp32 products on lanes where nothing else is known: warps of 32 x 64 of C, smaller tiles for small ones.
-LANES = (
-    Shape(128, 128, 32, (32, 64), accumulators=2),
-    Shape(128, 64, 32, (32, 64), accumulators=2),
-    Shape(64, 64, 32, (32, 32), accumulators=2),
-    Shape(32, 32, 32, (32, 32), accumulators=2),
-    Shape(32, 32, 32, (32, 32)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,8 @@ class Family:
     through_registers: global memory -> registers -> shared memory, else straight to shared memory. store_shared:
     results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
     else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
-    (multicast). lanes: shapes for instructions of the vector engine; warps: for those of the matrix unit whose operands
-    can only lie in registers (none: as the others). wave_threads: of a warp (PTX: 32) or wavefront.
+    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). wave_threads:
+    of a warp (PTX: 32) or wavefront.
     """
 
     name: str
@@ -69,10 +66,57 @@ class Family:
     persistent: bool
     stages: int
     cluster: int
-    shapes: tuple[Shape, ...]
-    lanes: tuple[Shape, ...]
-    warps: tuple[Shape, ...] = ()
+    library: str
     wave_threads: int = 32
+
+    def on(self, device: Device) -> Family:
+        """The family with the library that the device file names, if it names one."""
+        if device.library is None or device.library.name == self.library:
+            return self
+        return replace(self, library=device.library.name)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Candidate tiles of the matrix unit, operands in shared memory."""
+        return _candidates(self.library)["matrix"]
+
+    @property
+    def lanes(self) -> tuple[Shape, ...]:
+        """Candidate tiles for instructions of the vector engine."""
+        return _candidates(self.library)["lanes"]
+
+    @property
+    def warps(self) -> tuple[Shape, ...]:
+        """Candidate tiles for instructions whose operands can only lie in registers (none: as the others)."""
+        return _candidates(self.library)["registers"]
+
+    @property
+    def split_k(self) -> SplitKModel:
+        """How many slices of K are weighed."""
+        return load(self.library).split_k
+
+
+@functools.cache
+def _candidates(library: str) -> dict[str, tuple[Shape, ...]]:
+    """The library's kernels by engine, in the order of its file."""
+    found: dict[str, tuple[Shape, ...]] = {"matrix": (), "registers": (), "lanes": ()}
+    for group in load(library).kernels.values():
+        found[group.engine] += tuple(
+            Shape(
+                *row.tile,
+                row.k_bytes,
+                row.warp,
+                row.accumulators,
+                row.stages or 0,
+                group.bits,
+                row.max_waves or 0,
+                row.max_k or 0,
+                row.mn_major,
+                row.cta_group,
+            )
+            for row in group.rows.values()
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

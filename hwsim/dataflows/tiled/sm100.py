@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.dataflows.tiled.lowering import TILE_KEYS
-from hwsim.dataflows.tiled.model import Family, Shape
+from hwsim.dataflows.tiled.model import Family
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -33,35 +33,13 @@ FAMILY = Family(
     persistent=True,
     stages=8,
     cluster=1,
-    shapes=(
-        Shape(128, 256, 128, (32, 256), accumulators=2),
-        Shape(128, 256, 64, (32, 256), accumulators=2),
-        Shape(256, 256, 128, (32, 256)),
-        Shape(128, 256, 128, (32, 256), accumulators=2, cores=2),
-        Shape(128, 192, 128, (32, 192), accumulators=2, cores=2),
-        Shape(128, 128, 128, (32, 128), accumulators=2, cores=2),
-        Shape(128, 64, 128, (32, 64), accumulators=2, cores=2),
-        Shape(128, 128, 128, (32, 128), accumulators=2),
-        Shape(128, 128, 64, (32, 128), accumulators=2),
-        Shape(128, 192, 128, (32, 192), accumulators=2),
-        Shape(128, 64, 128, (32, 64), accumulators=2),
-        Shape(64, 64, 128, (32, 64), accumulators=2),
-        Shape(64, 32, 128, (32, 32), accumulators=2),
-        Shape(64, 16, 128, (32, 16), accumulators=2),
-        Shape(64, 16, 128, (32, 16)),
-    ),
-    lanes=(
-        Shape(128, 128, 32, (32, 64)),
-        Shape(128, 64, 32, (32, 64)),
-        Shape(64, 64, 32, (32, 32)),
-        Shape(32, 32, 32, (32, 32)),
-    ),
+    library="cutlass-sm100",
 )
 
 
 def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
     """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
+    return tiled.lower(FAMILY.on(device), plan, device, m, n, k, options)
 
 
 __all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]

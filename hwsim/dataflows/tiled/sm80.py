@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
-from hwsim.dataflows.tiled.model import LANES, Family, Shape
+from hwsim.dataflows.tiled.model import Family
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -30,27 +30,13 @@ FAMILY = Family(
     persistent=False,
     stages=4,
     cluster=1,
-    shapes=(
-        Shape(128, 256, 64, (64, 64)),
-        Shape(256, 128, 64, (64, 64)),
-        Shape(128, 128, 64, (64, 64), accumulators=2),
-        Shape(128, 128, 64, (64, 64)),
-        Shape(64, 256, 64, (64, 64), accumulators=2),
-        Shape(256, 64, 64, (64, 64), accumulators=2),
-        Shape(64, 128, 64, (32, 64), accumulators=2),
-        Shape(128, 64, 64, (64, 32), accumulators=2),
-        Shape(64, 64, 128, (32, 32), accumulators=2),
-        Shape(64, 64, 64, (32, 32)),
-        Shape(32, 64, 128, (32, 32), accumulators=2),
-        Shape(32, 32, 64, (32, 32)),
-    ),
-    lanes=LANES,
+    library="cutlass-sm80",
 )
 
 
 def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
     """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
+    return tiled.lower(FAMILY.on(device), plan, device, m, n, k, options)
 
 
 __all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
