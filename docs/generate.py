@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hwsim.resolve.bits import carries, plan_for
+
 import hwsim
 from hwsim.api import program
 from hwsim.datafiles.provenance import LEVELS
@@ -23,12 +25,11 @@ from hwsim.devices.loader import DEFAULT
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
+from hwsim.papers import anchor_data, ascend910b, underflow
 from hwsim.papers import anchors as measured
-from hwsim.papers import ascend910b, underflow
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.report.device_text import evidence_text
-from hwsim.resolve.bits import carries, plan_for
 from hwsim.schemes import OWN, scheme_of
 
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -52,7 +53,7 @@ PARTS = (
 )
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632
-PAPER_TFLOPS = {"double": 65.3, "single": 41.7}
+PAPER_TFLOPS = {buffering: anchor_data.value(f"910a-{buffering}") for buffering in ("double", "single")}
 #: What the table of sensitivity changes: links, and what becomes of their numbers.
 VARIED: dict[str, Mapping[str, Mapping[str, int]]] = {
     "nothing": {},
@@ -321,7 +322,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def cycles() -> str:
     """Everything measured, beside the timing machine."""
-    data = measured.read()
+    data = anchor_data.read()
     rows, sets = measured.everything(data)
     misses = sum(not row.passes for row in rows)
     head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"

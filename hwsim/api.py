@@ -1,40 +1,52 @@
 """The Python API: run a GEMM scheme on a simulated device.
 
-It joins the layers and holds no fact of its own: scheme -> plan; plan and schedule, or the device's program -> bits;
-program -> cycles. Which way a request goes is hwsim.request's to say.
+It joins the rooms and holds no fact of its own: a request becomes one resolved record (hwsim.resolve); the evaluator
+gives the record's bits, or its program does; the timing machine the program's cycles.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim import _kernels
 from hwsim._version import __version__
+from hwsim.analysis.errors import fma_chain
+from hwsim.analysis.inputs import drawn
+from hwsim.analysis.times import Times, Work, times_of
+from hwsim.devices import load
+from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError
-from hwsim.measures import fill_times, fma_chain, notices_of, of_a_stack
-from hwsim.request import Request, lower
+from hwsim.formats import format_of
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.problem import Problem
+from hwsim.gemm.record import Gemm
+from hwsim.gemm.schedule import schedule_of
+from hwsim.operands import Operand, alike, operand
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Given, describe, sorted_out
+from hwsim.product import Arrays, compute
+from hwsim.resolve.auto_scheme import choose
+from hwsim.resolve.planning import with_epilogue
+from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, resolve
+from hwsim.resolve.split_k_advice import advice
 from hwsim.result import Result
+from hwsim.schemes import Scheme, scheme_of
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
-    from hwsim.gemm.schedule import Schedule
-    from hwsim.operands import Operand
     from hwsim.program.ir import Program
     from hwsim.resolve.auto_scheme import Choice
-    from hwsim.schemes import Scheme
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
 Array = NDArray[Any]
-DeviceLike = "str | Path | Mapping[str, Any] | Device"
-DEFAULT_SIZE = 1024
-AUTO = "auto"  # a scheme's name: choose
+Progress = Callable[[float], None]
 
 
 def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
@@ -42,8 +54,6 @@ def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
 
     Raises ConfigError with all problems of the file at once, UnsupportedError or InputError for an unknown name.
     """
-    from hwsim.devices import load
-
     return load(name)
 
 
@@ -52,220 +62,76 @@ def run(
     b: Array | None = None,
     c: Array | None = None,
     *,
-    m: int | None = None,
-    n: int | None = None,
-    k: int | None = None,
-    device: str | Path | Mapping[str, Any] | Device = "ascend910a",
-    scheme: str | Scheme = "native",
-    error_target: float | None = None,
-    format: str | None = None,
-    input_format: str | None = None,
-    output: str | None = None,
-    alpha: float | None = None,
-    beta: float | None = None,
-    bias: Array | None = None,
-    tile: Mapping[str, int] | tuple[int, ...] | None = None,
-    n_fused: int | None = None,
-    buffering: str | None = None,
-    stages: int | None = None,
-    split_k: int | str | None = None,
-    swizzle: int | None = None,
-    instruction: str | None = None,
-    cta_group: int | None = None,
-    a_layout: str | None = None,
-    b_layout: str | None = None,
-    schedule: Schedule | Mapping[str, Any] | None = None,
-    rows: Any = None,
-    cols: Any = None,
-    exact: bool = True,
-    functional: bool | None = None,
-    timing: bool = True,
-    clock_mhz: float | None = None,
-    launch_overhead: bool = False,
-    threads: int | None = None,
-    seed: int = 0,
-    progress: Callable[[float], None] | None = None,
-    **scheme_options: Any,
+    device: str | Path | Mapping[str, Any] | Device = DEFAULT_DEVICE,
+    scheme: str | Scheme = DEFAULT_SCHEME,
+    gemm: Gemm | Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Result:
-    """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits (exact), cycles (timing).
+    """See RUN_TEXT, and hwsim.options for the options."""
+    if gemm is not None:
+        return _again(gemm, a, b, c, options, progress)
+    chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
+    made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
+    given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
+    chip = _clocked(chip, given.own["clock_mhz"])
+    choice: Choice | None = None
+    if made is None or given.own["error_target"] is not None:
+        choosing, progress = _halves(progress, given.own["exact"])
+        choice = _choice(chip, scheme, a, b, given, choosing)
+        chosen = dict(choice.taken.options)
+        given = replace(given, own=given.own | {"format": chosen.pop("format", None)}, scheme=chosen)
+        made = scheme_of(choice.taken.scheme)
+    operands = _operands(a, b, given.own, made)
+    request = _request(chip, made, given, operands, choice)
+    pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
+    return _result(request, resolve(request, pair), operands, given, choice, progress)
 
-    a, b: real matrices, (m, k) and (k, n), any strides, or stacks of them, (..., m, k) and (..., k, n), whose leading
-    dimensions broadcast; without them N(0, 1) by `seed` (int16 schemes: any values), and with exact=False sizes alone
-    will do. Arrays of the scheme's own operand formats are taken as they are (`hwsim schemes show NAME` says which;
-    float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the first of them. Unsigned
-    arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16 bits or fewer.
-    c: (..., m, n), typed or codes of the output format; beta is then 1 unless given. bias: (n,), added to each row.
-    scheme: "auto" takes the fastest whose error is predicted to be at most `error_target`, relative to the product in
-    the Frobenius norm (hwsim.resolve.auto_scheme); the result's `scheme` is the one taken, `choice` among its options
-    tells of all candidates. format: operand format of the native scheme.
-    output: format of D (default: the scheme's, or what the unit gives), rounded to nearest even at the end.
-    tile: blocks, keyed {"m", "k", "n"} or in the family's order (davinci: m, k, n; elsewhere m, n, k).
-    n_fused: davinci (910A). buffering ("single", "double"): davinci, davinci_separated (910B). swizzle (tiles in a band
-    of columns): davinci_separated, GPUs. stages (of shared memory), split_k (slices of K, merged by a kernel of their
-    own; "auto": as many as take the least estimated time; the bits depend on it): GPUs. instruction (the matrix
-    instruction by name, one with the bits of the device's own, as mma.sync's for wgmma's; default: that, or what the
-    library has where K is cut): GPUs. cta_group (2: pairs of SMs multiply together and share B; `tile` is that of one):
-    B200, GB200. a_layout, b_layout ("rows", "columns": what follows one another in memory; the time of transfers
-    depends on it, no bit): GPUs, 910B.
-    schedule: a Schedule (hwsim.gemm.schedule) or a mapping with its fields: how a library cuts K and finishes the
-    sum. Without it: one chain in order of K, or what the program does (`k_group` in the result's options).
-    rows, cols: indices, slices or masks: only those rows and columns of D, with the bits they have in the whole.
-    functional: bits by running the device's program (True), or directly from plan and schedule (False); None: by the
-    program where the bits depend on what it chose (davinci), else directly, which is faster and gives the same.
-    clock_mhz: core clock for the cycles of a single run with nothing in L2, in place of the device file's (memories of
-    the whole device keep theirs), at most 100,000. Without it, where the file says how the clock falls under load
-    (sustained_clock_mhz, power_limit), times are those of a run in a series, as GEMMs are measured
-    (hwsim.resolve.predict.under_load).
-    launch_overhead: `seconds` takes in the device's launch overhead of every kernel.
-    threads: host threads for the bits (default: all). progress: called with 0..1. scheme_options: see
-    `hwsim schemes show NAME`.
-    Cycles come from the device's program: not for devices without timing data, nor for plans that the family's
-    dataflow cannot carry, nor with a schedule, nor with C, alpha, beta, bias or output where the dataflow takes none
-    (davinci); the result's `timing_note` says why there are none. Of a stack they are those of one program for all
-    matrices on GPUs, else those of one matrix times their number (`batch_cycles` among the options).
 
-    Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do,
-    ConfigError for a bad device file.
-    """
-    given = {"schedule": schedule, "c": c, "alpha": alpha, "beta": beta, "bias": bias, "output": output}
-    blocking = {
-        "tile": tile,
-        "n_fused": n_fused,
-        "buffering": buffering,
-        "stages": stages,
-        "split_k": split_k,
-        "swizzle": swizzle,
-        "instruction": instruction,
-        "cta_group": cta_group,
-        "a_layout": a_layout,
-        "b_layout": b_layout,
-    }
-    chip, choice = _clocked(_loaded(device), clock_mhz), None
-    if scheme == AUTO or error_target is not None:
-        numbers = (m, n, k, exact, seed, input_format)
-        choosing, progress = _halves(progress, exact)
-        choice = _choice(chip, scheme, error_target, a, b, numbers, {"format": format, **scheme_options}, choosing)
-        scheme, chosen = choice.taken.scheme, dict(choice.taken.options)
-        format, scheme_options = chosen.pop("format", None), chosen
-    request = Request(
-        chip,
-        _scheme(scheme),
-        format,
-        scheme_options,
-        blocking,
-        {name: value for name, value in given.items() if value is not None},
-        rows,
-        cols,
-        timing,
-        functional,
-    )
-    left, right, sizes, drawn = _operands(a, b, m, n, k, exact, seed, input_format, format, request.scheme)
-    workers = (os.cpu_count() or 1) if threads is None else threads
-    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
-        raise InputError(f"threads = {threads!r}; allowed: an integer of at least 1")
-    lead = () if left is None or right is None else _common(left, right)
-    operands = None if left is None or right is None else (left, right)
-    assumed = input_format or ("fp32" if exact or choice is not None else request.operand_format)
-    work = request.prepare(assumed, sizes, exact, operands, math.prod(lead))
-    product: Array | None = None
-    errors: Callable[[], dict[str, Any]] | None = None
-    if exact:
-        assert left is not None and right is not None
-        product, errors = request.compute(work, left, right, lead, workers, progress)
-    facts = work.prepared.facts(sizes[2]) if work.program is None else dict(work.program.facts)
-    how = "of one program for all" if work.in_one else "of one matrix, times their number"
-    batch = {"batch": list(lead), "batch_cycles": how} if lead else {}
-    timed: dict[str, Any] = {
-        "clock_mhz": None if clock_mhz is None else float(clock_mhz),
-        "launch_overhead": launch_overhead or None,
-    }
-    timed |= {"choice": None if choice is None else choice.to_dict()}
-    result = Result(
-        device=request.chip.name,
-        scheme=request.scheme.name,
-        options=work.prepared.options | facts | batch | {name: x for name, x in timed.items() if x is not None},
-        m=sizes[0],
-        n=sizes[1],
-        k=sizes[2],
-        seed=seed if drawn else None,
-        c=product,
-        schedule=work.prepared.schedule.to_dict() if work.direct else None,
-        cycles=None,
-        seconds=None,
-        tflops=None,
-        peak_fraction=None,
-        phases=[],
-        engines={},
-        macs={},
-        traffic_bytes={},
-        evidence=request.evidence(work, sizes, math.prod(lead)),
-        device_sha256=request.chip.sha256,
-        kernel=_variant(),
-        hwsim_version=__version__,
-        refused=dict(work.prepared.refused),
-    )
-    result._errors = errors
-    notices: list[Callable[[], list[dict[str, Any]]]] = []
-    if left is not None and right is not None:
-        notices.append(notices_of(request.scheme, left, right, work.prepared.options))
-    notices.append(lambda: [] if result.cycles is None else request.uncut(work, sizes, math.prod(lead)))
-    result._warnings = lambda: [notice for found in notices for notice in found()]
-    if not timing:
-        result.timing_note = "not asked for"
-    elif work.program is None or work.no_timing:
-        result.timing_note = work.no_timing
-    else:
-        unit = str(work.program.facts.get("unit", work.prepared.unit))
-        matrices = math.prod(lead)
-        fill_times(result, work.program, request.chip, unit, work.prepared.plan.products, launch_overhead)
-        of_a_stack(result, matrices, 1 if work.in_one else matrices)
-    return result
+RUN_TEXT = """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits and cycles.
+
+a, b: real matrices, (m, k) and (k, n), any strides, or stacks of them, (..., m, k) and (..., k, n), whose leading
+dimensions broadcast; without them N(0, 1) by `seed` in fp32, or rounded to `input_format` (int16 schemes: any values),
+and with exact=False sizes alone will do. Arrays of the scheme's own operand formats are taken as they are (`hwsim
+schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the
+first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16
+bits or fewer. c: (..., m, n), typed or codes of the output format.
+device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
+fastest whose error is predicted to be at most `error_target`; the result's `scheme` is the one taken.
+gemm: a resolved record (or the mapping of its JSON) to do again, instead of device, scheme and options.
+progress: called with shares of the work, 0 to 1.
+
+The result carries the resolved record (`gemm`), which bits and cycles follow from. Cycles come from the device's
+program: not for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
+carry; `timing_note` says why there are none. Of a stack they are those of one program for all matrices where the
+dataflow knows stacks, else those of one matrix times their number.
+
+Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do, ConfigError for a bad
+device file.
+"""
 
 
 def program(
     *,
-    m: int = DEFAULT_SIZE,
-    n: int = DEFAULT_SIZE,
-    k: int = DEFAULT_SIZE,
-    device: str | Path | Mapping[str, Any] | Device = "ascend910a",
-    scheme: str | Scheme = "native",
-    format: str | None = None,
-    tile: Mapping[str, int] | tuple[int, ...] | None = None,
-    n_fused: int | None = None,
-    buffering: str | None = None,
-    stages: int | None = None,
-    split_k: int | str | None = None,
-    swizzle: int | None = None,
-    instruction: str | None = None,
-    cta_group: int | None = None,
-    a_layout: str | None = None,
-    b_layout: str | None = None,
-    **scheme_options: Any,
+    device: str | Path | Mapping[str, Any] | Device = DEFAULT_DEVICE,
+    scheme: str | Scheme = DEFAULT_SCHEME,
+    **options: Any,
 ) -> tuple[Device, Program]:
-    """The device and the checked program that `run` would time (and, where asked, execute) on it for fp32 operands.
+    """See PROGRAM_TEXT."""
+    chip, chosen = load(device), scheme_of(scheme) if isinstance(scheme, str) else scheme
+    given = sorted_out(options, chosen)
+    own = given.own | {"exact": False, "timing": True, "input_format": given.own["input_format"] or "fp32"}
+    operands = _operands(None, None, own, chosen)
+    resolved = resolve(_request(chip, chosen, replace(given, own=own), operands, None))
+    assert resolved.program is not None  # it would have been refused
+    return chip, resolved.program
 
-    Arguments and errors as there; UnsupportedError where the device has no program for the plan. `Program.computes`
-    says whether running it gives the bits.
-    """
-    from hwsim.gemm.problem import Problem
-    from hwsim.resolve.bits import prepare
 
-    chip, chosen = _loaded(device), _scheme(scheme)
-    _, _, sizes, _ = _operands(None, None, m, n, k, False, 0, None, None, chosen)
-    lowering = {
-        "tile": tile,
-        "n_fused": n_fused,
-        "buffering": buffering,
-        "stages": stages,
-        "split_k": split_k,
-        "swizzle": swizzle,
-        "instruction": instruction,
-        "cta_group": cta_group,
-        "a_layout": a_layout,
-        "b_layout": b_layout,
-    }
-    ready = prepare(chip, chosen, Problem("fp32", *sizes), format=format, scheme_options=scheme_options)
-    return chip, lower(chip, ready, sizes, lowering)
+PROGRAM_TEXT = """The device and the checked program that `run` would time (and, where asked, execute) for fp32 operands.
+
+Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
+whether running it gives the bits, `Program.gemm` is the record that it was written from.
+"""
 
 
 def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Array:
@@ -276,90 +142,59 @@ def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Arra
     return product
 
 
-def _loaded(device: str | Path | Mapping[str, Any] | Device) -> Device:
-    from hwsim.devices import load
-
-    return load(device)
+# --- from arguments to a request -------------------------------------------------------------------------------------
 
 
-def _scheme(scheme: str | Scheme) -> Scheme:
-    from hwsim.schemes import scheme_of
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """A and B (None: sizes alone), (m, n, k), leading dimensions of the product, and whether A and B were drawn."""
 
-    return scheme_of(scheme) if isinstance(scheme, str) else scheme
-
-
-def _choice(
-    chip: Device,
-    scheme: str | Scheme,
-    error_target: float | None,
-    a: Array | None,
-    b: Array | None,
-    numbers: tuple[int | None, int | None, int | None, bool, int, str | None],
-    options: Mapping[str, Any],
-    progress: Callable[[float], None] | None,
-) -> Choice:
-    """What scheme="auto" takes. numbers: m, n, k, exact, seed, input_format."""
-    from hwsim.resolve.auto_scheme import choose
-
-    if scheme != AUTO:
-        raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
-    if error_target is None:
-        raise InputError("scheme='auto' needs error_target, as 1e-6: relative to the product, Frobenius norm")
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise InputError(f"scheme='auto' chooses a scheme with its options; leave out {', '.join(given)}")
-    m, n, k, exact, seed, input_format = numbers
-    left, right, sizes, _ = _operands(a, b, m, n, k, exact, seed, input_format, None, _scheme("native"))
-    operands = None if left is None or right is None else (left, right)
-    return choose(chip, sizes, error_target, operands, input_format=input_format or "fp32", progress=progress)
+    left: Operand | None
+    right: Operand | None
+    sizes: tuple[int, int, int]
+    lead: tuple[int, ...]
+    drawn: bool
 
 
-def _halves(
-    progress: Callable[[float], None] | None, exact: bool
-) -> tuple[Callable[[float], None] | None, Callable[[float], None] | None]:
-    """Progress of choosing a scheme and of the product after it; without a product choosing is all there is."""
-    if progress is None or not exact:
-        return progress, None
-    return lambda share: progress(share / 2), lambda share: progress((1 + share) / 2)
-
-
-def _clocked(chip: Device, clock_mhz: float | None) -> Device:
-    """The device at another core clock."""
-    if clock_mhz is None:
-        return chip
-    from hwsim.devices.variants import checked_clock
-
-    return chip.model_copy(
-        update={"clock_mhz": checked_clock(clock_mhz), "sustained_clock_mhz": {}, "power_limit": None}
+def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, choice: Choice | None) -> Request:
+    own = given.own
+    named = own["format"] or given.scheme.get("format")
+    assumed = own["input_format"] or ("fp32" if own["exact"] or choice is not None or named is None else str(named))
+    schedule = schedule_of(own["schedule"])
+    schedule = with_epilogue(schedule, alpha=own["alpha"], beta=own["beta"], output=own["output"])
+    problem = Problem(
+        assumed if operands.left is None else operands.left.format,
+        *operands.sizes,
+        lead=operands.lead,
+        has_c=own["c"] is not None,
+        bias=None if own["bias"] is None else "fp32",
+    )
+    return Request(
+        chip,
+        scheme,
+        problem,
+        own["format"],
+        given.scheme,
+        given.mapping,
+        schedule,
+        own["schedule"] is not None,
+        own["exact"],
+        own["timing"],
+        bool(own["functional"]),
     )
 
 
-def _variant() -> str:
-    from hwsim import _kernels
-
-    return _kernels.variant
-
-
-def _operands(
-    a: Array | None,
-    b: Array | None,
-    m: int | None,
-    n: int | None,
-    k: int | None,
-    exact: bool,
-    seed: int,
-    input_format: str | None,
-    format: str | None,
-    scheme: Scheme,
-) -> tuple[Operand | None, Operand | None, tuple[int, int, int], bool]:
-    """A and B as operands (None: sizes alone), (m, n, k), and whether they were drawn."""
-    from hwsim.operands import alike, operand
-
+def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: Scheme) -> _Operands:
+    """A and B as operands, with the sizes that they or the options give. Raises InputError where they do not fit."""
+    exact, input_format = own["exact"], own["input_format"]
+    if input_format is not None:
+        format_of(input_format)
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
     left = right = None
+    lead: tuple[int, ...] = ()
     if a is not None and b is not None:
-        left, right = (operand(x, y, input_format=input_format, format=format) for x, y in (("A", a), ("B", b)))
+        left, right = (operand(x, y, input_format=input_format, format=own["format"]) for x, y in (("A", a), ("B", b)))
         left, right = alike(left, right)
         if left.shape[1] != right.shape[0]:
             raise InputError(
@@ -367,23 +202,22 @@ def _operands(
                 "A's columns must equal B's rows"
             )
         sizes = {"m": left.shape[0], "n": right.shape[1], "k": left.shape[1]}
-        for name, value in (("m", m), ("n", n), ("k", k)):
-            if value is not None and value != sizes[name]:
-                raise InputError(f"{name} = {value}, but the matrices give {name} = {sizes[name]}; leave it out")
+        for name, size in sizes.items():
+            if own[name] is not None and own[name] != size:
+                raise InputError(f"{name} = {own[name]}, but the matrices give {name} = {size}; leave it out")
+        if min(sizes.values()) < 1:
+            empty = min(sizes, key=lambda name: sizes[name])
+            raise InputError(f"{empty} = 0; allowed: an integer of at least 1")
+        lead = _common(left, right)
     else:
-        sizes = {name: DEFAULT_SIZE if value is None else value for name, value in (("m", m), ("n", n), ("k", k))}
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name} = {value!r}; allowed: an integer of at least 1")
-    drawn = left is None and exact
-    if drawn:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise InputError(f"seed = {seed!r}; allowed: an integer of at least 0")
-        from hwsim.analysis.inputs import drawn as draw
-
-        pair = draw(sizes["m"], sizes["n"], sizes["k"], seed, scheme.input_formats[0])
+        sizes = {name: DEFAULT_SIZE if own[name] is None else own[name] for name in ("m", "n", "k")}
+    is_drawn = left is None and exact
+    if is_drawn:
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], own["seed"], scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)
-    return left, right, (int(sizes["m"]), int(sizes["n"]), int(sizes["k"])), drawn
+        if input_format is not None:
+            left, right = left.converted(input_format), right.converted(input_format)
+    return _Operands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
 
 
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:
@@ -395,3 +229,181 @@ def _common(a: Operand, b: Operand) -> tuple[int, ...]:
     if 0 in lead:
         raise InputError(f"the stack of matrices is empty: its shape is {lead}")
     return lead
+
+
+def _clocked(chip: Device, clock_mhz: float | None) -> Device:
+    """The device at another core clock."""
+    if clock_mhz is None:
+        return chip
+    known = chip._clocked
+    mhz = checked_clock(clock_mhz)
+    if mhz not in known:
+        known[mhz] = chip.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+    return known[mhz]
+
+
+def _choice(
+    chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: Given, progress: Progress | None
+) -> Choice:
+    """What scheme="auto" takes."""
+    own = given.own
+    if scheme != AUTO:
+        raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
+    if own["error_target"] is None:
+        raise InputError("scheme='auto' needs error_target, as 1e-6: relative to the product, Frobenius norm")
+    named = {"format": own["format"], **given.scheme}
+    said = [name for name, value in named.items() if value is not None]
+    if said:
+        raise InputError(f"scheme='auto' chooses a scheme with its options; leave out {', '.join(said)}")
+    found = _operands(a, b, own, scheme_of(DEFAULT_SCHEME))
+    pair = None if found.left is None or found.right is None else (found.left, found.right)
+    target, wanted = own["error_target"], own["input_format"] or "fp32"
+    return choose(chip, found.sizes, target, pair, input_format=wanted, progress=progress)
+
+
+def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Progress | None]:
+    """Progress of choosing a scheme and of the product after it; without a product choosing is all there is."""
+    if progress is None or not exact:
+        return progress, None
+    return lambda share: progress(share / 2), lambda share: progress((1 + share) / 2)
+
+
+# --- from a record to a result ---------------------------------------------------------------------------------------
+
+
+def _again(
+    gemm: Gemm | Mapping[str, Any],
+    a: Array | None,
+    b: Array | None,
+    c: Array | None,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> Result:
+    """A record done again, on the device that it names."""
+    record = gemm if isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
+    allowed = ("bias", "exact", "timing", "functional", "threads", "seed", "rows", "cols", "launch_overhead")
+    for name in options:
+        if name not in allowed:
+            raise InputError(f"{name}: the record says it; beside gemm= there may be {', '.join(allowed)}, a, b and c")
+    chip, scheme = load(record.device.name), scheme_of(record.scheme)
+    if chip.sha256 != record.device.sha256:
+        raise InputError(
+            f"the record is of another {chip.name}: its device file has SHA-256 {record.device.sha256[:12]}..., this "
+            f"one {chip.sha256[:12]}...; run the request anew"
+        )
+    problem = record.problem
+    given = sorted_out({**options, **({} if c is None else {"c": c})}, scheme)
+    sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
+    own = given.own | sizes
+    operands = _operands(a, b, own, scheme)
+    if (operands.sizes, operands.lead) != (problem.sizes, problem.lead):
+        raise InputError(f"the record is for m, n, k = {problem.sizes} and a stack of {problem.lead or 'one'}")
+    for name, has in (("c", problem.has_c), ("bias", problem.bias is not None)):
+        if has != (own[name] is not None):
+            raise InputError(f"the record {'has' if has else 'has no'} {name}; give {'it' if has else 'none'}")
+    request = _request(chip, scheme, replace(given, own=own), operands, None)
+    reason = "" if record.mapping is not None else "the record has no mapping: bits only"
+    scheme_options = {one.name: one.value for one in record.scheme_options}
+    resolved = Resolved(record, chip, scheme_options, {}, reason)
+    return _result(request, resolved, operands, replace(given, own=own), None, progress)
+
+
+def _result(
+    request: Request,
+    resolved: Resolved,
+    operands: _Operands,
+    given: Given,
+    choice: Choice | None,
+    progress: Progress | None,
+) -> Result:
+    own, record, chip = given.own, resolved.gemm, request.device
+    left, right = operands.left, operands.right
+    product = errors = None
+    by_program = bool(own["functional"]) and own["exact"]
+    if own["exact"]:
+        assert left is not None and right is not None
+        arrays = Arrays(left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"])
+        workers = worker_count(own["threads"])
+        product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
+    times = _times(resolved, own)
+    how = "of one program for all" if resolved.in_one else "of one matrix, times their number"
+    more = {
+        "clock_mhz": own["clock_mhz"] if times.clock_mhz is None else times.clock_mhz,
+        "launch_overhead": own["launch_overhead"] or None,
+        "choice": None if choice is None else choice.to_dict(),
+    }
+    options = {**resolved.options, "input_format": record.single.input_format, **resolved.facts}
+    options |= {"batch": list(operands.lead), "batch_cycles": how} if operands.lead else {}
+    options |= {name: value for name, value in more.items() if value is not None}
+    inspected = None if left is None or right is None else (left, right)
+    return Result(
+        device=chip.name,
+        scheme=request.scheme.name,
+        options=options,
+        m=operands.sizes[0],
+        n=operands.sizes[1],
+        k=operands.sizes[2],
+        seed=own["seed"] if operands.drawn else None,
+        c=product,
+        schedule=None if by_program else record.schedule.to_dict(),
+        evidence=_evidence(record, times),
+        device_sha256=chip.sha256,
+        kernel=_kernels.variant,
+        hwsim_version=__version__,
+        gemm=record,
+        times=times,
+        refused=dict(resolved.refused),
+        notices=_Notices(request, record, inspected, dict(resolved.options), times.cycles is not None),
+        errors=errors,
+    )
+
+
+def _times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
+    if not own["timing"]:
+        return Times(NOT_ASKED)
+    if resolved.program is None:
+        return Times(resolved.no_program)
+    record = resolved.gemm
+    matrices = record.problem.matrices
+    products = resolved.facts.get("products", record.single.products)
+    if not isinstance(record.plan, Mixed):
+        products = record.plan.products
+    work = Work(
+        record.problem.sizes, products, str(resolved.facts["unit"]), matrices, 1 if resolved.in_one else matrices
+    )
+    return times_of(resolved.program, resolved.device, work, launch_overhead=own["launch_overhead"])
+
+
+def _evidence(record: Gemm, times: Times) -> dict[str, str]:
+    """Levels by what they are of, from the record's own decisions."""
+    found = {}
+    for name, decision in (("numerics", "instruction"), ("schedule", "order of summation"), ("timing", "times")):
+        made = record.decided(decision)
+        if made is not None and made.evidence and (name != "timing" or times.cycles is not None):
+            found[name] = made.evidence
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Notices:
+    """What is notable about operands and mapping, found when called."""
+
+    request: Request
+    record: Gemm
+    operands: tuple[Operand, Operand] | None
+    options: Mapping[str, Any]
+    timed: bool
+
+    def __call__(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        if self.operands is not None:
+            a, b = self.operands
+            seen = self.request.scheme.inspect(a.values(), b.values(), self.options)
+            found += [{"code": x.code, "count": x.count, "message": x.message} for x in seen]
+        if self.timed and self.record.mapping is not None:
+            found += advice(self.record, self.request.device, self.request.mapping)
+        return found
+
+
+describe(run, RUN_TEXT)
+describe(program, PROGRAM_TEXT)

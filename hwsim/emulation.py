@@ -8,6 +8,7 @@ code and cannot be caught. It knows NumPy's interfaces and `hwsim.run`, no devic
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 
 from hwsim import contraction
 from hwsim.errors import InputError
+from hwsim.formats import FORMATS, array_dtype
 
 Plain = NDArray[Any]
 CAUGHT = ("matmul", "dot", "tensordot", "einsum")
 SAMPLED_ROWS = 8  # of each product, compared with fp64
+# Floating-point dtypes of ml_dtypes: bfloat16, and formats of fewer bits. Their kind is "V", or not.
+SHORT = frozenset(array_dtype(x) for x in FORMATS.values() if not x.is_integer and array_dtype(x).isbuiltin != 1)
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Engine:
     arguments: of `hwsim.run` (device, scheme, format, ...). measure: compare some rows of each product with fp64.
     timing: add up cycles. calls, macs: products of matrices (a complex one is four) and multiply-accumulates in them;
     passed: calls that went to NumPy (integers, objects, single elements). largest_error, error: of the sampled rows,
-    the largest and the root mean square over calls of ||got - fp64|| / ||fp64||.
+    the largest and the root mean square over calls of ||got - fp64|| / ||fp64||; of fp64 products ||got - exact||.
     """
 
     arguments: dict[str, Any]
@@ -49,18 +53,19 @@ class Engine:
     @property
     def error(self) -> float:
         """Root mean square of the calls' relative errors (sampled rows, Frobenius norm)."""
-        return (self._squares / self._measured) ** 0.5 if self._measured else 0.0
+        mean = math.sqrt(self._squares / self._measured) if self._measured else 0.0
+        return min(mean, self.largest_error)  # of equal errors the mean may be rounded up
 
     def takes(self, *operands: Any) -> bool:
         """Whether these are arrays of real or complex floating point, none of them empty or a single number."""
         if self._busy:
             return False
         arrays = [np.asarray(x) for x in operands]
-        return all(x.ndim and x.size and x.dtype.kind in "fc" and x.dtype.itemsize <= 16 for x in arrays)
+        return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
 
     def multiply(self, a: Plain, b: Plain) -> Plain:
-        """(..., m, k) times (..., k, n), in NumPy's result type of the two."""
-        kind = np.result_type(a, b)
+        """(..., m, k) times (..., k, n), in the type that NumPy's own product of the two has."""
+        kind = _kind(a, b)
         out = np.empty((*a.shape[:-1], b.shape[-1]), kind)
         for index in np.ndindex(*a.shape[:-2]):
             out[index] = self._complex(a[index], b[index]) if kind.kind == "c" else self._real(a[index], b[index])
@@ -80,7 +85,7 @@ class Engine:
         finally:
             self._busy = False
         assert result.c is not None
-        product: Plain = result.c.astype(np.result_type(a, b))
+        product: Plain = result.c.astype(_kind(a, b))
         self.calls += 1
         self.macs += result.m * result.n * result.k
         if self.timing and result.cycles is not None and result.seconds is not None:
@@ -91,11 +96,18 @@ class Engine:
         return product
 
     def _compare(self, a: Plain, b: Plain, product: Plain) -> None:
+        from hwsim.analysis.exact_product import reference
+
         rows = np.linspace(0, len(a) - 1, min(len(a), SAMPLED_ROWS)).astype(int)
         with np.errstate(all="ignore"):
-            exact = a[rows].astype(np.float64) @ b.astype(np.float64)
+            left, right, low = a[rows].astype(np.float64), b.astype(np.float64), np.zeros(())
+            if product.dtype == np.float64:
+                exact, low, compared = reference(left, right)
+                rows = rows[compared]
+            else:
+                exact = left @ right
             norm = float(np.linalg.norm(exact))
-            error = float(np.linalg.norm(product[rows] - exact)) / norm if norm else 0.0
+            error = float(np.linalg.norm((product[rows].astype(np.float64) - exact) - low)) / norm if norm else 0.0
         if np.isfinite(error):
             self.largest_error = max(self.largest_error, error)
             self._squares += error * error
@@ -122,15 +134,18 @@ class Engine:
             return plain(a, b, out=out)
         x, y = _plain(a), _plain(b)
         if y.ndim <= 2 and x.ndim <= 2:
-            return _stored(contraction.matmul(x, y, self.multiply), out)
-        return _stored(contraction.tensordot(x, y, ((x.ndim - 1,), (max(y.ndim - 2, 0),)), self.multiply), out)
+            product = contraction.matmul(x, y, self.multiply)
+        else:
+            product = contraction.tensordot(x, y, ((x.ndim - 1,), (max(y.ndim - 2, 0),)), self.multiply)
+        return _stored(_as_dot(product, x, y), out)
 
     def tensordot(self, plain: Callable[..., Any], a: Any, b: Any, axes: Any = 2) -> Any:
         """numpy.tensordot."""
         if not self.takes(a, b):
             self.passed += not self._busy
             return plain(a, b, axes=axes)
-        return contraction.tensordot(_plain(a), _plain(b), axes, self.multiply)
+        x, y = _plain(a), _plain(b)
+        return _as_dot(contraction.tensordot(x, y, axes, self.multiply), x, y)
 
     def einsum(self, plain: Callable[..., Any], *operands: Any, out: Any = None, **rest: Any) -> Any:
         """numpy.einsum with letters, of two operands or more; anything else is NumPy's own."""
@@ -142,6 +157,23 @@ class Engine:
             return plain(*operands, out=out, **rest) if out is not None else plain(*operands, **rest)
         arrays = [_plain(x) for x in operands[1:]]
         return _stored(contraction.einsum(*parsed, arrays, self.multiply, plain), out)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are real or complex floating point, ml_dtypes' formats among them."""
+    return dtype.kind in "fc" or dtype in SHORT
+
+
+def _kind(a: Plain, b: Plain) -> np.dtype[Any]:
+    """The type of NumPy's matrix product of the two (float32 of bfloat16 and of shorter ones)."""
+    if a.dtype in SHORT or b.dtype in SHORT:
+        return (np.zeros((1, 1), a.dtype) @ np.zeros((1, 1), b.dtype)).dtype
+    return np.result_type(a, b)
+
+
+def _as_dot(product: Plain, a: Plain, b: Plain) -> Plain:
+    """The product in the type that numpy.dot gives: of two bfloat16 arrays that, where matmul gives float32."""
+    return product.astype(a.dtype) if a.dtype == b.dtype and a.dtype in SHORT else product
 
 
 def _plain(x: Any) -> Plain:
@@ -254,6 +286,6 @@ def _of(operands: Any) -> Engine | None:
 def _wrapped(value: Any, engine: Engine | None) -> Any:
     if isinstance(value, tuple):
         return tuple(_wrapped(x, engine) for x in value)
-    if engine is None or not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+    if engine is None or not isinstance(value, np.ndarray) or not _is_float(value.dtype):
         return value
     return Array(value, engine=engine)

@@ -30,6 +30,10 @@ class UnsupportedError(HwsimError):
     """The device cannot do what was asked for; says what it can do."""
 
 
+class NotBuiltError(HwsimError, ImportError):
+    """The compiled parts are not there: sources that were not built."""
+
+
 class MismatchError(HwsimError):
     """A result differs from what it was checked against."""
 

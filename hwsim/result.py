@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from hwsim.analysis.roofline import Roofline
-    from hwsim.analysis.what_if import WhatIf
-    from hwsim.trace.trace import Trace
+from hwsim.analysis.roofline import Roofline, roofline
+from hwsim.analysis.times import Times
+from hwsim.analysis.what_if import WhatIf, what_if
+from hwsim.gemm.record import Gemm
+from hwsim.machines import timing
+from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What `hwsim.run` returns.
 
     c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None without exact;
-    codes: its bit patterns. m, n, k: of one matrix. refused: {choice: why not} of what the scheme left to the device.
-    schedule:
-    what fixed the bits, as `Schedule.to_dict` gives it, where no program of the device did. cycles: core clock
-    cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without launches
-    unless they were asked for.
-    phases: name, cycles, seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause:
-    cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}: products of elements that the
-    matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link and shared memory. evidence:
-    weakest level that numerics and timing rest on, and (`schedule`) how good it is known that the vendor's library
-    runs the product so.
+    codes: its bit patterns. gemm: the resolved record that bits and cycles follow from. m, n, k: of one matrix.
+    refused: {choice: why not} of what the scheme left to the device. schedule: the order of summation, as
+    `Schedule.to_dict` gives it, where the direct evaluator gave the bits. times: see hwsim.analysis.times. cycles: core
+    clock cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without
+    launches unless they were asked for. phases: name, cycles, seconds of each device kernel. engines: {name:
+    {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}:
+    products of elements that the matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link
+    and shared memory. evidence: weakest level that numerics and timing rest on, and (`schedule`) how good it is known
+    that the vendor's library runs the product so.
     """
 
     device: str
@@ -45,43 +47,85 @@ class Result:
     seed: int | None
     c: NDArray[Any] | None
     schedule: dict[str, Any] | None
-    cycles: int | None
-    seconds: float | None
-    tflops: float | None
-    peak_fraction: float | None
-    phases: list[dict[str, Any]]
-    engines: dict[str, dict[str, Any]]
-    macs: dict[str, int]
-    traffic_bytes: dict[str, int]
     evidence: dict[str, str]
     device_sha256: str
     kernel: str
     hwsim_version: str
-    timing_note: str = ""
+    gemm: Gemm
+    times: Times
     refused: dict[str, str] = field(default_factory=dict)
-    _warnings: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False)
-    _errors: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
-    _trace: Callable[[], Trace] | None = field(default=None, repr=False)
-    _what_if: Callable[[], list[WhatIf]] | None = field(default=None, repr=False)
-    _roofline: Callable[[], Roofline] | None = field(default=None, repr=False)
+    notices: Callable[[], list[dict[str, Any]]] = field(default=list)
+    errors: Callable[[], dict[str, Any]] | None = None
+
+    @property
+    def cycles(self) -> int | None:
+        """Core clock cycles over all phases."""
+        return self.times.cycles
+
+    @property
+    def seconds(self) -> float | None:
+        """Cycles over the clock."""
+        return self.times.seconds
+
+    @property
+    def tflops(self) -> float | None:
+        """2 m n k / seconds / 1e12."""
+        return self.times.tflops
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """Of the peak of the engine and format, divided by the plan's number of products."""
+        return self.times.peak_fraction
+
+    @property
+    def phases(self) -> list[dict[str, Any]]:
+        """Name, cycles, seconds of each device kernel."""
+        return self.times.phases
+
+    @property
+    def engines(self) -> dict[str, dict[str, Any]]:
+        """Busy and stalled cycles by engine."""
+        return self.times.engines
+
+    @property
+    def macs(self) -> dict[str, int]:
+        """Products that the matrix unit forms: useful, and padded ones."""
+        return self.times.macs
+
+    @property
+    def traffic_bytes(self) -> dict[str, int]:
+        """Bytes by link and shared memory."""
+        return self.times.traffic_bytes
+
+    @property
+    def timing_note(self) -> str:
+        """Why there are no cycles; empty where there are."""
+        return self.times.note
+
+    def __repr__(self) -> str:
+        bits = "no bits" if self.c is None else f"{self.c.dtype} {self.c.shape}"
+        time = f"no cycles ({self.timing_note})" if self.cycles is None else f"{self.cycles:,} cycles"
+        return f"<Result {self.scheme} on {self.device}, {self.m} x {self.n} x {self.k}: {bits}, {time}>"
 
     @cached_property
     def warnings(self) -> list[dict[str, Any]]:
-        """{"code", "count", "message"} of what is notable about operands and blocking; found when first asked for."""
-        return self._warnings()
+        """{"code", "count", "message"} of what is notable about operands and mapping; found when first asked for."""
+        return self.notices()
 
     @cached_property
     def error(self) -> dict[str, Any] | None:
-        """relative_frobenius and max_relative against fp64, and of a plain fp32 FMA chain as `baseline`.
+        """relative_frobenius and max_relative against the exact product, and of a plain fp32 FMA chain as `baseline`.
 
         Computed when first asked for; None without exact.
         """
-        return None if self._errors is None else self._errors()
+        return None if self.errors is None else self.errors()
 
     @cached_property
     def trace(self) -> Trace | None:
         """One row per instruction of one core of each kind (None without timing); made when first asked for."""
-        return None if self._trace is None else self._trace()
+        if self.times.program is None or self.times.chip is None:
+            return None
+        return Trace.of(timing.run(self.times.program, self.times.chip, trace=Trace.LIMIT), self.times.chip)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:
@@ -89,12 +133,16 @@ class Result:
 
         One more timing run for each part; made when first asked for.
         """
-        return None if self._what_if is None else self._what_if()
+        if self.times.program is None or self.times.chip is None:
+            return None
+        return what_if(self.times.program, self.times.chip)
 
     @cached_property
     def roofline(self) -> Roofline | None:
         """Work per byte of HBM, and what the device could attain with it (None without timing)."""
-        return None if self._roofline is None else self._roofline()
+        if self.times.timed is None or self.times.chip is None:
+            return None
+        return roofline(self.times.timed, self.times.chip, self.times.unit)
 
     @property
     def codes(self) -> NDArray[Any] | None:
@@ -142,8 +190,6 @@ class Result:
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
-        import json
-
         return json.dumps(plain(self.to_dict()), indent=indent, allow_nan=False)
 
 

@@ -148,8 +148,8 @@ cdef class _Walker:
 cdef class Coalescer:
     """One kernel of a program; `run(group, core)` gives the jobs of one core.
 
-    written: per global array, whether the kernel writes it. steps: per instruction, the K that one step
-    of its unit takes (a chain is only joined where a step ends).
+    written: per global array, whether the kernel writes it. steps: per instruction, the K that a chain is only
+    joined at multiples of: that of the matrix instruction.
     """
 
     cdef i64[:, ::1] instr, tile, affine, term, sync, zero_list, zero_variable

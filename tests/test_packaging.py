@@ -27,3 +27,17 @@ def test_data_files_are_listed():
     assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.record_sources").glob("*")}
     for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "tools"):
         assert f"graft {grafted}" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+
+
+def test_measurements_stay_in_the_source_tree():
+    """What the papers' tables are compared with is no part of what is installed."""
+    assert (ROOT / "configs/measured/gemm_times.csv").exists()
+    assert SETUPTOOLS["include-package-data"] is False
+    shipped = {
+        path
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
+        for path in folder(package).glob(pattern)
+    }
+    assert not [path for path in shipped if "measured" in path.parts or path.suffix == ".csv"]
+    assert "hwsim.configs.measured" not in SETUPTOOLS["packages"]

@@ -10,19 +10,22 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def relative_frobenius(reference: Array, computed: Array) -> float:
-    """||reference - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12)."""
+def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
+    """||reference + low - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12).
+
+    low: what fp64 cuts of the reference.
+    """
     with np.errstate(all="ignore"):
         exact = np.asarray(reference, np.float64)
-        difference = np.linalg.norm(exact - np.asarray(computed, np.float64))
+        difference = np.linalg.norm((exact - np.asarray(computed, np.float64)) + low)
         return float(difference / np.linalg.norm(exact))
 
 
-def max_relative(reference: Array, computed: Array) -> float:
-    """Largest |reference - computed| / |reference| over elements with a nonzero reference."""
+def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
+    """Largest |reference + low - computed| / |reference| over elements with a nonzero reference."""
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
-        ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
+        ratio = np.abs((exact - np.asarray(computed, np.float64)) + low) / np.abs(exact)
     kept = ratio[exact != 0]
     return float(kept.max()) if kept.size else 0.0
 
@@ -52,9 +55,9 @@ def snr_db(reference: Array, computed: Array) -> float:
         return float(-20 * np.log10(error))
 
 
-def errors(reference: Array, computed: Array) -> dict[str, float]:
+def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> dict[str, float]:
     """Both metrics by name."""
     return {
-        "relative_frobenius": relative_frobenius(reference, computed),
-        "max_relative": max_relative(reference, computed),
+        "relative_frobenius": relative_frobenius(reference, computed, low),
+        "max_relative": max_relative(reference, computed, low),
     }

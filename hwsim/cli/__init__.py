@@ -46,6 +46,10 @@ EPILOG = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's) and return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if sys.stderr is None:  # closed; print would write to standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (for as long as the process runs)
+    if sys.stdout is None:
+        return _fail("standard output is closed; to do without it, write > /dev/null")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 is no reason to fail
     try:

@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; returns the exit code."""
     from hwsim.errors import InputError
+    from hwsim.threads import MOST
 
     defaults = QUICK if arguments.quick else FULL
     for name in ("size", "scheme_size", "seconds"):
@@ -61,6 +62,8 @@ def execute(arguments: argparse.Namespace) -> int:
     ):
         if min(values) < 1:
             raise InputError(f"--{name} {min(values)}: allowed: at least 1")
+    if max(arguments.threads) > MOST:
+        raise InputError(f"--threads {max(arguments.threads)}: allowed: at most {MOST}")
     if not 0 <= arguments.seconds < math.inf:
         raise InputError(f"--seconds {arguments.seconds:g}: allowed: at least 0")
     if len(arguments.threads) == 1 and all(os.environ.get(x) == str(arguments.threads[0]) for x in THREAD_VARIABLES):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import DEST, FORMAT, add_scheme_options, whole
+from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
+from hwsim.options import own
+from hwsim.threads import MOST, worker_count
 
 SIZE = 256  # m = n = k of random matrices
 
@@ -35,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     group.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
-    add_scheme_options(parser)
+    add_options(parser, ("scheme",), ("error_target",))
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--element", metavar="ROW,COL", help="look for the first difference in k there (default: the worst element)"
     )
     group.add_argument("--first", type=whole(0), default=10, metavar="N", help="differing elements listed (default 10)")
-    group.add_argument("--threads", type=whole(1), metavar="N", help="host threads (default: all)")
+    group.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
     group.add_argument("--json", action="store_true", help="one JSON object on standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
 
@@ -55,9 +56,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError("--device is needed, once or twice")
     sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
     schedules = [schedule(text) for text in sides["schedule"]]
-    options = {key.removeprefix(DEST): value for key, value in vars(arguments).items() if key.startswith(DEST)}
-    options = {name: value for name, value in options.items() if value is not None}
-    fmt = options.pop(FORMAT, None)
+    options = given_options(arguments)
+    fmt = options.pop("format", None)
     left, right = (
         Setting(
             device=sides["device"][i] or "",
@@ -84,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
             right,
             element=_element(arguments.element),
             first=arguments.first,
-            threads=arguments.threads or os.cpu_count() or 1,
+            threads=worker_count(arguments.threads),
             progress=progress,
         )
     if arguments.json:
@@ -104,34 +104,9 @@ def _both(name: str, given: list[str] | None) -> tuple[str | None, str | None]:
 
 
 def schedule(text: str | None) -> dict[str, Any] | None:
-    """The mapping of a schedule: from JSON, or from key=value with commas. Raises InputError for neither."""
-    if text is None or text.strip() in ("", "default"):
-        return None
-    if text.lstrip().startswith("{"):
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"--schedule {text}: no JSON ({error})") from None
-        return dict(found)
-    plain: dict[str, Any] = {}
-    for pair in text.split(","):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or not key or not value:
-            raise InputError(f"--schedule {text}: allowed: KEY=VALUE with commas between, a JSON object, or default")
-        place, _, inner = key.partition(".")
-        if inner:
-            plain.setdefault(place, {})[inner] = _value(value)
-        else:
-            plain[key] = _value(value)
-    return plain
-
-
-def _value(text: str) -> Any:
-    """A number, null, true or false as JSON has them; everything else is a name."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    """The mapping of a schedule, None for the default. Raises InputError for text that is none."""
+    found: dict[str, Any] = own()["schedule"].check(text) or {}
+    return found or None
 
 
 def _element(text: str | None) -> tuple[int, int] | None:

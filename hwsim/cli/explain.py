@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from hwsim.cli.operands import FORMS, Operands, read_list, read_one
 from hwsim.errors import InputError
+
+NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)")  # the beginning of a list such as -1,2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_operands(parser: argparse.ArgumentParser, a: str = "", b: str = "") -> None:
     """--a --b --c and the scales."""
+    parser._negative_number_matcher = NEGATIVE  # argparse has no other way to say which words are no options
     parser.add_argument("--a", metavar="A", help=f"{a}{FORMS}")
     parser.add_argument("--b", metavar="B", help=f"{b}the same forms")
     parser.add_argument("--c", metavar="C", help="the accumulator (default: +0)")

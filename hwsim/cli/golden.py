@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, nearest
+from hwsim.threads import MOST
 
 if TYPE_CHECKING:
     from hwsim.golden.verify import Report
@@ -130,7 +131,7 @@ def _campaign_options(parser: argparse.ArgumentParser) -> None:
         "--outputs", type=float, default=1e9, metavar="N", help="results to compare, then stop (default 1e9)"
     )
     parser.add_argument("--seconds", type=float, default=480.0, metavar="S", help="stop after so long (default 480)")
-    parser.add_argument("--threads", type=whole(1), metavar="N", help="host threads (default: all)")
+    parser.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write campaign.json and campaign.md there")
 
 
@@ -165,8 +166,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _record(arguments: argparse.Namespace) -> int:
+    from hwsim.files import check_writable
     from hwsim.golden.record import record
-    from hwsim.report.files import check_writable
 
     check_writable(arguments.out)
     if arguments.operands is not None and not arguments.operands.exists():
@@ -182,6 +183,7 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _campaign(arguments: argparse.Namespace) -> int:
+    from hwsim.files import make_folder
     from hwsim.golden import simulated
     from hwsim.golden.campaign import Summary, campaign_on_gpu
 
@@ -198,6 +200,8 @@ def _campaign(arguments: argparse.Namespace) -> int:
         )
 
     chosen = _chosen(arguments)
+    if arguments.out is not None:
+        make_folder(arguments.out)
     summary = campaign_on_gpu(
         simulated.mma,
         has=simulated.has,
@@ -225,8 +229,8 @@ def _questions_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _questions(arguments: argparse.Namespace) -> int:
+    from hwsim.files import check_writable
     from hwsim.golden.questions import QUESTIONS, write_questions
-    from hwsim.report.files import check_writable
     from hwsim.report.text import table
 
     known = QUESTIONS()
@@ -279,8 +283,9 @@ def _self_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _self(arguments: argparse.Namespace) -> int:
-    from hwsim.devices import load, names
-    from hwsim.devices.registry import package_folder
+    from hwsim.devices import load
+    from hwsim.devices.registry import shipped
+    from hwsim.files import make_folder
     from hwsim.golden import self_made, simulated
 
     folder = arguments.out
@@ -288,13 +293,11 @@ def _self(arguments: argparse.Namespace) -> int:
         if not TREE.is_dir():
             raise InputError("--out FOLDER is needed: this is no source tree")
         folder = TREE / "self"
-    # ./configs/devices is searched first, and may be the same folder.
-    package = Path(str(package_folder())).resolve()
-    own = [name for name, where in names() if Path(where).resolve().is_relative_to(package)]
+    own = shipped()
     if not (arguments.device or own):
         raise InputError("other device files hide all that come with hwsim; name devices with --device")
     devices = [load(name) for name in arguments.device or own]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with progress_bar(quiet=arguments.json) as progress:
         changes = self_made.renew(devices, folder, simulated.mma, replace_files=arguments.replace, progress=progress)
     kept = [change for change in changes if not change.same and change.was_there]

@@ -16,9 +16,17 @@ ALLOWED = "allowed: one real matrix of float16, float32, float64 or integers, as
 
 
 def read_matrix(name: str, path: Path) -> NDArray[Any]:
-    """The matrix in the file `path`, for operand `name` ("A", "B").
+    """The matrix in the file `path`, for operand `name` ("A", "B"). Raises InputError as `read_array`."""
+    array = read_array(name, path)
+    if array.ndim != 2:
+        raise InputError(f"{name} from {path}: has shape {array.shape}; allowed: a matrix (two dimensions)")
+    return array
 
-    Raises InputError, naming the file, when it is not there, not .npy, or holds no real matrix.
+
+def read_array(name: str, path: Path) -> NDArray[Any]:
+    """The array in the file `path`, for `name`.
+
+    Raises InputError, naming the file, when it is not there, not .npy, or holds no real numbers.
     """
 
     def problem(text: str) -> InputError:
@@ -40,8 +48,6 @@ def read_matrix(name: str, path: Path) -> NDArray[Any]:
         if "pickle" in str(error) or "Object arrays" in str(error):
             raise problem(f"holds Python objects; {ALLOWED}") from error
         raise problem(f"damaged .npy file ({error}); {ALLOWED}") from error
-    if array.ndim != 2:
-        raise problem(f"has shape {array.shape}; allowed: a matrix (two dimensions)")
     if 0 in array.shape:
         raise problem(f"has shape {array.shape}; allowed: at least one row and one column")
     if not (array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)):

@@ -87,8 +87,8 @@ def _one_dot(arguments: argparse.Namespace, device: Device) -> int:
 
 def _arrays(arguments: argparse.Namespace, device: Device) -> int:
     from hwsim.devices import dot_spec, instruction
+    from hwsim.files import check_writable, write_whole
     from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
-    from hwsim.report.files import check_writable, write_whole
 
     name = arguments.instruction
     model, spec = instruction(device, name), dot_spec(device, name)

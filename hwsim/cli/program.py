@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from hwsim.cli.options import add_problem, program_arguments
+from hwsim.cli.options import add_options, given_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("device", metavar="DEVICE", help="device name or YAML file")
     parser.add_argument("scheme", metavar="SCHEME", help="scheme; see hwsim schemes")
-    add_problem(parser)
+    add_options(parser, ("problem", "epilogue", "order of summation", "mapping", "scheme"), ("seed", "c", "bias"))
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -19,6 +19,6 @@ def execute(arguments: argparse.Namespace) -> int:
     from hwsim.api import program
     from hwsim.report.program_text import program_text
 
-    device, lowered = program(device=arguments.device, scheme=arguments.scheme, **program_arguments(arguments))
+    device, lowered = program(device=arguments.device, scheme=arguments.scheme, **given_options(arguments))
     print(program_text(lowered, device))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,31 +11,39 @@ from typing import Any
 import numpy as np
 
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_problem, positive, program_arguments, whole
+from hwsim.cli.options import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument(
-        "--device", default="ascend910a", metavar="NAME", help="device name or YAML file (default ascend910a)"
+        "--device",
+        default=DEFAULT_DEVICE,
+        metavar="NAME",
+        help=f"device name or YAML file (default {DEFAULT_DEVICE})",
     )
-    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
     parser.add_argument(
-        "--error-target",
-        type=positive,
-        metavar="E",
-        help="with --scheme auto: the fastest scheme with a predicted error of at most E, relative, Frobenius norm",
+        "--scheme",
+        default=DEFAULT_SCHEME,
+        metavar="NAME",
+        help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
+    )
+    parser.add_argument(
+        "--gemm", type=Path, metavar="FILE.json", help="do the GEMM of this record again (see --save-gemm)"
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
-    add_problem(parser)
+    add_options(parser, ("problem", "epilogue", "order of summation", "region", "mapping", "scheme", "machine"))
     group = parser.add_argument_group("what is done")
     group.add_argument(
-        "--no-exact", action="store_true", help="no bits and no error: cycles alone, sizes of any magnitude"
+        "--no-exact",
+        action="store_true",
+        help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
+        "so that nothing is cast first, unless --input-format says otherwise",
     )
     group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
     group.add_argument(
@@ -42,12 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
-    )
-    group.add_argument(
-        "--threads",
-        type=whole(1),
-        metavar="N",
-        help="host threads for the bits (default: all; the bits do not depend on it)",
     )
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -60,6 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
     )
     group.add_argument(
+        "--save-gemm", type=Path, metavar="FILE.json", help="write the resolved record: all that fixes bits and cycles"
+    )
+    group.add_argument(
         "--what-if",
         action="store_true",
         help="also what to speed up (cycles if one part took no time), and the roofline",
@@ -70,29 +76,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
-    from hwsim.api import AUTO, run
+    from hwsim.api import run
     from hwsim.devices import load
+    from hwsim.files import write_whole
 
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     chip = load(arguments.device)
     is_short = arguments.no_exact and arguments.scheme != AUTO
+    given = given_options(arguments)
+    what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
+    if arguments.gemm is None:
+        what |= {"device": chip, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz}
+    else:
+        what |= {"gemm": read_record(arguments.gemm)}
     with progress_bar(quiet=arguments.quiet or is_short) as progress:
-        result = run(
-            a,
-            b,
-            device=chip,
-            scheme=arguments.scheme,
-            error_target=arguments.error_target,
-            exact=not arguments.no_exact,
-            timing=not arguments.no_timing,
-            clock_mhz=arguments.clock_mhz,
-            launch_overhead=arguments.launch_overhead,
-            threads=arguments.threads,
-            seed=arguments.seed,
-            progress=progress,
-            **program_arguments(arguments),
-        )
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **given)
         if arguments.what_if and result.cycles is None:
             raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
         if arguments.json:
@@ -103,7 +102,7 @@ def execute(arguments: argparse.Namespace) -> int:
             at_clock = (
                 chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
             )
-            text = run_text(result, at_clock, _inputs(arguments))
+            text = run_text(result, at_clock, _inputs(arguments, result))
             if arguments.what_if:
                 from hwsim.report.whatif_text import roofline_text, what_if_text
 
@@ -113,12 +112,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None:
         notes.append(_write_trace(arguments.trace, result))
     if arguments.out is not None:
-        from hwsim.report.files import write_whole
-
         assert result.c is not None
         product = result.c
         write_whole(arguments.out, lambda file: np.save(file, product, allow_pickle=False))
         notes.append(f"wrote {arguments.out}: C, {result.m} x {result.n} {product.dtype}")
+    if arguments.save_gemm is not None:
+        record = result.gemm.to_json() + "\n"
+        write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
+        notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
     print(text)
     if not arguments.quiet:
         for note in notes:
@@ -128,25 +129,23 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse what could not be written, before the work."""
-    from hwsim.report.files import check_writable
+    from hwsim.files import check_outputs
 
-    if arguments.out is not None:
-        if arguments.no_exact:
-            raise InputError("--out needs the bits: leave out --no-exact")
-        check_writable(arguments.out)
+    if arguments.out is not None and arguments.no_exact:
+        raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:
         from hwsim.trace.trace import check_suffix
 
         if arguments.no_timing:
             raise InputError("--trace needs cycles: leave out --no-timing")
-        check_writable(check_suffix(arguments.trace))
+        check_suffix(arguments.trace)
+    check_outputs({"--out": arguments.out, "--trace": arguments.trace, "--save-gemm": arguments.save_gemm})
 
 
 def _json(result: Result, with_what_if: bool) -> str:
     if not with_what_if:
         return result.to_json()
     import dataclasses
-    import json
 
     assert result.what_if is not None and result.roofline is not None
     more = {
@@ -156,10 +155,12 @@ def _json(result: Result, with_what_if: bool) -> str:
     return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 
-def _inputs(arguments: argparse.Namespace) -> str:
+def _inputs(arguments: argparse.Namespace, result: Result) -> str:
     if arguments.a is not None:
         return f"A from {arguments.a}, B from {arguments.b}"
-    return "no operands" if arguments.no_exact else f"A and B random N(0, 1), seed {arguments.seed}"
+    if arguments.no_exact:
+        return f"no operands, {result.options['input_format']} in memory assumed"
+    return f"A and B random N(0, 1), seed {arguments.seed}"
 
 
 def _write_trace(path: Path, result: Any) -> str:
@@ -169,3 +170,13 @@ def _write_trace(path: Path, result: Any) -> str:
     trace.write(path)
     cut = "" if trace.complete else f", cut at the first {len(trace):,} instructions"
     return f"wrote {path}: trace of {len(trace):,} instructions{cut}"
+
+
+def read_record(path: Path) -> Any:
+    """The record in a JSON file, as plain data. Raises InputError naming the file where it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--gemm {path}: cannot read it: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

@@ -55,7 +55,7 @@ def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     from hwsim.api import program
     from hwsim.gemm.problem import Problem
     from hwsim.machines import timing
-    from hwsim.resolve.bits import prepare
+    from hwsim.resolve.prepare import prepare
 
     try:
         prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))

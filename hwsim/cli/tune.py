@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hwsim.cli.options import DEST, FORMAT, add_scheme_options, positive, whole
+from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
 
@@ -38,32 +38,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
-    add_scheme_options(parser)
+    add_options(parser, ("scheme",), ("error_target",))
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     from hwsim.devices import at_clock, load
+    from hwsim.files import check_outputs, write_whole
     from hwsim.gemm.problem import Problem
-    from hwsim.report.files import check_writable, write_whole
     from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
-    from hwsim.resolve.bits import plan_for
+    from hwsim.resolve.planning import plan_for
     from hwsim.schemes import scheme_of
     from hwsim.studies.tune import tune
 
-    if arguments.csv is not None:
-        check_writable(arguments.csv)
+    if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
+    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot})
     if arguments.plot is not None:
-        if arguments.plot.suffix.lower() != ".png":
-            raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
-        check_writable(arguments.plot)
         plotting()  # fails before the search
     chip = load(arguments.device)
     if arguments.clock_mhz is not None:
         chip = at_clock(chip, arguments.clock_mhz)
     sizes = (arguments.m, arguments.n, arguments.k)
-    given = {key.removeprefix(DEST): x for key, x in vars(arguments).items() if key.startswith(DEST) and x is not None}
-    named = given.pop(FORMAT, None)
+    given = given_options(arguments)
+    named = given.pop("format", None)
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,19 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
+@cache
 def package_folder(kind: str) -> Traversable:
-    """Return the folder of the shipped files of a kind ("devices", "libraries"): of the source tree, or the package."""
-    beside = Path(__file__).parents[2] / "configs" / kind
-    if (beside / "__init__.py").exists():
-        return beside
+    """Return the folder of the files of a kind ("devices", "libraries") of this hwsim: in its package or source tree.
+
+    Not whatever `hwsim.configs` is found first: beside a source tree that may be another hwsim's, installed.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "configs" / kind, package.parent / "configs" / kind):
+        if folder.is_dir():
+            return folder
     from importlib.resources import files
 
-    return files(f"hwsim.configs.{kind}")
+    return files(f"hwsim.configs.{kind}")  # not in a file system
 
 
 def text_of(file: Path | Traversable, kind: str) -> str:

@@ -25,21 +25,27 @@ class Features:
 
     epilogue: alpha, beta, C, bias and another output format. stacks: all matrices of a stack in one program. k_group:
     where the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits
-    depend on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
+    depend on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it. wave_threads: of a warp
+    or wavefront; 0 where cores have no threads.
     """
 
     epilogue: bool = False
     stacks: bool = False
     k_group: bool = False
     choosers: tuple[str, ...] = ()
+    wave_threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1)."""
+    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1).
+
+    advise_below: the share from which on a run that leaves K in one piece says so: the library's rule.
+    """
 
     slices: int
     share: float
+    advise_below: float = 1.0
 
 
 @runtime_checkable

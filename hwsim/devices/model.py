@@ -444,6 +444,10 @@ class Device(Record):
         return {}
 
     @cached_property
+    def _clocked(self) -> dict[float, Device]:
+        return {}
+
+    @cached_property
     def _specs(self) -> dict[str, DotSpec]:
         return {}
 

@@ -1,7 +1,8 @@
 """Where device files lie, and which one a name means. It knows places, not what a file says.
 
 Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plugins (entry
-points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning.
+points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning unless the
+other says the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles import places
-from hwsim.errors import UnsupportedError, nearest
+from hwsim.errors import InputError, UnsupportedError, nearest
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -43,6 +44,12 @@ def is_path(device: str | Path) -> bool:
 def names() -> list[tuple[str, str]]:
     """Return (name, where) of every device that can be named, sorted; shadowed ones are left out."""
     return sorted((entry.name, entry.where) for entry in _first().values())
+
+
+def shipped() -> list[str]:
+    """Return the names, sorted, that mean the device files shipped with hwsim, or files that say the same."""
+    chosen = _first()
+    return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
 
 
 def read(device: str | Path) -> tuple[Content, str]:
@@ -86,9 +93,17 @@ def _first(only: str | None = None) -> dict[str, Entry]:
     chosen: dict[str, Entry] = {}
     for entry in _entries():
         first = chosen.setdefault(entry.name, entry)
-        if first is not entry and entry.name == only and first.where != entry.where:
+        if entry.name == only and first.where != entry.where and not _same(first, entry):
             warnings.warn(f"device '{entry.name}' is taken from {first.where}, not {entry.where}", stacklevel=4)
     return chosen
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    """Whether two entries say the same, as in a checkout beside an installed hwsim, whose ./configs/devices it is."""
+    try:
+        return one.read() == other.read()
+    except InputError:
+        return False
 
 
 def _entries() -> Iterator[Entry]:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm, promote
+from hwsim.arithmetic.instruction_order import Runs, arranged, whole
 from hwsim.arithmetic.scaled import scaled_gemm
-from hwsim.devices import dot_spec, example, find
-from hwsim.devices.query import entry
-from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate.instruction_order import Runs, arranged, whole
+from hwsim.devices import dot_spec, find, instruction_for
+from hwsim.errors import UnsupportedError
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
@@ -28,61 +27,9 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import Run
     from hwsim.numerics.units import DotSpec
 
+__all__ = ["Chains", "instruction_for"]
+
 Codes = NDArray[Any]
-
-
-def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
-    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
-
-    For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
-    `wanted` is for other formats, InputError for a pattern.
-    """
-    if wanted is not None:
-        spec = dot_spec(device, wanted)
-        model = find(device, wanted)
-        assert model is not None
-        if model.n_last is not None or model.formats:
-            raise InputError(
-                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
-            )
-        if (spec.a, spec.b) != (a, b):
-            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
-        name = wanted
-    elif a == b and a in device.native:
-        name = device.native[a]
-    else:
-        name = _kin(device, a, b) or _widest(device, a, b)
-    if dot_spec(device, name).scale_format is not None:
-        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
-    return name
-
-
-def _kin(device: Device, a: str, b: str) -> str | None:
-    """The instruction that differs from a native one of either format in the formats alone."""
-    for fmt in (a, b):
-        name = device.native.get(fmt)
-        key = None if name is None else entry(device, name)
-        if name is None or key is None or not {a, b} <= set(device.matrix_instructions[key].formats):
-            continue
-        model = find(device, name)
-        assert model is not None
-        return example(device, key, n=model.n, a=a, b=b)
-    return None
-
-
-def _widest(device: Device, a: str, b: str) -> str:
-    fits: list[tuple[int, str]] = []
-    for key, model in device.matrix_instructions.items():
-        is_open = a in model.formats and b in model.formats
-        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
-            fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
-    if not fits:
-        known = list(device.native)
-        raise UnsupportedError(
-            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
-            f"{nearest(a, known)}"
-        )
-    return max(fits, key=lambda fit: fit[0])[1]
 
 
 class Chains:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.devices import instruction_for
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.chains import Chains, instruction_for
+from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import Finish, narrowed
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import Patch
@@ -106,6 +107,8 @@ def evaluate(
     left, right = as_pieces(a), as_pieces(b)
     job = _Job(plan, schedule, device, c is not None)
     (m, k), n = left.shape, right.shape[1]
+    if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
+        return np.empty((m, n), code_dtype(format_of(job.output)))
     cuts = schedule.layout(k) if layout is None else layout
     rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
     with np.errstate(all="ignore"):

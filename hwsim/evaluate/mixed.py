@@ -203,7 +203,7 @@ def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:
 
 def _elements(blocks: Array, size: int, limit: int) -> Array:
     """Indices of the elements of blocks."""
-    found: Array = (blocks[:, None] * size + np.arange(size)).ravel()
+    found: Array = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
     return found[found < limit]
 
 

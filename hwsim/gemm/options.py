@@ -8,6 +8,7 @@ that a user gave.
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
@@ -112,12 +113,77 @@ def _parse_pair(text: str) -> Any:
         raise ValueError("two integers with a comma") from None
 
 
+def _array(value: Any) -> Any:
+    return value
+
+
+def _indices(value: Any) -> Any:
+    """A slice, a list of indices or a mask: what it may be is known with the size (hwsim.operands.chosen)."""
+    return value
+
+
+def _parse_indices(text: str) -> Any:
+    """`0:16`, `0:64:4` or `3,5,7`; an empty text is no index."""
+    try:
+        if ":" in text:
+            parts = [int(part) if part.strip() else None for part in text.split(":")]
+            if len(parts) > 3:
+                raise ValueError
+            return slice(*parts)
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ValueError("a range as 0:16, or indices with commas, as 3,5,7") from None
+
+
+def _parse_array(text: str) -> Any:
+    raise ValueError("an array; on the command line a .npy file")
+
+
+def _mapping(value: Any) -> Any:
+    return value
+
+
+def _parse_mapping(text: str) -> Any:
+    """`split_k=3,epilogue.alpha=2`, a JSON object, or `default`."""
+    if text.strip() in ("", "default"):
+        return {}
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"KEY=VALUE with commas between, or a JSON object (no JSON: {error})") from None
+        return dict(found)
+    plain: dict[str, Any] = {}
+    for pair in text.split(","):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key or not value:
+            raise ValueError("KEY=VALUE with commas between, a JSON object, or default")
+        place, _, inner = key.partition(".")
+        if inner:
+            plain.setdefault(place, {})[inner] = _json_value(value)
+        else:
+            plain[key] = _json_value(value)
+    return plain
+
+
+def _json_value(text: str) -> Any:
+    """A number, null, true or false as JSON has them; everything else is a name."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 WHOLE = Kind("whole", _whole, _parse_whole, "N", "int")
 NUMBER = Kind("number", _number, _parse_number, "X", "float")
 TRUTH = Kind("truth", _truth, _parse_truth, "true|false", "bool")
 TEXT = Kind("text", _text, str, "NAME", "str")
 TILE = Kind("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tuple[int, ...]")
 PAIR = Kind("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
+ARRAY = Kind("array", _array, _parse_array, "FILE.npy", "ArrayLike")
+INDICES = Kind("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
+MAPPING = Kind("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
+OWN_MESSAGE = ("tile", "pair", "array", "indices", "mapping")  # kinds that say themselves what is allowed
 _BY_TYPE: dict[type, Kind] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
 
 
@@ -191,7 +257,7 @@ class Option:
             read = self.type.parse(value) if isinstance(value, str) else value
             found = self.type.check(read)
         except (ValueError, TypeError) as error:
-            own = str(error) if self.type in (TILE, PAIR) else self.allowed
+            own = str(error) if self.type.name in OWN_MESSAGE else self.allowed
             raise InputError(f"{before}{self.name} = {value!r}; allowed: {own}") from None
         if isinstance(found, int | float) and not isinstance(found, bool):
             is_low = self.least is not None and not found >= self.least

@@ -103,7 +103,9 @@ class Schedule:
     promotion_k: the partial sum of every so many k (from the slice's start) starts from zero in the unit and is added
         outside it to a sum that starts at +0, nearest even, in order of K; None: one chain.
     k_permutation: within each block of len(k_permutation) of K, position i of the chain takes element
-        k_permutation[i]; incomplete blocks are filled up with zeros.
+        k_permutation[i]; incomplete blocks are filled up with zeros. Blocks are counted from where a run of K begins;
+        with remainder "first" the K mod tile_k elements and the whole tiles behind them are two runs, each permuted
+        by itself.
     remainder, tile_k: "first": a chain takes the K mod tile_k elements of its slice before the whole tiles of
         tile_k (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions; "last": in order.
     operand_rounding: of the operands to the unit's format, for plans with one piece each; None: the plan's.

@@ -7,7 +7,6 @@ and no device file.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,12 +20,14 @@ import numpy as np
 
 from hwsim.devices import names
 from hwsim.errors import InputError
+from hwsim.files import make_folder, write_text
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.record import Runner, command_line, device_name, stream, today
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.golden.verify import Mismatch, Mma, compute, describe
+from hwsim.threads import worker_count
 
 #: Most results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
 BATCH_RESULTS = 1 << 20
@@ -104,9 +105,9 @@ class Summary:
 
     def write(self, folder: Path) -> None:
         """campaign.json and campaign.md in a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "campaign.json").write_text(json.dumps(self.to_json(), indent=1) + "\n")
-        (folder / "campaign.md").write_text(self.to_markdown())
+        make_folder(folder)
+        write_text(folder / "campaign.json", json.dumps(self.to_json(), indent=1) + "\n")
+        write_text(folder / "campaign.md", self.to_markdown())
 
 
 def campaign(
@@ -133,7 +134,7 @@ def campaign(
     pairs = [(instruction, name) for instruction in instructions for name in distributions]
     if not pairs or outputs < 1 or seconds <= 0:
         raise InputError("campaign: instructions, distributions, outputs and seconds must not be empty or zero")
-    threads = threads if threads is not None else os.cpu_count() or 1
+    threads = worker_count(threads)
     # Small enough that a campaign that runs to its end meets every pair at least twice.
     batch = batch_results if batch_results is not None else max(min(BATCH_RESULTS, outputs // (2 * len(pairs))), 1)
     counts = {(instruction.name, name): Count() for instruction, name in pairs}

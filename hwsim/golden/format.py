@@ -7,7 +7,6 @@ name with the ending .meta.json. Knows nothing of how results are computed.
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -18,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.errors import InputError
+from hwsim.files import make_folder, write_npz
+from hwsim.golden.archive import HEADER_BYTES, LIMIT, open_archive, text_of
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]
@@ -79,6 +80,8 @@ class GoldenSet:
         wanted = {"a": (cases, m, k), "b": (cases, n, k), "c": (cases, m, n), "d": (cases, m, n)}
         if any(shape != wanted[x] for x, shape in shapes.items()):
             raise InputError(f"{where}: a (cases, M, K), b (cases, N, K), c, d (cases, M, N) are needed; got {shapes}")
+        if 0 in (cases, m, n, k):
+            raise InputError(f"{where}: zero cases prove nothing; got {shapes}")
         for x, array in {**{x: getattr(self, x) for x in shapes}, **self.scales}.items():
             if array.dtype.kind != "u":
                 raise InputError(f"{where}: {x} must be unsigned codes; got {array.dtype}")
@@ -109,26 +112,27 @@ class GoldenSet:
 def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
     """Write sets to an .npz, compressed; the bytes depend on the sets and the meta only. Returns results written.
 
-    Raises InputError for no sets, two of one name, or a set without results unless the origin is "operands".
+    Raises InputError for no sets, two of one name, a set without results unless the origin is "operands", more bytes
+    than an archive may have (hwsim.golden.archive), or a file that cannot be written.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
-    total = 0
+    total = size = 0
     for golden in sets:
         if golden.d is None and meta.origin != "operands":
             raise InputError(f"{path}: set {golden.key} has no results; only origin 'operands' may lack them")
         if f"{golden.key}/a" in arrays:
             raise InputError(f"{path}: two sets are called {golden.key}")
-        for x in (*OPERANDS, "d"):
-            if getattr(golden, x) is not None:
-                arrays[f"{golden.key}/{x}"] = getattr(golden, x)
-        arrays.update({f"{golden.key}/{x}": array for x, array in golden.scales.items()})
+        own = {x: getattr(golden, x) for x in (*OPERANDS, "d") if getattr(golden, x) is not None} | {**golden.scales}
+        arrays |= {f"{golden.key}/{x}": array for x, array in own.items()}
+        size += sum(array.nbytes + HEADER_BYTES for array in own.values())
+        if size > LIMIT:
+            raise InputError(f"{path}: more than {LIMIT:,} bytes of arrays; write fewer cases or several files")
         total += golden.results
     if not total:
         raise InputError(f"{path}: nothing to write")
     arrays[META] = np.frombuffer(json.dumps(asdict(meta), sort_keys=True).encode(), np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    make_folder(path.parent)
+    write_npz(path, arrays)
     return total
 
 
@@ -137,38 +141,65 @@ def read_meta(path: Path) -> Meta | None:
 
     Raises InputError for a record that does not fit, or a file that is no archive.
     """
-    with _open(path) as archive:
-        text = bytes(archive[META]).decode() if META in archive.files else None
+    with open_archive(path) as archive:
+        text = text_of(archive, META) if META in archive.files else None
     beside = path.with_suffix(".meta.json")
     if text is None and beside.exists():
-        text = beside.read_text()
+        try:
+            text = beside.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{beside}: cannot read it: {error}") from None
     if text is None:
         return None
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its meta is no JSON: {error}") from None
     known = {entry.name for entry in fields(Meta)}
-    if not isinstance(data, dict) or "origin" not in data or set(data) - known:
+    is_text = isinstance(data, dict) and all(isinstance(value, str) for value in data.values())
+    if not is_text or "origin" not in data or set(data) - known:
         raise InputError(
-            f"{path}: its meta must be an object with origin, and of {', '.join(sorted(known))}; got {data}"
+            f"{path}: its meta must be an object of texts with origin, and of {', '.join(sorted(known))}; "
+            f"got {str(data)[:400]}"
         )
-    return Meta(**data)
+    try:
+        return Meta(**data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def keys(path: Path) -> list[str]:
     """INSTRUCTION/SET of every set of an archive, sorted."""
-    with _open(path) as archive:
+    with open_archive(path) as archive:
         files = set(archive.files)
         return [key for key in _keys(files) if any(f"{key}/{x}" in files for x in OPERANDS)]  # not schemes' results
+
+
+def is_of_sets(path: Path) -> bool:
+    """Whether an archive is meant to hold sets: some key ends as those of operands do, or nothing but `meta` is there.
+
+    That it does hold them, and nothing else, is for `read_sets` to say. Raises InputError for what is no archive.
+    """
+    with open_archive(path) as archive:
+        parts = [name.split("/") for name in archive.files if name != META]
+    return not parts or any(len(part) >= 3 and part[-1] in OPERANDS for part in parts)
 
 
 def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
     """The sets of an archive, in order of their keys; with `only`, those whose key contains it.
 
-    Raises InputError for a file that is no archive of sets.
+    Raises InputError for a file that is no archive of sets, has a key that belongs to none, or a set that lacks
+    operands or has no cases.
     """
-    with _open(path) as archive:
+    with open_archive(path) as archive:
+        for name in archive.files:
+            if name != META and not _is_key(name):
+                raise InputError(
+                    f"{path}: key {name} is of no set; allowed: INSTRUCTION/SET/ARRAY with ARRAY of "
+                    f"{', '.join((*OPERANDS, 'd', *SCALES))}, and {META}"
+                )
+        if not _keys(archive.files):
+            raise InputError(f"{path}: holds no set; zero cases prove nothing")
         for key in _keys(archive.files):
             if only not in key:
                 continue
@@ -176,26 +207,20 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             missing = [x for x in OPERANDS if f"{key}/{x}" not in archive.files]
             if missing:
                 raise InputError(f"{path}: set {key} lacks {', '.join(missing)}")
-            yield GoldenSet(
-                instruction,
-                name,
-                archive[f"{key}/a"],
-                archive[f"{key}/b"],
-                archive[f"{key}/c"],
-                archive[f"{key}/d"] if f"{key}/d" in archive.files else None,
-                MappingProxyType({x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}),
-            )
+            a, b, c, d = (archive[f"{key}/{x}"] if f"{key}/{x}" in archive.files else None for x in (*OPERANDS, "d"))
+            assert a is not None and b is not None and c is not None
+            scales = {x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}
+            try:
+                golden = GoldenSet(instruction, name, a, b, c, d, MappingProxyType(scales))
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
+            yield golden
 
 
 def _keys(names: Iterable[str]) -> list[str]:
-    parts = (name.split("/") for name in names)
-    return sorted({f"{part[0]}/{part[1]}" for part in parts if len(part) == 3 and part[2] in (*OPERANDS, "d", *SCALES)})
+    return sorted({name.rpartition("/")[0] for name in names if _is_key(name)})
 
 
-def _open(path: Path) -> Any:
-    try:
-        return np.load(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not an .npz archive: {error}") from None
+def _is_key(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) == 3 and all(parts) and parts[2] in (*OPERANDS, "d", *SCALES)

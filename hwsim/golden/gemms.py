@@ -15,12 +15,15 @@ from typing import Literal
 import numpy as np
 
 from hwsim.errors import InputError
-from hwsim.golden.format import Codes, read_meta
+from hwsim.golden.archive import open_archive
+from hwsim.golden.format import META, Codes, read_meta
 from hwsim.golden.verify import Report, SetReport
 
 #: What cuBLAS calls slow accumulation is promoted here: partial sums of every 128 of K are added in fp32.
 ACCUMULATE: dict[str, Literal["fast", "promoted"]] = {"fast": "fast", "slow": "promoted"}
 FORMATS = {"f16": "fp16"}
+CUBLAS, SCHEME = "cublas.", "scheme."
+ARRAYS = ("a", "bt", "d")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,23 +39,36 @@ class GemmSet:
 
 
 def read_gemms(path: Path) -> Iterator[GemmSet]:
-    """The plain GEMMs of an archive, in order of their keys (schemes, keys scheme.*, are left out)."""
-    with np.load(path) as archive:
+    """The plain GEMMs of an archive, in order of their keys (schemes, keys scheme.*, are left out).
+
+    Raises InputError for a key that belongs to neither, and a block that lacks an array, has no element, or whose
+    arrays do not fit each other.
+    """
+    with open_archive(path) as archive:
+        for key in archive.files:
+            block, _, array = key.partition("/")
+            is_block = block.startswith(CUBLAS) and block.count(".") >= 2 and array in ARRAYS
+            if key != META and not is_block and not block.startswith(SCHEME):
+                raise InputError(
+                    f"{path}: key {key} is of no GEMM; allowed: {CUBLAS}FORMAT[.fast|.slow].kK/ARRAY with ARRAY of "
+                    f"{', '.join(ARRAYS)}, {SCHEME}*, {META}"
+                )
         for name in _names(path):
             parts = name.split(".")
-            yield GemmSet(
-                name,
-                FORMATS.get(parts[1], parts[1]),
-                ACCUMULATE.get(parts[2]),
-                archive[f"{name}/a"],
-                archive[f"{name}/bt"],
-                archive[f"{name}/d"],
-            )
+            a, bt, d = (archive[f"{name}/{x}"] for x in ARRAYS)
+            shapes = {"a": a.shape, "bt": bt.shape, "d": d.shape}
+            if not a.ndim == bt.ndim == 2 or a.shape[1] != bt.shape[1] or d.shape != (a.shape[0], bt.shape[0]):
+                raise InputError(f"{path}: {name}: a (M, K), bt (N, K), d (M, N) are needed; got {shapes}")
+            if 0 in (*a.shape, *bt.shape):
+                raise InputError(f"{path}: {name}: zero cases prove nothing; got {shapes}")
+            if any(x.dtype.kind != "u" for x in (a, bt, d)):
+                raise InputError(f"{path}: {name}: unsigned codes are needed; got {a.dtype}, {bt.dtype}, {d.dtype}")
+            yield GemmSet(name, FORMATS.get(parts[1], parts[1]), ACCUMULATE.get(parts[2]), a, bt, d)
 
 
 def _names(path: Path) -> list[str]:
-    with np.load(path) as archive:
-        return sorted({name.partition("/")[0] for name in archive.files if name.startswith("cublas.")})
+    with open_archive(path) as archive:
+        return sorted({name.partition("/")[0] for name in archive.files if name.startswith(CUBLAS)})
 
 
 def gemm_files(paths: Iterable[Path]) -> list[Path]:

@@ -11,6 +11,7 @@ import hashlib
 import importlib.resources
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.files import make_folder, write_text
 from hwsim.golden.format import Codes
 from hwsim.golden.instructions import Instruction, parse
 
@@ -122,10 +124,10 @@ def build(arch: str | None = None, *, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N
     library = folder / f"librecord-sm_{target}-{digest}.so"
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     source = folder / f"kernels-sm_{target}-{digest}.cu"
-    source.write_text(text)
-    fresh = library.with_suffix(f".{os.getpid()}.so")
+    write_text(source, text)
+    fresh = folder / f".hwsim-{secrets.token_hex(8)}.so"
     # -gencode and not -arch: the latter may add code for the plain target, which has no wgmma and no tcgen05.
     command = [
         nvcc,

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -28,12 +27,14 @@ from hwsim._kernels.convert import encode
 from hwsim.devices import dot_spec, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
+from hwsim.files import check_writable, write_text
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.golden.archive import open_archive
 from hwsim.golden.format import Codes
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.resolve.bits import prepare
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Kernel:
 def read_survey(path: Path) -> Survey:
     """The survey in an archive of tools/record/cublas_survey.py. Raises InputError for another file."""
     try:
-        with np.load(path) as archive:
+        with open_archive(path) as archive:
             said = json.loads(str(archive["meta"]))
             kept = [entry for entry in said["entries"] if "error" not in entry]
             entries = tuple(
@@ -159,7 +160,7 @@ def read_survey(path: Path) -> Survey:
                 for entry in kept
             )
             return Survey(said["device"], said["torch"], said["cuda"], entries, len(said["entries"]) - len(kept))
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: no survey of GEMMs ({error}); tools/record/cublas_survey.py writes one") from None
 
 
@@ -243,7 +244,7 @@ class Trial:
         ready = prepare(
             self.chip,
             scheme_of("native"),
-            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1]),
+            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1], has_c=self.c is not None),
             format=entry.format,
             schedule=schedule,
             output=entry.output,
@@ -408,12 +409,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="JSON file for the schedules found")
     given = parser.parse_args(arguments)
     try:
+        if given.write is not None:
+            check_writable(given.write)
         survey = read_survey(given.file)
         found = search_all(survey, names=not given.no_names, device=given.device)
+        if given.write is not None:
+            write_text(given.write, to_json(found))
     except HwsimError as error:
         parser.exit(2, f"{error}\n")
-    if given.write is not None:
-        given.write.write_text(to_json(found))
     print(report(survey, found))
     for entry in _missed(survey.entries, found):
         print(f"{found[entry.index].verdict}: {entry.index}, {entry.m} x {entry.n} x {entry.k} {entry.format}")

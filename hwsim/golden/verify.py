@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwsim.errors import InputError, MismatchError
-from hwsim.golden.format import Codes, GoldenSet, Meta, keys, read_meta, read_sets
+from hwsim.golden.format import Codes, GoldenSet, Meta, is_of_sets, read_meta, read_sets
 from hwsim.golden.instructions import parse
 from hwsim.golden.thirdparty import is_third_party, read_third_party
 
@@ -116,7 +116,7 @@ def golden_files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or keys(file)]
+            found += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or is_of_sets(file)]
         elif path.exists():
             found.append(path)
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.datafiles.provenance import Level
-from hwsim.devices.model import ARITHMETIC
 from hwsim.devices.query import find
 from hwsim.errors import ConfigError, nearest
 from hwsim.libraries.loader import load
@@ -60,6 +59,8 @@ def observed_level(device: Device, part: str) -> Level:
 
 def _unfit(device: Device, seen: ObservationModel) -> Iterator[str]:
     """Observations of formats that the device has no native instruction for, or by instructions of other bits."""
+    from hwsim.devices.model import ARITHMETIC
+
     native = sorted(device.native)
     for key, names in (("in_order", seen.in_order), ("split_k_instructions", seen.split_k_instructions)):
         for fmt in names:

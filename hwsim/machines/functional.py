@@ -3,7 +3,8 @@
 Each core's streams are coalesced into array work first (hwsim._kernels.coalesce): transfers of unchanged
 data cost nothing, and products accumulated in one place become one chain over all of their K. The work is
 then done on NumPy arrays of codes, simulated cores side by side on host threads. The bits do not depend on
-the number of threads: within a kernel, cores write different elements.
+the number of threads: within a kernel, cores write different elements. An instruction takes all of its K: the last one
+of a product is filled up with zeros, as in the direct evaluator.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels import gemm
 from hwsim._kernels.coalesce import Coalescer
+from hwsim.arithmetic.instruction_order import arranged
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.errors import ProgramError
@@ -97,7 +99,8 @@ class _KernelRun:
         written = {t.array for instr in self.flat.instrs for t in instr.writes if isinstance(t, GlobalTile)}
         self.written = [name in written for name in self.names]
         self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
-        self.steps = [specs[instr.unit].unit.terms if instr.unit else 1 for instr in self.flat.instrs]
+        self.depths = {unit: instruction(device, unit).k for unit in specs}
+        self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.flat.instrs]
 
     def run(self, threads: int) -> None:
         cores = [(g, group.first + i) for g, group in enumerate(self.kernel.groups) for i in range(group.count)]
@@ -163,11 +166,14 @@ class _KernelRun:
             k = segment[0]
             a = self._view(segment[1:6], target.rows, k, left.format, left.width, storage)
             b = self._view(segment[6:11], k, target.cols, right.format, right.width, storage)
-            if scale and value is not None:
-                value = scaled_gemm(spec, a, b, value, scale, self.rules[instr.unit])
-                scale = 0
-            else:
-                value = gemm(spec, a, b, value)
+            depth = self.depths[instr.unit]
+            parts = zip(arranged([a], (0, k), depth, None, 1), arranged([b], (0, k), depth, None, 0), strict=True)
+            for x, y in parts:
+                if scale and value is not None:
+                    value = scaled_gemm(spec, x, y, value, scale, self.rules[instr.unit])
+                    scale = 0
+                else:
+                    value = gemm(spec, x, y, value)
         out[...] = value
 
     def _elementwise(self, instr: Instr, job: list[int], storage: dict[tuple[int, int], Codes]) -> None:

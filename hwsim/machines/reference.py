@@ -2,7 +2,8 @@
 
 The twin of `functional`, which coalesces: same bits, thousands of times slower. Each core has its streams, its
 in-order engine queues and its semaphores; `order` picks at random which stream issues or which engine's head
-runs next. Products are done by the integer reference (hwsim.numerics). For small problems, to check the fast one.
+runs next. Products are done by the integer reference (hwsim.numerics), of whole instructions. For small problems, to
+check the fast one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.instruction_order import whole
 from hwsim.arithmetic.scaled import scaled_reference
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.errors import ProgramError
@@ -131,9 +133,11 @@ class _Core:
             assert instr.unit is not None and isinstance(instr.writes[0], LocalTile)
             zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
             start = np.zeros_like(target[0]) if zero else target[0].copy()
-            spec, a, b = self.dot_spec(self.device, instr.unit), sources[0][0], sources[1][0]
+            spec, model = self.dot_spec(self.device, instr.unit), instruction(self.device, instr.unit)
+            span = (0, sources[0][0].shape[1])
+            a, b = (whole(x, span, model.k, None, axis) for (x, _), axis in zip(sources, (1, 0), strict=True))
             if instr.scale_exponent and not zero:
-                rule = instruction(self.device, instr.unit).scale_input_d_rule
+                rule = model.scale_input_d_rule
                 target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
             else:
                 target[0][...] = reference.gemm(spec, a, b, start)

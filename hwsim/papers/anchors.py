@@ -1,8 +1,6 @@
-"""Times that people measured beside the timing machine's: one row for each point of configs/anchors.yaml.
+"""Times that people measured beside the timing machine's: one row for each point of hwsim.papers.anchor_data.
 
-The file holds what was measured, where it was published, how far a simulation may be off, and whether a number of a
-device file was set by it (calibration) or not (validation; blind: measured when the model was finished). No number of
-a device file is set here.
+No number of a device file is set here.
 """
 
 from __future__ import annotations
@@ -10,113 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Literal
 
 from hwsim.devices import at_clock, changed, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.resolve.bits import plan_for
-from hwsim.resolve.predict import program_of, under_load
+from hwsim.machines.load import under_load
+from hwsim.papers.anchor_data import Anchors, Entry, Role, Run, Times
+from hwsim.resolve.cost import plan_record
+from hwsim.resolve.mapping import facts_of, program_of
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
-Role = Literal["calibration", "validation", "blind"]
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
 LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "output", "b_layout")
-
-
-class Record(BaseModel):
-    """Base of the file's parts."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Run(Record):
-    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as of hwsim.run.
-
-    phase: only the kernel of that name counts.
-    """
-
-    device: str
-    scheme: str = "native"
-    format: str | None = None
-    output: str | None = None
-    m: int
-    n: int
-    k: int
-    options: dict[str, Any] = {}
-    tile: tuple[int, ...] | None = None  # in the family's order: davinci m, k, n; GPUs m, n, k
-    stages: int | None = None
-    n_fused: int | None = None
-    buffering: str | None = None
-    b_layout: str | None = None
-    swizzle: int | None = None
-    cta_group: int | None = None
-    split_k: int | Literal["auto"] | None = None
-    changes: dict[str, Any] = {}
-    clock_mhz: float | None = None  # in place of the file's, sustained clocks too
-    phase: str | None = None
-
-
-class Entry(Record):
-    """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
-
-    quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
-    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library,
-    times which the simulation counts. host_us: time of the host that the source says its times contain. why: a miss,
-    explained.
-    """
-
-    id: str
-    what: str
-    quantity: Literal["tflops", "ms", "ratio", "idle", "share"]
-    run: Run
-    over: Run | None = None
-    engine: str | None = None
-    kernels: tuple[str, ...] = ()
-    measured: float | tuple[float, float]
-    tolerance: float = Field(ge=0)
-    role: Role
-    source: str
-    cap: float = 1.0
-    host_us: float = 0.0
-    why: str = ""
-
-
-class Times(Record):
-    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
-
-    columns: B was stored by columns, in the simulated run too.
-    """
-
-    device: str
-    format: str
-    output: str
-    launch_us: float
-    tolerance: float
-    role: Role
-    source: str
-    us: dict[str, float]
-    columns: bool = False
-    why: str = ""
-
-
-class Anchors(Record):
-    """The file."""
-
-    schema_version: Literal[1]
-    sources: dict[str, str]
-    points: tuple[Entry, ...]
-    times: tuple[Times, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +68,6 @@ class Outcome:
     merges: int
 
 
-def read(file: Path | None = None) -> Anchors:
-    """The points of `file` (default: the package's). Raises InputError for what does not fit."""
-    text = _packaged() if file is None else file.read_text(encoding="utf-8")
-    try:
-        return Anchors.model_validate(yaml.safe_load(text))
-    except (ValidationError, yaml.YAMLError) as error:
-        raise InputError(f"{file or 'anchors.yaml'}: {error}") from None
-
-
-def _packaged() -> str:
-    try:
-        return (files("hwsim.configs") / "anchors.yaml").read_text(encoding="utf-8")
-    except (ModuleNotFoundError, FileNotFoundError):  # a plain editable install does not map hwsim.configs
-        return (Path(__file__).parents[2] / "configs" / "anchors.yaml").read_text(encoding="utf-8")
-
-
 def simulate(run: Run) -> Outcome:
     """Time one GEMM. Raises UnsupportedError and InputError as the scheme and the device's dataflow do."""
     chip = _device(run)
@@ -182,11 +76,9 @@ def simulate(run: Run) -> Outcome:
     planned = plan_for(chip, scheme, Problem(operand, run.m, run.n, run.k), run.format, run.options)
     options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
     if run.tile is not None:
-        from hwsim.dataflows import dataflow
-
-        options["tile"] = dict(zip(dataflow(chip).TILE_KEYS, run.tile, strict=True))
-    program = program_of(planned.plan, chip, (run.m, run.n, run.k), options)
-    loaded, timed = under_load(program, chip, str(program.facts.get("unit", "")))
+        options["tile"] = tuple(run.tile)
+    gemm = plan_record(planned.plan, chip, (run.m, run.n, run.k), options)
+    loaded, timed = under_load(program_of(gemm, chip), chip, str(facts_of(gemm, chip)["unit"]))
     seconds = timing.seconds(timed, loaded)
     if run.phase is not None:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
@@ -327,7 +219,7 @@ def huawei_rows() -> Iterator[Row]:
             0.2 if "busy" in point.quantity else 0.1,
             point.role,
             "see ascend910b.md",
-            ascend910b.WHY.get((point.what, point.quantity), ""),
+            ascend910b.why(point),
         )
 
 

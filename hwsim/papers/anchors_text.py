@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hwsim.papers.anchors import large, mean_absolute, pooled
 
 if TYPE_CHECKING:
-    from hwsim.papers.anchors import Row, Spread, Times
+    from hwsim.papers.anchor_data import Times
+    from hwsim.papers.anchors import Row, Spread
 
 POOLED_LARGE, POOLED_ALL = 0.10, 0.15  # mean absolute error allowed of a format: of the large ones, of all
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hwsim.gemm.layouts import Order
+from hwsim.gemm.record import Gemm
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 
@@ -265,7 +266,8 @@ class Kernel:
 class Program:
     """Kernels in order over global arrays. `inputs` are filled by the caller, `output` is read by it.
 
-    computes: whether running it gives the plan's bits; False: it stands for the work and its time alone.
+    computes: whether running it gives the plan's bits; False: it stands for the work and its time alone. gemm: the
+    record that it was written from, where there is one.
     """
 
     arrays: tuple[GlobalArray, ...]
@@ -274,6 +276,7 @@ class Program:
     output: str
     facts: dict[str, object] = field(default_factory=dict)  # what the lowering chose: tile, k_group, ...
     computes: bool = True
+    gemm: Gemm | None = field(default=None, compare=False, repr=False)
 
     @property
     def units(self) -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from hwsim.devices.model import Device
 from hwsim.program.ir import Advance, Affine, CoreGroup, GlobalTile, Instr, Kernel, Loop, Node, Program, Sync, Tile
 from hwsim.report.text import count, plural, table, value
+from hwsim.resolve.mapping import facts_of
 
 STEP = "  "
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
@@ -17,7 +18,8 @@ SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 
 def program_text(program: Program, device: Device) -> str:
     """The whole program, one instruction a line."""
-    lines = [f"program on {device.name}: {', '.join(f'{name} {value(x)}' for name, x in program.facts.items())}"]
+    shown = {} if program.gemm is None else facts_of(program.gemm, device)
+    lines = [f"program on {device.name}: {', '.join(f'{name} {value(x)}' for name, x in shown.items())}"]
     roles = dict.fromkeys(program.inputs, "input") | {program.output: "output"}
     rows = [(a.name, f"{count(a.rows)} x {count(a.cols)}", a.format, roles.get(a.name, "")) for a in program.arrays]
     lines += ["arrays in global memory", *table(rows, right=(1,))]

@@ -157,7 +157,9 @@ def _errors(result: Result) -> list[str]:
         return []
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
-    return ["error against fp64", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
+    reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
+    sampled = f", {errors['rows']} rows" if "rows" in errors else ""
+    return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
 
 
 def _error(number: float) -> str:

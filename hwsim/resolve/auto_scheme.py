@@ -15,8 +15,8 @@ from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.bits import plan_for
-from hwsim.resolve.predict import Cost, cost
+from hwsim.resolve.cost import Cost, cost
+from hwsim.resolve.planning import plan_for
 from hwsim.resolve.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.schemes import Scheme, schemes
 

@@ -6,18 +6,19 @@ Pure functions of a device, a plan and what was chosen; what was observed stands
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices import find, numerics_evidence
+from hwsim.devices import find, numerics_evidence, timing_evidence
 from hwsim.devices.model import ARITHMETIC, Level
 from hwsim.formats import format_of
+from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.libraries import observed, observed_level
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
     from hwsim.gemm.plan import Plan
+    from hwsim.gemm.record import Gemm
     from hwsim.libraries.model import InOrderModel
 
 TILE = 128  # of C, m and n: what InOrderModel.tiles counts
@@ -29,15 +30,13 @@ def of_numerics(chip: Device, plan: Plan, unit: str) -> Level:
     return numerics_evidence(chip, unit, scaled=scaled)
 
 
-def of_schedule(
-    chip: Device, plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], given: Mapping[str, Any]
-) -> Level:
-    """How good it is known that the vendor's library runs the plan's GEMMs in this way.
+def of_schedule(chip: Device, gemm: Gemm) -> Level:
+    """How good it is known that the vendor's library runs the record's GEMMs in this way.
 
     The level of the library's observations for GEMMs within what was seen (in_order); an assumption beyond: other
-    formats and shapes, a schedule of the caller's own, terms in an order that nobody runs. schedule: resolved, of the
-    run. sizes: m, n, k. given: what the caller asked for: split_k, c, bias, matrices (of a stack).
+    formats and shapes, a schedule of the caller's own, terms in an order that nobody runs.
     """
+    plan, cut = gemm.single, gemm.decided("split_k")
     formats = {piece.format for piece in (*plan.a_pieces, *plan.b_pieces)}
     observations = observed(chip)
     seen = observations.in_order.get(min(formats)) if observations is not None and len(formats) == 1 else None
@@ -45,14 +44,21 @@ def of_schedule(
         return Level.ASSUMPTION
     fmt = min(formats)
     is_seen = (
-        given.get("split_k") != "auto"
-        and given.get("matrices", 1) == 1
+        (cut is None or cut.by != "estimate")
+        and gemm.problem.matrices == 1
         and _of_calls(plan)
-        and _is_default(chip, plan, schedule, seen, fmt)
-        and _finishes_so(plan, schedule.epilogue, seen, given)
-        and _is_within(seen, fmt, sizes)
+        and _is_default(chip, plan, gemm.schedule, seen, fmt)
+        and _finishes_so(gemm, seen)
+        and _is_within(seen, fmt, gemm.problem.sizes)
     )
     return observed_level(chip, f"in_order.{fmt}") if is_seen else Level.ASSUMPTION
+
+
+def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:
+    """The weakest level that the cycles of the record rest on; a mixture's are those of a model at best."""
+    level = timing_evidence(chip, unit)
+    mixes = isinstance(gemm.plan, Mixed) and sum(1 for part in gemm.parts if part.scheme != "native") > 1
+    return max(level, Level.MODEL, key=list(Level).index) if mixes else level
 
 
 def _of_calls(plan: Plan) -> bool:
@@ -77,13 +83,14 @@ def _is_default(chip: Device, plan: Plan, schedule: Schedule, seen: InOrderModel
     return dataclasses.replace(schedule, **apart) == Schedule()
 
 
-def _finishes_so(plan: Plan, epilogue: Epilogue, seen: InOrderModel, given: Mapping[str, Any]) -> bool:
+def _finishes_so(gemm: Gemm, seen: InOrderModel) -> bool:
     """Whether the sum was seen to be finished in this way."""
-    output = epilogue.output_format or plan.output_format
+    epilogue = gemm.epilogue
     plain = Epilogue(epilogue.alpha, epilogue.beta, output_format=epilogue.output_format)
-    if epilogue != plain or "bias" in given or output not in seen.outputs:
+    if epilogue != plain or gemm.problem.bias is not None or gemm.output not in seen.outputs:
         return False
-    return ("c" not in given and epilogue.alpha == 1) or (output in seen.with_c and plan.products == 1)
+    is_bare = not gemm.problem.has_c and epilogue.alpha == 1
+    return is_bare or (gemm.output in seen.with_c and gemm.single.products == 1)
 
 
 def _is_within(seen: InOrderModel, fmt: str, sizes: tuple[int, int, int]) -> bool:

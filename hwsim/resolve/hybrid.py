@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.predict import cost
+from hwsim.resolve.cost import cost
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device

@@ -9,14 +9,15 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows import dataflow
-from hwsim.dataflows.mixed import DECIDE, Merge, depths_of, look
+from hwsim.dataflows.mixed import DECIDE, Merge, look
+from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.mixed import HYBRID, Census, census, census_of, short_name, types_of_operands
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
-from hwsim.resolve.predict import cost
+from hwsim.resolve.cost import cost
+from hwsim.resolve.mixed_parts import counters, depths_of
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -68,9 +69,10 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
     reason = timing.missing(chip)
     if reason is not None:
         raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
-    looks = Merge(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
-    look(looks, mixed, chip, dataflow(chip), (m, n, k))
-    overhead = timing.seconds(timing.run(looks.program({}), chip), chip)
+    looking = Merge(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
+    flow = dataflow(chip)
+    look(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
+    overhead = timing.seconds(timing.run(looking.program(), chip), chip)
     costs = {plan.scheme: _cost(chip, plan, m, n, k, mixed.block[2], options) for plan in mixed.plans}
     found = {
         short_name(mixed, plan): overhead + costs[plan.scheme](k)

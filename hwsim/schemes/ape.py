@@ -28,6 +28,7 @@ FP32_F_RANGE = (2.0**-14, 65504.0)  # 6.1e-5 to 6.55e4, section 4.1
 FP32_B_RANGE = (7.7e-34, 3.4e38)
 # Four products of bytes, 255^2 at most, summed in int32: no longer than this can be exact.
 INT16_GROUP = 32768
+LARGEST_BLOCK = (1 << 31) - 1  # beyond any matrix that fits a host: all of it is one block
 
 
 def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
@@ -179,7 +180,7 @@ SCHEMES = (
         "FP32, block by block from FP16 or BF16 products or native",
         f"{SOURCE}, 5",
         (
-            Option("block", int, 128, "elements of a block along m, n and k", least=16),
+            Option("block", int, 128, "elements of a block along m, n and k", least=16, most=LARGEST_BLOCK),
             Option(
                 "strategy",
                 str,

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hwsim.errors import InputError
 from hwsim.gemm.options import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 SLICE_BITS = {"int8": 7, "int4": 3}
+FP32_SPAN = 277  # digits from 2^127 down to 2^-149
 
 
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """Pieces most significant first, the last rounded; products joined in fp32 from the least significant."""
     bits, count = SLICE_BITS[options["format"]], options["pieces"]
+    if count > (most := -(-FP32_SPAN // bits)):
+        raise InputError(
+            f"scheme quantensor: pieces = {count}; allowed: at most {most} (of {bits} bits: they reach the last digit "
+            "of any fp32 number)"
+        )
     pairs = [(i, j) for i in range(count) for j in range(count) if options["all_products"] or i + j < count]
     if options["residual"]:  # what quantisation left, one more piece, against the other side's first
         pairs += [(0, count), (count, 0)]

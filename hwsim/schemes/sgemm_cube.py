@@ -54,7 +54,9 @@ SCHEME = Scheme(
     "FP32 from 3 FP16 products, termwise or elementwise",
     "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
     (
-        Option("scaling_exponent", int, 12, "the low piece is scaled by 2^this (0 to 12 in the paper)", least=0),
+        Option(
+            "scaling_exponent", int, 12, "the low piece is scaled by 2^this (0 to 12 in the paper)", least=0, most=126
+        ),
         Option(
             "accumulation",
             str,

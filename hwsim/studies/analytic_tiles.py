@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows import dataflow
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling, b_m_least_traffic, legal, n_fused, traffic
+from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
@@ -45,7 +45,7 @@ def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
 
 
 def _has_chooser(device: Device, name: str) -> bool:
-    return name in getattr(dataflow(device), "CHOOSERS", ())
+    return name in dataflow(device).features.choosers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Parallelism:
 def parallelism(device: Device, tile: dict[str, int], m: int, n: int) -> Parallelism:
     """Eq. 12 and 15 to 17; phi, the wavefronts of a workgroup: one for each 64 x 64 elements of C, at least one."""
     t_m, t_n, t_k = tile["m"], tile["n"], tile["k"]
-    wave = dataflow(device).FAMILY.wave_threads
+    wave = dataflow(device).features.wave_threads
     waves = max(1, t_m * t_n // WARP_TILE)
     return Parallelism(
         waves * wave * m * n / (t_m * t_n),

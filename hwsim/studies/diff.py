@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from hwsim.devices import find, load
 from hwsim.errors import InputError
+from hwsim.evaluate.product import Evaluator, subset
 from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.operands import Operand, alike, chosen, operand
-from hwsim.resolve.bits import Prepared, PreparedMixed, prepare, subset
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -169,10 +171,13 @@ def diff(
     schedule to say what it does.
     Raises InputError where the two have different output formats, or for operands or places that do not fit.
     """
+    threads = worker_count(threads)
     sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
     (one, x, y), (other, u, v) = sides
-    if one.output != other.output:
-        raise InputError(f"diff: the results are {one.output} and {other.output}; give both settings one output format")
+    if one.gemm.output != other.gemm.output:
+        raise InputError(
+            f"diff: the results are {one.gemm.output} and {other.gemm.output}; give both settings one output format"
+        )
     (m, k), n = x.shape, y.shape[1]
     row_index, col_index = _indices("rows", rows, m), _indices("cols", cols, n)
     codes = []
@@ -184,11 +189,11 @@ def diff(
 
         p, q = subset(p, rows=rows), subset(q, cols=cols)
         codes.append(side.product(p, q, threads=threads, progress=report))
-    found = _Compared(codes[0], codes[1], one.output, row_index, col_index)
+    found = _Compared(codes[0], codes[1], one.gemm.output, row_index, col_index)
     worst = found.worst()
     where = element if element is not None else (worst.row, worst.column) if worst is not None else None
     step = None
-    if where is not None and not any(isinstance(side, PreparedMixed) for side in (one, other)):
+    if where is not None and not any(not side.by_rows for side in (one, other)):
         i, j = where
         for name, index, size in (("row", i, m), ("column", j, n)):
             if not 0 <= index < size:
@@ -200,7 +205,7 @@ def diff(
         m=m,
         n=n,
         k=k,
-        output=one.output,
+        output=one.gemm.output,
         elements=codes[0].size,
         differing=found.differing,
         special=found.special,
@@ -215,7 +220,7 @@ def diff(
 
 
 def first_step(
-    left: tuple[Prepared, Operand, Operand], right: tuple[Prepared, Operand, Operand], row: int, column: int
+    left: tuple[Evaluator, Operand, Operand], right: tuple[Evaluator, Operand, Operand], row: int, column: int
 ) -> Step | None:
     """Where the running sums of C[row, column] part (setting, A, B on each side), or None if they never do.
 
@@ -225,7 +230,7 @@ def first_step(
     sums, step = [], 1
     k = left[1].shape[1]
     for side, a, b in (left, right):
-        model = find(side.chip, side.unit)
+        model = find(side.device, side.gemm.unit)
         assert model is not None
         step = math.lcm(step, model.k)
         pieces = side.pieces(subset(a, rows=[row]), subset(b, cols=[column]))
@@ -235,7 +240,7 @@ def first_step(
     at = next((i for i, (_, _, same) in enumerate(values) if not same), None)
     if at is None:
         return None
-    output = left[0].output
+    output = left[0].gemm.output
     one_code, other_code, _ = values[at]
     return Step(
         row=row,
@@ -255,7 +260,7 @@ def first_step(
 class _Running:
     """Running sums of one element in one setting."""
 
-    def __init__(self, side: Prepared, a: Pieces, b: Pieces) -> None:
+    def __init__(self, side: Evaluator, a: Pieces, b: Pieces) -> None:
         self.side, self.a, self.b = side, a.contiguous(), b.contiguous()
         self.layout = side.schedule.layout(a.shape[1])
 
@@ -312,7 +317,7 @@ class _Compared:
         )
 
 
-def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tuple[Prepared, Operand, Operand]:
+def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tuple[Evaluator, Operand, Operand]:
     scheme = scheme_of(setting.scheme) if isinstance(setting.scheme, str) else setting.scheme
     left, right = alike(
         *(operand(x, y, input_format=input_format, format=setting.format) for x, y in (("A", a), ("B", b)))
@@ -340,11 +345,11 @@ def _indices(name: str, index: Any, size: int) -> Array:
     return whole if index is None else whole[chosen(name, index, size)]
 
 
-def _label(side: Prepared) -> str:
+def _label(side: Evaluator) -> str:
     plain, schedule = Schedule().to_dict(), side.schedule.to_dict()
     skipped = ("instruction", "slice_multiple", "epilogue")
     said = [f"{name}={schedule[name]}" for name in plain if name not in skipped and schedule[name] != plain[name]]
-    return ", ".join([f"{side.chip.name} {side.plan.scheme}", side.unit, *said])
+    return ", ".join([f"{side.device.name} {side.plan.scheme}", side.gemm.unit, *said])
 
 
 def _side(place: Place) -> str:
@@ -366,8 +371,8 @@ def _ordered(codes: Array, output: str) -> Array:
     fmt = format_of(output)
     sign = fmt.signed & (codes >> codes.dtype.type(fmt.bits - 1)).astype(bool)
     if fmt.is_integer:
-        integers: Array = np.where(sign, codes.astype(np.int64) - (1 << fmt.bits), codes.astype(np.int64))
-        return integers
+        wide: Array = codes.astype(object if fmt.bits > 32 else np.int64)
+        return np.asarray(np.where(sign, wide - (1 << fmt.bits), wide))
     magnitude = (codes >> codes.dtype.type(fmt.ignored_bits) & codes.dtype.type((1 << fmt.magnitude_bits) - 1)).astype(
         np.int64
     )

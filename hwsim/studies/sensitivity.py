@@ -15,7 +15,8 @@ from hwsim.devices import changed
 from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
-from hwsim.resolve.predict import under_load
+from hwsim.machines.load import under_load
+from hwsim.resolve.mapping import facts_of
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -64,7 +65,7 @@ def sensitivity(
     reason = timing.missing(device, program)
     if reason is not None:
         raise UnsupportedError(reason)
-    unit = str(program.facts.get("unit", ""))
+    unit = "" if program.gemm is None else str(facts_of(program.gemm, device)["unit"])
     now = under_load(program, device, unit)[1].cycles
     ranges = list(_ranges(program, device))
     found = []

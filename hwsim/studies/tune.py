@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows import dataflow
 from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles, legal
 from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.registry import dataflow
 from hwsim.devices import find
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.evaluate.chains import instruction_for
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.predict import Cost, cost
+from hwsim.resolve.cost import Cost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
-OTHERS: Mapping[str, tuple[Any, ...]] = {
-    "stages": (2, 3, 4, 5, 6),
-    "split_k": (1, 2, 4, 8),
-    "swizzle": (1, 2, 4, 8, 16),
-    "cta_group": (1, 2),
-    "buffering": ("double", "single"),
-}
 STARTS = 3  # of the best tiles, to go on from
 BUDGET = 400  # programs timed, by default
 FEW = 64  # tiles of a DaVinci core looked at first
@@ -136,9 +129,9 @@ def _space(chip: Device, plan: Plan, sizes: tuple[int, int, int]) -> _Space:
     flow = dataflow(chip)
     i, j = plan.terms[0].products[0]
     unit = instruction_for(chip, plan.a_pieces[i].format, plan.b_pieces[j].format)
-    others = {name: values for name, values in OTHERS.items() if name in flow.OPTIONS}
-    if "n_fused" in flow.OPTIONS:
-        return _Space(_davinci_tiles(chip, plan, unit, sizes), others | {"n_fused": (None, 1, 2, 4, 8, 16, 32)})
+    others = {option.name: option.axis for option in flow.options if option.axis}
+    if any(option.name == "n_fused" for option in flow.options):
+        return _Space(_davinci_tiles(chip, plan, unit, sizes), others)
     model = find(chip, unit)
     assert model is not None
     depth = max(model.k, 1)
@@ -217,7 +210,7 @@ class _Search:
     def is_legal(self, tile: dict[str, int]) -> bool:
         """Whether the lowering takes the tile."""
         try:
-            dataflow(self.chip).lower(self.plan, self.chip, *self.sizes, {"tile": tile})
+            plan_record(self.plan, self.chip, self.sizes, {"tile": tile})
         except HwsimError:
             return False
         return True

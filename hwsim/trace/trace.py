@@ -115,21 +115,21 @@ class Trace:
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write trace-event JSON for ui.perfetto.dev: 1 cycle is shown as 1 ns (see hwsim.trace.perfetto)."""
-        from hwsim.report.files import write_whole
+        from hwsim.files import write_whole
         from hwsim.trace.perfetto import write
 
         write_whole(Path(path), lambda file: write(self, file))
 
     def to_csv(self, path: str | Path) -> None:
         """Write one line per row, names in full; times in cycles."""
-        from hwsim.report.files import write_whole
+        from hwsim.files import write_whole
         from hwsim.trace.csv import write
 
         write_whole(Path(path), lambda file: write(self, file))
 
     def to_npz(self, path: str | Path) -> None:
         """Write one NumPy array per field, `names_<field>` for the names, and device, clock_mhz, complete."""
-        from hwsim.report.files import write_whole
+        from hwsim.files import write_npz
 
         arrays: dict[str, Any] = {name: self.rows[name] for name in TRACE_DTYPE.names or ()}
         arrays |= {f"names_{name}": np.array(values, str) for name, values in self.names.items()}
@@ -138,7 +138,7 @@ class Trace:
             "clock_mhz": np.array(self.clock_mhz),
             "complete": np.array(self.complete),
         }
-        write_whole(Path(path), lambda file: np.savez_compressed(file, **arrays))
+        write_npz(Path(path), arrays)
 
 
 _SOURCES = {"tile_row": "row", "tile_col": "col", "waited_for": "cause"} | {

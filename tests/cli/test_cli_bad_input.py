@@ -86,6 +86,7 @@ def test_sizes_that_do_not_fit_the_matrices(refused, files):
         (("--m", -3), ["m = -3", "at least 1"]),
         (("--n", "many"), ["--n", "many"]),
         (("--threads", 0), ["--threads", "at least 1"]),
+        (("--threads", 1 << 31), ["--threads", "at most 1024"]),
         (("--seed", -1), ["--seed", "at least 0"]),
         (("--tile", "176,64"), ["tile", "2 numbers", "m, k, n"]),
         (("--tile", "big"), ["--tile", "176,64,176"]),
@@ -105,6 +106,7 @@ def test_sizes_that_do_not_fit_the_matrices(refused, files):
         (("--out", "c.npy", "--no-exact"), ["--no-exact"]),
         (("--out", "nowhere/c.npy"), ["nowhere/c.npy", "there is no folder nowhere"]),
         (("--out", "."), ["it is a folder"]),
+        (("--out", "x.json", "--trace", "./x.json"), ["--out and --trace both write x.json", "a file of its own"]),
         (("--trace", "nowhere/t.json"), ["there is no folder nowhere"]),
     ],
 )

@@ -54,6 +54,7 @@ def test_scheme_of_ones_own_choice(cli):
     [
         (("--size", "0"), "--size 0"),
         (("--threads", "0"), "--threads 0"),
+        (("--threads", "2147483648"), "at most 1024"),
         (("--scheme-size", "-1"), "--scheme-size -1"),
     ],
 )

@@ -69,6 +69,7 @@ def test_tune_by_a_formula_and_by_traffic(cli):
         (("--objective", "joules"), "objective = 'joules'"),
         (("--chooser", "tlp"), "--chooser tlp"),
         (("--plot", "map.pdf"), "ends in .png"),
+        (("--csv", "map.png", "--plot", "map.png"), "--csv and --plot both write map.png"),
         (("--csv", "nowhere/all.csv"), "there is no folder"),
         (("--m", "0"), "at least 1"),
     ],

@@ -142,3 +142,10 @@ def test_bad_files(refused, files, tmp_path):
     np.save(tmp_path / "e5m2.npy", np.zeros((64, 16), ml_dtypes.float8_e5m2))  # a file that NumPy cannot read back
     assert "save codes" in refused("mma", "h200", WGMMA, "--a", "e5m2.npy", "--b", "b.npy")
     assert "no folder" in refused("mma", "h200", WGMMA, "--a", "a.npy", "--b", "b.npy", "--out", "no/d.npy")
+
+
+@pytest.mark.parametrize("word", ["-1,2", "-.5,2", "-inf,1", "-0x1p3,1"])
+def test_a_list_may_begin_with_a_minus(cli, word):
+    words = ("mma", "h200", "wgmma.m64n8k16.f32.f16.f16", "--b", "1,2")
+    apart, joined = cli(*words, "--a", word), cli(*words, f"--a={word}")
+    assert (apart.code, apart.out) == (0, joined.out)

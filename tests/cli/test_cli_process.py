@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hwsim import _kernels
@@ -97,3 +99,42 @@ def test_an_interrupt_ends_with_130():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")
+
+
+def test_sources_that_were_not_built_say_so(tmp_path):
+    """What Python finds in a checkout after `pip install .`: the sources without the compiled parts."""
+    for folder in ("hwsim", "configs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([*RUN], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hwsim: error: {tmp_path} has hwsim's sources, but not its compiled parts")
+    assert "pip install -e ." in done.stderr and done.stderr.count("\n") == 1
+    code = (
+        "import hwsim\n"
+        "try: hwsim.run(m=16, n=16, k=16)\n"
+        "except hwsim.HwsimError as error: assert isinstance(error, ImportError); print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "") and "run from another folder" in done.stdout
+
+
+def closed(*descriptors):
+    """What to do in a new process so that these are closed from its start."""
+    return lambda: [os.close(descriptor) for descriptor in descriptors]
+
+
+def test_a_closed_stdout_is_refused_before_anything_is_written(tmp_path):
+    words = [*RUN, "--out", str(tmp_path / "c.npy")]
+    for descriptors in ((1,), (0, 1)):
+        done = subprocess.run(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=closed(*descriptors))
+        assert done.returncode == 2 and list(tmp_path.iterdir()) == []
+        assert done.stderr == "hwsim: error: standard output is closed; to do without it, write > /dev/null\n"
+    assert subprocess.run(words, cwd=ROOT, preexec_fn=closed(1, 2)).returncode == 2
+
+
+def test_a_closed_stderr_keeps_notes_out_of_stdout(tmp_path):
+    words = [*RUN, "--json", "--out", str(tmp_path / "c.npy")]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=closed(2))
+    assert done.returncode == 0 and json.loads(done.stdout)["m"] == 40
+    assert np.load(tmp_path / "c.npy").shape == (40, 30)

@@ -79,6 +79,22 @@ def test_without_exact_there_are_cycles_alone(cli):
     assert timed["cycles"] == whole["cycles"] > 0
 
 
+def test_what_is_timed_says_in_which_format_operands_are(cli):
+    """fp32 operands are cast in a kernel of their own; sizes alone are taken to be in the unit's format already."""
+    words = ("run", "--device", "h200", "--format", "fp16", "--m", 256, "--n", 256, "--k", 256)
+    whole, short = cli(*words, "--json").json, cli(*words, "--json", "--input-format", "fp16").json
+    assert (whole["options"]["input_format"], short["options"]["input_format"]) == ("fp32", "fp16")
+    assert short["cycles"] < whole["cycles"] and len(short["phases"]) < len(whole["phases"])
+    assert short["result_sha256"] == whole["result_sha256"]  # the same rounding, before or in the program
+    timed = cli(*words, "--json", "--no-exact").json
+    assert (timed["options"], timed["cycles"]) == (short["options"], short["cycles"])
+    cast = cli(*words, "--json", "--no-exact", "--input-format", "fp32").json
+    assert (cast["options"], cast["cycles"]) == (whole["options"], whole["cycles"])
+    assert "fp16 in memory assumed" in " ".join(cli(*words, "--no-exact").out.split())
+    refused = cli(*words, "--no-exact", "--input-format", "fp61")
+    assert refused.code == 2 and "'fp61' is not a format" in refused.err
+
+
 def test_without_timing_there_are_bits_alone(cli):
     whole, exact = cli(*SMALL, "--json").json, cli(*SMALL, "--json", "--no-timing").json
     assert set(exact) == set(whole)

@@ -10,7 +10,7 @@ from hwsim import _kernels
 from hwsim.cli import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
-from hwsim.papers import anchors
+from hwsim.papers import anchor_data, anchors
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 
@@ -189,7 +189,7 @@ def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
 
     monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "ascend910a.yaml").write_text((package_folder() / "ascend910a.yaml").read_text())
+    (tmp_path / "mine" / "ascend910a.yaml").write_text("# mine\n" + (package_folder() / "ascend910a.yaml").read_text())
     done = cli(*RUN, "--json")
     assert done.code == 0 and done.json["device"] == "ascend910a"
     assert "hwsim: warning: device 'ascend910a' is taken from" in done.err
@@ -240,7 +240,7 @@ def test_progress_only_on_a_terminal(cli, monkeypatch):
 
 
 def test_reproduce_writes_numbers_that_json_cannot_hold_as_null(cli, monkeypatch):
-    data = anchors.read()
+    data = anchor_data.read()
     small = next(times for times in data.times if times.format == "fp16")
     small = small.model_copy(update={"us": {"64x64x64": 2.0}})  # no large ones: their mean is NaN
     sets = [(small, anchors.Spread((("64x64x64", 0.5),), (("64x64x64", -0.25),)))]

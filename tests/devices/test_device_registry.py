@@ -1,5 +1,7 @@
 """Which file a name means."""
 
+from pathlib import Path
+
 import pytest
 
 from hwsim import devices
@@ -41,6 +43,23 @@ def test_the_order_of_places(write, small, tmp_path, monkeypatch):
             assert devices.load("ascend910a").cores == n
     assert devices.load("two/ascend910a.yaml").cores == 2
     assert devices.load(tmp_path / "two" / "ascend910a.yaml").cores == 2
+
+
+def test_a_copy_of_the_same_file_hides_nothing(write, recwarn):
+    shipped = (registry.package_folder() / "v100.yaml").read_text(encoding="utf-8")
+    path = write("configs/devices/v100.yaml", shipped)
+    assert devices.load("v100").name == "v100" and not recwarn.list
+    assert "v100" in registry.shipped()
+    write(path, shipped + "# changed\n")
+    assert "v100" not in registry.shipped() and "a100" in registry.shipped()
+    with pytest.warns(UserWarning, match="'v100' is taken from configs/devices/v100.yaml, not"):
+        devices.load("v100")
+
+
+def test_the_shipped_files_are_those_of_the_hwsim_that_runs():
+    """Also where another hwsim, whose `hwsim.configs` Python would find, is installed beside this source tree."""
+    folder, package = registry.package_folder(), Path(registry.__file__).parents[1]
+    assert folder in (package / "configs" / "devices", package.parent / "configs" / "devices")
 
 
 def test_without_any_other_place_the_package_has_it(write):

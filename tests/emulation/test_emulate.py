@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -39,6 +40,17 @@ def test_matmul_dot_tensordot_and_einsum_give_the_bits_of_matmul():
     for c in found:
         assert c.dtype == np.float32 and np.array_equal(c.view(np.uint32), expected.view(np.uint32))
     assert 0 < engine.error < 1e-6 and engine.error <= engine.largest_error
+
+
+def test_the_mean_of_equal_errors_is_not_above_the_largest():
+    """Seven squares of this error add up to a mean whose root is one unit in the last place above it."""
+    error = 590000011 * 2.0**-52
+    assert (sum([error * error] * 7) / 7) ** 0.5 > error
+    engine = hwsim.emulation.Engine({})
+    one = np.ones((1, 1))
+    for _ in range(7):
+        engine._compare(one, one, one + error)
+    assert engine.error == engine.largest_error == error
 
 
 def test_the_operator_of_plain_arrays_is_not_caught():
@@ -99,6 +111,35 @@ def test_complex_is_four_real_products():
     assert c.dtype == np.complex64 and engine.calls == 4
     assert np.array_equal(c.real, product(a.real, b.real) - product(a.imag, b.imag))
     assert np.array_equal(c.imag, product(a.real, b.imag) + product(a.imag, b.real))
+
+
+SHORT = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+
+
+@pytest.mark.parametrize("fmt", SHORT)
+def test_short_formats_are_taken(fmt):
+    """In the type that each of NumPy's functions gives: float32 from matmul, the operands' from dot and tensordot."""
+    a, b = draw(5, 40).astype(SHORT[fmt]), draw(40, 3).astype(SHORT[fmt])
+    functions = (np.matmul, np.dot, lambda x, y: np.tensordot(x, y, 1))
+    types = [function(a, b).dtype for function in functions]
+    expected = hwsim.matmul(a, b, device="b200", format=fmt)
+    with hwsim.emulate(device="b200", format=fmt) as engine:
+        found = [np.matmul(a, b), np.dot(a, b), np.tensordot(a, b, 1), np.einsum("ik,kj->ij", a, b)]
+    assert (engine.calls, engine.passed) == (4, 0) and engine.error < 1e-6
+    assert [c.dtype for c in found] == [*types, np.float32]
+    for c in found:
+        assert np.array_equal(c, expected.astype(c.dtype))
+    x = hwsim.Array(a, device="b200", format=fmt)
+    assert isinstance(x @ b, hwsim.Array) and isinstance(x.dot(b), hwsim.Array) and x.engine.calls == 2
+
+
+def test_mixtures_of_short_formats_have_numpys_type_or_none():
+    a, b = draw(4, 8).astype(SHORT["e4m3"]), draw(8, 4).astype(SHORT["e5m2"])
+    with hwsim.emulate(device="b200", format="bf16") as engine:
+        assert np.matmul(a, b).dtype == np.float32
+        assert np.matmul(a.astype(SHORT["bf16"]), b.astype(np.float64)).dtype == np.float64
+        np.matmul(a.astype(ml_dtypes.int4), b.astype(ml_dtypes.int4))
+    assert (engine.calls, engine.passed) == (2, 1)
 
 
 def test_what_is_not_floating_point_goes_to_numpy():

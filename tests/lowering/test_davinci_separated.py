@@ -12,7 +12,7 @@ from straight_line import product
 import hwsim
 from hwsim.api import program
 from hwsim.dataflows import lower
-from hwsim.dataflows.davinci.cube import Grid
+from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.devices import load
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError, UnsupportedError
@@ -207,18 +207,18 @@ def test_unit_flag_is_refused_where_the_device_has_none():
     plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 64, 64, 64))
     with pytest.raises(UnsupportedError, match="no UnitFlag"):
         lower(plan, chip, 64, 64, 64, {"unit_flag": True})
-    with pytest.raises(InputError, match="unit_flag: got 1"):
+    with pytest.raises(InputError, match="unit_flag = 1; allowed: true, false"):
         lower(plan, load("ascend910b3"), 64, 64, 64, {"unit_flag": 1})
 
 
 def test_a_grid_covers_c_once():
     for m, n, cores in ((8192, 8192, 24), (100, 3000, 20), (130, 40, 3), (1, 1, 5)):
         for given in (None, (1, cores), (cores, 1)):
-            grid = Grid.of(m, n, (128, 256), cores, given)
+            grid = BlockGrid.of(m, n, (128, 256), cores, given)
             groups = grid.groups(m, n)
             assert sum(count * rows * cols for _, count, rows, cols in groups) == m * n
             assert all(first + count <= cores for first, count, _, _ in groups)
-    assert [g[1] for g in Grid.of(8192, 8192, (128, 256), 24, (4, 6)).groups(8192, 8192)] == [20, 4]  # tail of 512
+    assert [g[1] for g in BlockGrid.of(8192, 8192, (128, 256), 24, (4, 6)).groups(8192, 8192)] == [20, 4]  # tail of 512
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_wrong_options_are_named(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"deal": "rows"}, "tiles, blocks"),
+        ({"deal": "rows"}, "distribution = .rows.; allowed: cyclic, block"),
         ({"deal": "blocks", "grid": (5, 5)}, "25 blocks"),
         ({"step_ka": 0}, "step_ka = 0"),
         ({"tile": {"m": 16, "n": 16, "k": 16}, "step_ka": 3, "step_kb": 2}, "multiple of the other"),

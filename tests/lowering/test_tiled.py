@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from hwsim.resolve.bits import Planned, prepared, with_epilogue
 from operands import bits
 
 import hwsim
@@ -22,7 +23,6 @@ from hwsim.machines import functional, reference, timing
 from hwsim.operands import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import Instr, Loop
-from hwsim.resolve.bits import Planned, prepared, with_epilogue
 from hwsim.schemes import scheme_of
 
 DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm70 and cdna, one of the others
@@ -144,6 +144,23 @@ CASES = [
     ("bf16x6", {"accumulation": "fastf32"}),
     ("bf16x9", {"accumulation": "fastf32", "promotion_interval": 2}),
 ]
+
+
+@pytest.mark.parametrize("blocking", [{}, {"split_k": 2}, {"tile": {"m": 64, "n": 32, "k": 256}, "stages": 1}])
+@pytest.mark.parametrize("device", DEVICES)
+def test_terms_joined_by_groups_are_joined_once_without_a_length(device, blocking):
+    """Without k_group the group is all of a slice, whatever the tile's K."""
+    sizes = (33, 21, 150)
+    plan = plan_of("sgemm-cube", sizes, accumulation="elementwise")
+    if "tile" in blocking and device != "h100":  # only here does a tile hold more than K
+        blocking = {}
+    got, expected, program = both(device, plan, sizes, blocking)
+    assert np.array_equal(got, expected) and got.any()
+    assert program.computes and program.facts["k_group"] == (128 if "split_k" in blocking else 150)
+    if not blocking:
+        longer = plan_of("sgemm-cube", sizes, accumulation="elementwise", k_group=4096)
+        other = both(device, longer, sizes, {})[2]
+        assert timing.run(program, load(device)).cycles == timing.run(other, load(device)).cycles
 
 
 @pytest.mark.parametrize(

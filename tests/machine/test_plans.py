@@ -11,10 +11,10 @@ import pytest
 from plan_cases import KS, Straight, drawn, evaluate
 
 import hwsim
+from hwsim.arithmetic import instruction_order as arranged
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.evaluate import evaluator as scheduled
-from hwsim.evaluate import instruction_order as arranged
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.gemm.schedule import Schedule

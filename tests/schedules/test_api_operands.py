@@ -12,9 +12,10 @@ from hwsim.dataflows.davinci import coupled as davinci
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import mixed as adaptive
 from hwsim.gemm.plan import Mixed
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.resolve.bits import Problem, carries, plan_for
-from hwsim.schemes import scheme_of
+from hwsim.resolve.planning import carries, plan_for
+from hwsim.schemes import scheme_of, schemes
 
 
 def pair(shape_a: tuple, shape_b: tuple, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
@@ -304,3 +305,68 @@ def test_drawn_operands_suit_the_scheme() -> None:
     assert whole.c is not None and np.abs(whole.c).max() > 1 << 16 and whole.seed == 0
     wide = hwsim.run(m=4, n=4, k=4, device="a100", scheme="ozaki-fp16", seed=3)
     assert wide.error is not None and wide.error["relative_frobenius"] < 1e-15
+
+
+# Sizes and counts at their ends.
+
+
+@pytest.mark.parametrize(
+    "scheme", ["native", "egemm-tc", "markidis", "ape-fp32-t", "bf16x9", "tf32x3", "ozaki-fp16", "ape"]
+)
+def test_no_rows_or_columns_give_an_empty_product(scheme: str) -> None:
+    a, b = pair((40, 100), (100, 24))
+    whole = hwsim.matmul(a, b, device="h200", scheme=scheme)
+    for given, shape in (({"rows": []}, (0, 24)), ({"cols": []}, (40, 0)), ({"rows": [], "cols": []}, (0, 0))):
+        for options in ({}, {"k_group": 32}) if scheme in ("native", "egemm-tc") else ({},):
+            part = hwsim.matmul(a, b, device="h200", scheme=scheme, **given, **options)
+            assert part.shape == shape and part.dtype == whole.dtype
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 1 << 31, 1 << 64, True, 2.0, "2"])
+def test_threads_that_no_host_has(threads: object) -> None:
+    a, b = pair((4, 8), (8, 4))
+    with pytest.raises(InputError, match=r"threads = .*; allowed: an integer of at least 1 and at most 1024"):
+        hwsim.matmul(a, b, device="a100", threads=threads)
+
+
+def test_threads_of_any_integer_type() -> None:
+    a, b = pair((300, 64), (64, 300))
+    whole = hwsim.matmul(a, b, device="a100", threads=1)
+    for threads in (np.int8(3), np.uint64(2), 1024):
+        assert np.array_equal(hwsim.matmul(a, b, device="a100", threads=threads), whole)
+
+
+HUGE = [
+    (scheme.name, option.name, value)
+    for scheme in schemes().values()
+    for option in scheme.options
+    if option.type is int
+    for value in (300, 1 << 31, 1 << 63, 10**30)
+]
+
+
+@pytest.mark.parametrize(("scheme", "option", "value"), HUGE)
+def test_integer_options_of_any_size_run_or_are_refused(scheme: str, option: str, value: int) -> None:
+    device = "tf64" if scheme.startswith("tf64") else "b200"
+    for kind in ({"exact": False}, {"timing": False}):
+        try:
+            result = hwsim.run(m=16, n=16, k=48, device=device, scheme=scheme, **{option: value}, **kind)
+        except (InputError, UnsupportedError):
+            continue
+        assert result.cycles is not None or result.c is not None or result.timing_note
+
+
+def test_pieces_of_quantensor_end_where_fp32_does() -> None:
+    for fmt, most in (("int8", 40), ("int4", 93)):
+        with pytest.raises(InputError, match=f"pieces = {most + 1}; allowed: at most {most}"):
+            hwsim.run(m=16, n=16, k=16, device="t4", scheme="quantensor", format=fmt, pieces=most + 1, timing=False)
+    c = hwsim.run(m=16, n=16, k=16, device="t4", scheme="quantensor", pieces=40, timing=False)
+    assert c.error["relative_frobenius"] < 1e-6
+
+
+def test_a_block_larger_than_the_matrices_is_one_block() -> None:
+    a, b = pair((40, 50), (50, 30))
+    whole = hwsim.matmul(a, b, device="a100", scheme="ape", block=64)
+    assert np.array_equal(hwsim.matmul(a, b, device="a100", scheme="ape", block=(1 << 31) - 1), whole)
+    with pytest.raises(InputError, match=r"block = 9223372036854775808; allowed: int >= 16, at most 2,147,483,647"):
+        hwsim.matmul(a, b, device="a100", scheme="ape", block=1 << 63)

@@ -9,7 +9,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError
-from hwsim.studies.diff import Setting, diff
+from hwsim.studies.diff import Setting, _ordered, diff
 
 RNG = np.random.default_rng(20)
 A, B = (RNG.standard_normal(shape).astype(np.float16) for shape in ((24, 200), (200, 18)))
@@ -82,3 +82,15 @@ def test_errors() -> None:
         diff(A, B, Setting("h200"), Setting("a100"), element=(24, 0))
     with pytest.raises(InputError, match="columns must equal"):
         diff(A, A, Setting("h200"), Setting("a100"))
+
+
+def test_integers_of_64_bits_are_compared() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-(1 << 15), 1 << 15, (16, 16)).astype(np.int16) for _ in range(2))
+    plain, wraps = Setting("a100", "ape-int16"), Setting("a100", "ape-int16", options={"low_byte": "biased"})
+    for other in (plain, wraps):
+        found = diff(a, b, plain, other)
+        assert (found.differing, found.elements) == (0, 256)
+    codes = np.array([0, 1, (1 << 64) - 1, 1 << 63, (1 << 63) - 1], np.uint64)
+    assert list(_ordered(codes, "int64")) == [0, 1, -1, -(1 << 63), (1 << 63) - 1]
+    assert list(_ordered(codes[:3].astype(np.uint32), "int32")) == [0, 1, -1]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hwsim
 from hwsim.analysis import exact_product, inputs, metrics
 from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
@@ -61,6 +62,82 @@ def test_reference_is_exact_to_104_bits():
             assert abs(error) <= sum(map(abs, terms)) * Fraction(1, 2**98)
     one, two = exact_product.product(np.full((1, 1), 1 + 2.0**-52), np.full((1, 1), 1 + 2.0**-52))
     assert Fraction(float(one[0, 0])) + Fraction(float(two[0, 0])) == Fraction(1 + 2.0**-52) ** 2
+
+
+def exactly(a, b):
+    """Products as fractions."""
+    sums = [[sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(r, c, strict=True)) for c in b.T] for r in a]
+    return np.array(sums, object)
+
+
+def relative(found, a, b):
+    """The largest error of a pair of doubles, over the products of magnitudes."""
+    exact, whole = exactly(a, b), exactly(np.abs(a), np.abs(b))
+    pairs = zip(*(x.ravel() for x in (*found, exact, whole)), strict=True)
+    return max(float(abs(Fraction(float(h)) + Fraction(float(w)) - e) / s) for h, w, e, s in pairs)
+
+
+@pytest.mark.parametrize("span", [0, 30, 45, 300])
+def test_the_reference_of_large_products_is_as_exact(span):
+    """Slices up to 2^±45; what is wider goes another way."""
+    rng = np.random.default_rng(span)
+    shapes = (7, 40), (40, 5)
+    a, b = (rng.standard_normal(s) * 2.0 ** rng.integers(-span, span + 1, s) for s in shapes)
+    a[0, :2], b[0], b[1] = (3.0, -3.0), b[0], b[0]  # cancels
+    high, low, rows = exact_product.reference(a, b)
+    assert rows == slice(None, None, 1) and relative((high, low), a, b) < 2.0**-98
+    sliced = exact_product._slices(a, 23) is not None
+    assert sliced == (span < 300)
+
+
+def test_the_reference_does_not_ask_in_which_order_a_library_adds():
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((6, 500)), rng.standard_normal((500, 4))
+    order = rng.permutation(500)
+    one, two = exact_product.reference(a, b), exact_product.reference(a[:, order], b[order])
+    assert (one[0] == two[0]).all() and (one[1] == two[1]).all() and one[1].any()
+
+
+def test_large_products_are_compared_in_some_rows(monkeypatch):
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((3, 40, 64)), rng.standard_normal((64, 8))
+    arguments = {"device": "a100", "format": "fp64", "timing": False}
+    whole = hwsim.run(a, b, **arguments).error
+    monkeypatch.setattr(exact_product, "SLICED_PRODUCTS", 3 * 10 * 64 * 8 * 16)
+    some = hwsim.run(a, b, **arguments).error
+    assert "rows" not in whole and 4 <= some["rows"] < 40
+    assert 0.5 < some["relative_frobenius"] / whole["relative_frobenius"] < 2
+
+
+@pytest.mark.parametrize(
+    ("device", "arguments"),
+    [("a100", {"format": "fp64"}), ("a100", {"scheme": "ozaki-int8"}), ("tf64", {"scheme": "tf64x4"})],
+)
+def test_results_in_fp64_have_an_error_beside_the_exact_product(device, arguments):
+    """Half a unit in the last place at least, on average; with every part of the epilogue."""
+    rng = np.random.default_rng(3)
+    a, b, c = rng.standard_normal((9, 70)), rng.standard_normal((70, 6)), rng.standard_normal((9, 6))
+    bias = rng.standard_normal(6)
+    for epilogue in ({}, {"alpha": 0.3, "beta": -0.7, "c": c, "bias": bias}):
+        result = hwsim.run(a, b, device=device, timing=False, **arguments, **epilogue)
+        exact = exactly(a, b)
+        if epilogue:
+            alpha, beta = Fraction(0.3), Fraction(-0.7)
+            exact = alpha * exact + beta * exactly(c, np.eye(6)) + exactly(np.ones((9, 1)), bias[None])
+        distance = (exactly(result.c, np.eye(6)) - exact).astype(np.float64)
+        wanted = np.linalg.norm(distance) / np.linalg.norm(exact.astype(np.float64))
+        assert result.error["relative_frobenius"] == pytest.approx(wanted, rel=1e-6, abs=0)
+        assert 2.0**-56 < wanted < 2.0**-48
+        largest = np.abs(distance / exact.astype(np.float64)).max()
+        assert result.error["max_relative"] == pytest.approx(largest, rel=1e-6, abs=0)
+
+
+def test_specials_have_no_error_in_fp64():
+    a, b = np.ones((4, 8)), np.ones((8, 4))
+    a[0, 0], a[1, 1] = np.nan, np.inf
+    error = hwsim.run(a, b, device="a100", format="fp64", timing=False).error
+    assert math.isnan(error["relative_frobenius"])
+    assert hwsim.run(a, b, device="a100", format="fp64", timing=False, rows=[]).error is not None
 
 
 def test_generator_gives_the_condition_numbers_that_it_is_asked_for():

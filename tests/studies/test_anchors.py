@@ -1,17 +1,17 @@
 """The table of measured times: its file, a few points, the page that shows them."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
+from hwsim.cli import main
 from hwsim.errors import InputError
-from hwsim.papers import anchors, ascend910b
+from hwsim.papers import anchor_data, anchors, ascend910b, ascend910b_data, measured
 from hwsim.papers.anchors_text import pooled_text, rows_text, spreads_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
-DATA = anchors.read()
+DATA = anchor_data.read()
 POINTS = {entry.id: entry for entry in DATA.points}
 QUICK = (
     "910a-double",
@@ -175,13 +175,41 @@ def test_a_format_is_within_by_one_setting_and_plain_runs_of_large_ones(plain, c
     assert pooled_text(pool).endswith(f"| {verdict} |\n")
 
 
-def test_the_issues_times_of_an_h200_are_among_the_sets():
-    text = json.loads((Path(__file__).parents[1] / "golden" / "h200" / "timing.json").read_text())
-    own = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
-    kept = {(t.format, shape): us for t in DATA.times if t.source == "H2" for shape, us in t.us.items()}
-    assert kept == {
-        (own.get(name, name), shape): us for key, us in text["gemm_us"].items() for name, shape in [key.split()]
-    }
+CHOSEN = anchor_data.Selection(set="blind", format="fp16", b_layout="rows", role="blind", tolerance=0.1, source="OWN")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"set": "blend"}, "0 rows of 0 shapes, 0 devices and outputs, 0 launches"),
+        ({"role": "calibration"}, "0 rows of 0 shapes, 0 devices and outputs, 1 launches"),
+        ({"shapes": ("1472x1472x1472", "7x7x7")}, "1 rows of 1 shapes.*each shape of 1472x1472x1472, 7x7x7 once"),
+        ({"set": "gemm", "format": "tf32", "role": "calibration", "state": "held", "shapes": ("3x3x3",)}, "0 rows"),
+    ],
+)
+def test_a_set_that_the_rows_do_not_have_is_told(changed, told):
+    rows = measured.gemm_times()
+    assert len(anchor_data.times_of(CHOSEN, rows).us) == 41
+    with pytest.raises(InputError, match=told):
+        anchor_data.times_of(CHOSEN.model_copy(update=changed), rows)
+
+
+def test_a_shape_twice_is_told():
+    rows = [row for row in measured.gemm_times() if row.set == "blind"]
+    twice = next(row for row in rows if row.role == "blind" and row.format == "fp16" and row.b_layout == "rows")
+    with pytest.raises(InputError, match="42 rows of 41 shapes"):
+        anchor_data.times_of(CHOSEN, [*rows, twice])
+
+
+@pytest.mark.parametrize(
+    "words", [("cycles",), ("sgemm-cube", "fig10"), ("ascend910b", "gemm"), ("ascend910b", "readings")]
+)
+def test_without_the_source_tree_it_is_told(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measured, "FOLDER", tmp_path)
+    ascend910b_data.published.cache_clear()
+    assert main(["reproduce", *words]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and "measurements are in the source tree only" in told.err and "Traceback" not in told.err
 
 
 @pytest.mark.parametrize("format", ["fp16", "e4m3"])
@@ -203,7 +231,7 @@ def test_a_bad_file_is_told(tmp_path, text):
     file = tmp_path / "anchors.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=re.escape(str(file))):
-        anchors.read(file)
+        anchor_data.read(file)
 
 
 def test_points_of_the_910b_keep_what_set_a_number(monkeypatch):

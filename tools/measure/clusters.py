@@ -1,22 +1,23 @@
-"""Clusters of cuBLAS's tf32 kernels, from Nsight Compute's table, as JSON.
+"""Clusters of cuBLAS's tf32 kernels, from Nsight Compute's table: rows of clusters.csv.
 
     ncu --clock-control none --cache-control none --csv --log-file ncu.csv \\
-        --metrics "$(python clusters.py --metrics)" python clusters.py --run --times gemm.json blind*.json
-    python clusters.py --csv ncu.csv --times gemm.json blind*.json --out clusters.json
+        --metrics "$(python clusters.py --metrics)" python clusters.py --run --times FOLDER/gemm_times.csv
+    python clusters.py --csv ncu.csv --times FOLDER/gemm_times.csv --out FOLDER --set clusters --device h200
 
---times: files of gemms.py, whose tf32 shapes are taken, with B by rows (nn) and by columns (nt). --run multiplies each
-once, a small kernel before it that tells them apart in the table. Kernels that know no clusters are left out.
+--times: rows of gemms.py, whose tf32 shapes are taken, with B by rows (nn) and by columns (nt). --run multiplies each
+once, a small kernel before it that tells them apart in the table. Kernels that know no clusters are left out. How many
+clusters of a size can be active goes to microbenchmarks.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import re
-import time
 from pathlib import Path
 
 import ncu
+import tidy
 
 METRICS = (
     "launch__cluster_dim_x", "launch__cluster_dim_y", "launch__cluster_max_active", "lts__t_sectors_op_read.sum",
@@ -26,12 +27,12 @@ KERNEL = re.compile(r"tilesize(\d+x\d+)x\d+_\S*execute_segment_k_(on|off)_kernel
 
 
 def names(files: list[Path]) -> list[str]:
-    """ "MxNxK LAYOUT" of every tf32 shape."""
+    """ "MxNxK LAYOUT" of every tf32 shape but launches'."""
     shapes: dict[str, None] = {}
     for file in files:
-        data = json.loads(file.read_text())
-        keys = [key.split() for key in data.get("times") or data["validation"]]
-        shapes |= dict.fromkeys(key[1] for key in keys if key[0] == "tf32")
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["format"] == "tf32" and row["role"] != "launch"]
+        shapes |= dict.fromkeys(f"{row['m']}x{row['n']}x{row['k']}" for row in rows)
     return [f"{shape} {layout}" for shape in shapes for layout in ("nn", "nt")]
 
 
@@ -68,7 +69,9 @@ def main() -> None:
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--times", type=Path, nargs="+", default=[])
     parser.add_argument("--csv", type=Path)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--set", default="clusters")
+    parser.add_argument("--device", help="name of its file in configs/devices")
     args = parser.parse_args()
     if args.metrics:
         print(",".join(METRICS))
@@ -77,32 +80,36 @@ def main() -> None:
     if args.run:
         run(every)
         return
-    if not (args.csv and args.out and every):
-        parser.error("--csv, --times and --out go together")
-    gemms, active = {}, {}
+    if not (args.csv and args.out and every and args.device):
+        parser.error("--csv, --times, --out and --device go together")
+    head = {"set": args.set, "date": tidy.today(), "device": args.device}
+    rows, active = [], {}
     for name, group in zip(every, groups(args.csv), strict=True):
+        shape, layout = name.split()
         for kernel in group:
             if (tile := KERNEL.search(kernel["name"])) is not None:
                 x, y = (int(kernel[f"launch__cluster_dim_{axis}"]) for axis in "xy")
-                active[str(x * y)] = int(kernel["launch__cluster_max_active"]) if x * y > 1 else None
-                gemms[f"tf32 {name}"] = {
+                if x * y > 1:
+                    active[x * y] = int(kernel["launch__cluster_max_active"])
+                grid_x, grid_y = (int(v) for v in re.findall(r"\d+", kernel["grid"])[:2])
+                found = {
                     "tile": tile[1],
                     "segment_k": tile[2] == "on",
-                    "cluster": [x, y],
-                    "grid": [int(v) for v in re.findall(r"\d+", kernel["grid"])[:2]],
+                    "cluster_x": x,
+                    "cluster_y": y,
+                    "grid_x": grid_x,
+                    "grid_y": grid_y,
                     "l2_read_mb": round(float(kernel["lts__t_sectors_op_read.sum"]) * SECTOR_BYTES / 1e6, 1),
                 }
-    data = {
-        "what": "clusters of cuBLAS's tf32 kernels (wgmma): CTAs along the kernel's own x and y (x of a tile is along "
-        "N of a row-major C), its grid, bytes read from L2; and how many clusters of a size can be active at once",
-        "shape": "MxNxK; nn: B by rows, nt: B by columns",
-        "date": time.strftime("%Y-%m-%d"),
-        "device": "NVIDIA H200, CUDA 13.0, cuBLAS of PyTorch 2.11",
-        "command": "see tools/measure/clusters.py",
-        "active_clusters": {size: active[size] for size in sorted(active, key=int) if active[size] is not None},
-    }
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(gemm)}" for name, gemm in gemms.items())
-    args.out.write_text(json.dumps(data, indent=1)[:-2] + ',\n "gemms": {\n' + lines + "\n }\n}\n")
+                rows.append(head | tidy.gemm("tf32", layout == "nt", map(int, shape.split("x"))) | found)
+    tidy.append(args.out, "clusters", rows)
+    counted = {f"clusters of {size}": {"active": active[size]} for size in sorted(active)}
+    tidy.append(args.out, "microbenchmarks", [head | row for row in tidy.observations(counted)])
+    what = (
+        "clusters of cuBLAS's tf32 kernels (wgmma): CTAs along the kernel's own x and y (x of a tile is along N of a "
+        "row-major C), its grid, bytes read from L2; and how many clusters of a size can be active at once"
+    )
+    tidy.describe(args.out, args.set, what=what, command="see tools/measure/clusters.py")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Hardware counters of cuBLAS GEMMs, from Nsight Compute's table: cycles, clock and bytes of each, as JSON.
+"""Hardware counters of cuBLAS GEMMs, from Nsight Compute's table: rows of gemm_counters.csv.
 
     ncu --clock-control none --cache-control none -k 'regex:nvjet|xmma|cutlass|Kernel2|sgemm|splitK' --csv \\
         --log-file ncu.csv --metrics "$(python counters.py --metrics)" python gemms.py --once --out list.json
-    python counters.py --csv ncu.csv --list list.json --out gemm_counters.json
+    python counters.py --csv ncu.csv --list list.json --out FOLDER --set gemm_counters --device h200
 
 `gemms.py --once` runs every GEMM twice; the second one is kept (its operands are in L2 as far as they fit). A GEMM of
 several kernels (split K) is their sum.
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+import re
 from pathlib import Path
 from typing import Any
 
 import ncu
+import tidy
 
 METRICS = {
     "gpu__time_duration.sum": "nanoseconds",
@@ -56,12 +57,12 @@ def second_runs(every: list[dict[str, Any]], names: list[str]) -> dict[str, list
 
 
 def summary(name: str, run: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sums over the kernels; the SM clock is the first one's."""
+    """A row: sums over the kernels; the SM clock is the first one's."""
     format, shape = name.split()
     m, n, k = map(int, shape.split("x"))
     total = {key: sum(x[key] for x in run) for key in METRICS.values() if key != "sm_hertz"}
     ideal = m * n * k / SMS / PEAK[format]
-    return {
+    return tidy.gemm(format, format == "e4m3", (m, n, k)) | {
         "us": round(total["nanoseconds"] / 1e3, 3),
         "cycles_elapsed": round(total["cycles_elapsed"]),
         "cycles_active_mean": round(total["cycles_active_mean"]),
@@ -72,7 +73,8 @@ def summary(name: str, run: list[dict[str, Any]]) -> dict[str, Any]:
         "l2_write_bytes": round(total["l2_write_sectors"] * 32),
         "hbm_read_bytes": round(total["hbm_read_bytes"]),
         "hbm_write_bytes": round(total["hbm_write_bytes"]),
-        "kernels": [{"name": x["name"], "grid": x["grid"]} for x in run],
+        "kernels": tidy.BETWEEN.join(x["name"] for x in run),
+        "grids": tidy.BETWEEN.join("x".join(re.findall(r"\d+", x["grid"])) for x in run),
     }
 
 
@@ -82,21 +84,20 @@ def main() -> None:
     parser.add_argument("--metrics", action="store_true", help="print what ncu shall count")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--list", type=Path)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--set")
+    parser.add_argument("--device", help="name of its file in configs/devices")
     args = parser.parse_args()
     if args.metrics:
         print(",".join(METRICS))
         return
-    if not (args.csv and args.list and args.out):
-        parser.error("--csv, --list and --out go together")
+    if not (args.csv and args.list and args.out and args.set and args.device):
+        parser.error("--csv, --list, --out, --set and --device go together")
     runs = second_runs(kernels(args.csv), json.loads(args.list.read_text()))
-    data = {
-        "what": "one cuBLAS GEMM at a time under Nsight Compute, clocks not fixed, L2 not flushed; second of two runs",
-        "shape": "MxNxK",
-        "date": time.strftime("%Y-%m-%d"),
-        "gemms": {name: summary(name, run) for name, run in runs.items()},
-    }
-    args.out.write_text(json.dumps(data, indent=1) + "\n")
+    head = {"set": args.set, "date": tidy.today(), "device": args.device}
+    tidy.append(args.out, "gemm_counters", [head | summary(name, run) for name, run in runs.items()])
+    what = "one cuBLAS GEMM at a time under Nsight Compute, clocks not fixed, L2 not flushed; second of two runs"
+    tidy.describe(args.out, args.set, what=what, command="see tools/measure/counters.py")
 
 
 if __name__ == "__main__":

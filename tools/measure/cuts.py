@@ -1,49 +1,38 @@
-"""How often split_k = "auto" cuts K where cuBLAS does, by the kernels in gemm*.json and blind*.json.
+"""How often split_k = "auto" cuts K where cuBLAS does, by the kernels in configs/measured/gemm_times.csv.
 
-python tools/measure/cuts.py tests/golden/h200_timing/gemm.json tests/golden/h200_timing/gemm_nt.json \
-    tests/golden/h200_timing/blind*.json
+    python tools/measure/cuts.py
+
 Prints, by format: shapes, the share in which both cut or both do not, and how many one of them cuts alone.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+
+from hwsim.resolve.bits import plan_for
 
 from hwsim.dataflows import dataflow
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.bits import plan_for
+from hwsim.papers.measured import GemmTime, gemm_times
 from hwsim.schemes import scheme_of
 
 HEAD = "format  shapes  alike  cut by cuBLAS alone  by the estimate alone"
 
 
-def is_cut(kernels: list[Mapping[str, Any]]) -> bool:
+def is_cut(row: GemmTime) -> bool:
     """Whether slices of K have CTAs of their own (z of the grid), or a second kernel adds them up."""
-    own = [kernel for kernel in kernels if not kernel["name"].startswith("Memset")]
-    return len(own) > 1 or any("splitK" in kernel["name"] or kernel["grid"][2] > 1 for kernel in own)
+    own = [(name, grid) for name, grid in zip(row.kernels, row.grids, strict=True) if not name.startswith("Memset")]
+    return len(own) > 1 or any("splitK" in name or int(grid.split("x")[2]) > 1 for name, grid in own)
 
 
-def shapes(file: str) -> Iterator[tuple[str, tuple[int, int, int], str, bool]]:
-    """Format, (m, n, k), layout of B, whether cuBLAS cuts K."""
-    for key, kernels in json.loads(Path(file).read_text())["kernels"].items():
-        format, sizes, *layout = key.split()
-        m, n, k = (int(x) for x in sizes.split("x"))
-        by_columns = (layout or ["nt" if format == "e4m3" else "nn"]) == ["nt"]
-        yield format, (m, n, k), "columns" if by_columns else "rows", is_cut(kernels)
-
-
-def main(files: list[str]) -> None:
+def main() -> None:
     """Print the table."""
     chip, counts = load("h200"), {}
     family = dataflow(chip).FAMILY
-    for format, sizes, layout, library in sorted({shape for file in files for shape in shapes(file)}):
+    shapes = {(row.format, (row.m, row.n, row.k), row.b_layout, is_cut(row)) for row in gemm_times() if row.kernels}
+    for format, sizes, layout, library in sorted(shapes):
         plan = plan_for(chip, scheme_of("native"), Problem(format, *sizes), format, {}).plan
         ours = tiled.cut(family, plan, chip, *sizes, {"b_layout": layout})[0] > 1
         counts.setdefault(format, Counter())[library, ours] += 1
@@ -54,4 +43,4 @@ def main(files: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,13 +1,14 @@
 """Time whole GEMMs of cuBLAS through PyTorch, with the kernels that it chose, SM clock and power.
 
-    python gemms.py --out gemm.json [--library libmeasure.so] [--seconds 100]
-    python gemms.py --out gemm_nt.json --library libmeasure.so --columns   # validation shapes, B stored by columns
-    python gemms.py --out blind.json --library libmeasure.so --blind 20261121   # fresh shapes by that seed
+    python gemms.py --out FOLDER --set gemm --device h200 [--library libmeasure.so] [--seconds 100]
+    python gemms.py --out FOLDER --set gemm_nt --device h200 --columns   # validation shapes, B stored by columns
+    python gemms.py --out FOLDER --set blind --device h200 --blind 20261121   # fresh shapes by that seed
 
-Needs a GPU and PyTorch with CUDA. Times: 20 GEMMs (4 of the largest) in one CUDA graph, the median of a few replays
-from a rested chip, divided by their number; operands are normal random values and stay in L2 where they fit.
-`launch_us` is a 16 x 16 x 16 GEMM in that setting. `calibration_held` and `long_run` keep the chip busy for a second or
-two first: what is left of the clock when power is limited.
+Needs a GPU and PyTorch with CUDA. Appends to FOLDER (configs/measured, or one of one's own) rows of gemm_times.csv,
+gemm_held.csv and kernels.csv, and the set's entry of sets.yaml. Times: 20 GEMMs (4 of the largest) in one CUDA graph,
+the median of a few replays from a rested chip, divided by their number; operands are normal random values and stay in
+L2 where they fit. Rows of role launch: a 16 x 16 x 16 GEMM in that setting. Rows of state held keep the chip busy for a
+second or two first: what is left of the clock when power is limited.
 CALIBRATION may be used to set parameters of a device file; VALIDATION must not.
 """
 
@@ -19,11 +20,15 @@ import itertools
 import json
 import random
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tidy
 import torch
 from library import Args, Launch, Tensor
 from nvml import Sampler
@@ -54,6 +59,7 @@ SKEWED: list[Shape] = [
     (1536, 6144, 1536), (6144, 1536, 6144), (2000, 4000, 1008), (4224, 4096, 4096), (2112, 2048, 4096),
     (8192, 64, 8192), (64, 8192, 8192), (128, 128, 4096), (8192, 1024, 4096), (5632, 5632, 1408), (3072, 3072, 3072),
 ]  # fmt: skip
+VALIDATION = [(s, s, s) for s in SQUARES] + SKEWED
 
 
 def operand(rows: int, columns: int, format: str, fill: str = "random") -> torch.Tensor:
@@ -151,12 +157,12 @@ def timed(gemm: Gemm, clock: ClockKernel, replays: int, pause: float = 0.05) -> 
         "last_us": round(times[-1], 3),
         "replays": replays,
         "in_graph": count,
-        "sm_mhz_after": mhz,
+        "sm_mhz": mhz,
     }
 
 
-def long_run(gemm: Gemm, clock: ClockKernel, seconds: float) -> dict[str, Any]:
-    """The same GEMM for a while: time, clock and power over it."""
+def long_run(gemm: Gemm, clock: ClockKernel, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same GEMM for a while: columns of gemm_times.csv, and of gemm_held.csv: clock and power over it."""
     graph = gemm.graph(1)
     once = replay_times(graph, 2)[1]
     burst = max(1, int(30 / once))
@@ -168,17 +174,17 @@ def long_run(gemm: Gemm, clock: ClockKernel, seconds: float) -> dict[str, Any]:
             graph.replay()
             clocks.append(clock.mhz())
     late, kept = times[len(times) // 2 :], [x for x in clocks[len(clocks) // 2 :] if x]
-    us = statistics.median(late) * 1e3
-    m, n, k = gemm.shape
-    return {
-        "us": round(us, 2),
-        "us_first": round(times[0] * 1e3, 2),
-        "us_least": round(min(times) * 1e3, 2),
-        "tflops": round(2 * m * n * k / us / 1e6, 1),
-        "sm_mhz": round(statistics.mean(kept), 1) if kept else None,
-        "sm_mhz_first": clocks[0],
-        "nvml": sampler.summary(0.5),
+    nvml: dict[str, Any] = {"reasons": [], **sampler.summary(0.5)}
+    clock_and_power = {
+        f"nvml_{key}" if key.startswith("sm_mhz") else key: tidy.BETWEEN.join(x) if key == "reasons" else x
+        for key, x in nvml.items()
     }
+    return {
+        "us": round(statistics.median(late) * 1e3, 2),
+        "first_us": round(times[0] * 1e3, 2),
+        "least_us": round(min(times) * 1e3, 2),
+        "sm_mhz": round(statistics.mean(kept), 1) if kept else None,
+    }, {"sm_mhz_first": clocks[0]} | clock_and_power
 
 
 def kernels(gemms: list[Gemm]) -> list[list[dict[str, Any]]]:
@@ -216,16 +222,6 @@ def kernels(gemms: list[Gemm]) -> list[list[dict[str, Any]]]:
     return found
 
 
-def kernel_names(format: str, shapes: list[Shape]) -> dict[str, Any]:
-    """`kernels` by shape, 16 shapes at a time (they all hold their operands)."""
-    out = {}
-    for start in range(0, len(shapes), 16):
-        part = shapes[start : start + 16]
-        for shape, seen in zip(part, kernels([Gemm(format, s) for s in part]), strict=False):
-            out["x".join(map(str, shape))] = seen
-    return out
-
-
 def once(out: Path) -> None:
     """What a profiler watches: two runs each of PROFILED, the list of them in `out`."""
     rows = []
@@ -261,102 +257,116 @@ def blind_shapes(seed: int, count: int = 45) -> list[Shape]:
     return found
 
 
-def measure_set(out: Path, clock: ClockKernel, shapes: list[Shape], layouts: tuple[str, ...]) -> None:
-    """Times and kernels of `shapes` in every format, by "format shape layout"; launches by "format layout"."""
-    data: dict[str, Any] = {
-        "what": "times and kernels of GEMMs by cuBLAS; layout nn: B row-major, nt: B stored by columns",
-        "date": time.strftime("%Y-%m-%d"),
-        "device": {"name": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda},
-        "shape": "MxNxK",
-        "output": OUTPUT,
-        "launch_us": {},
-        "times": {},
-        "kernels": {},
-    }
+class Table:
+    """One set's rows in a folder, on disk after every GEMM."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.folder, self.clock = args.out, ClockKernel(args.library)
+        self.head = {"set": args.set, "date": tidy.today(), "device": args.device}
+        tidy.describe(
+            self.folder,
+            args.set,
+            what="times and kernels of GEMMs by cuBLAS",
+            library=str(torch.backends.cuda.preferred_blas_library()),
+            hardware={"name": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+            | Sampler().limits(),
+            command=f"python {' '.join(sys.argv)}",
+        )
+
+    def row(self, gemm: Gemm, role: str, found: dict[str, Any], started: list[dict[str, Any]], **more: str) -> None:
+        """Append one GEMM's row, and its kernels that are new."""
+        tidy.append(self.folder, "kernels", list(tidy.new_kernels(self.folder, started)))
+        row = {
+            **self.head, **tidy.gemm(gemm.format, gemm.layout == "nt", gemm.shape),
+            "output": OUTPUT[gemm.format], "accumulate": "fast" if gemm.format == "e4m3" else "", "a_layout": "rows",
+            "batch": 1, "role": role, "state": "rested", "operands": "random", **found, **tidy.launched(started),
+            **more,
+        }  # fmt: skip
+        tidy.append(self.folder, "gemm_times", [row])
+
+    def launch(self, format: str, layout: str) -> None:
+        """What a GEMM of next to nothing takes."""
+        gemm = Gemm(format, (16, 16, 16), layout)
+        self.row(gemm, "launch", {"us": timed(gemm, self.clock, 15)["us"]}, [])
+
+    def rested(self, gemm: Gemm, role: str, replays: int = 7, pause: float = 0.05) -> None:
+        """A GEMM from a rested chip, and its kernels."""
+        found = timed(gemm, self.clock, replays, pause)
+        self.row(gemm, role, found, kernels([gemm])[0])
+
+    def held(self, gemm: Gemm, role: str, seconds: float, operands: str = "random") -> None:
+        """A GEMM that keeps the chip busy: its time, its kernels, clock and power."""
+        found, clock_and_power = long_run(gemm, self.clock, seconds)
+        self.row(gemm, role, found, kernels([gemm])[0], state="held", operands=operands)
+        key = tidy.gemm(gemm.format, gemm.layout == "nt", gemm.shape)
+        tidy.append(self.folder, "gemm_held", [self.head | key | {"operands": operands} | clock_and_power])
+
+
+def measure_set(table: Table, shapes: list[Shape], layouts: tuple[str, ...], role: str) -> None:
+    """Times and kernels of `shapes` in every format and layout, and launches."""
     for format in OUTPUT:
         for layout in layouts if format != "e4m3" else ("nt",):
-            data["launch_us"][f"{format} {layout}"] = timed(Gemm(format, (16, 16, 16), layout), clock, 15)["us"]
+            table.launch(format, layout)
             for shape in shapes:
-                name = f"{format} {'x'.join(map(str, shape))} {layout}"
-                gemm = Gemm(format, shape, layout)
-                data["times"][name] = timed(gemm, clock, 7)
-                data["kernels"][name] = kernels([gemm])[0]
-                del gemm
+                table.rested(Gemm(format, shape, layout), role)
         torch.cuda.empty_cache()
-        out.write_text(json.dumps(data, indent=1))
+
+
+def measure_all(table: Table, seconds: float) -> None:
+    """Launches, CALIBRATION rested and held, LONG, and the validation shapes, as far as time allows."""
+    deadline = time.time() + seconds
+
+    def attempt(work: Callable[[], None]) -> None:
+        if time.time() > deadline:
+            return
+        try:
+            work()
+        except RuntimeError as error:
+            print(f"left out: {str(error)[:300]}", flush=True)
+
+    for format in OUTPUT:
+        attempt(partial(table.launch, format, "nn"))
+    for format, shape in CALIBRATION:
+        for layout in ("nn", "nt") if format != "e4m3" else ("nt",):
+            attempt(lambda f=format, s=shape, y=layout: table.rested(Gemm(f, s, y), "calibration", 15, 0.3))
+            if layout == "nn" or format == "e4m3":
+                attempt(lambda f=format, s=shape, y=layout: table.held(Gemm(f, s, y), "calibration", 0.8))
+    for format in OUTPUT:
+        attempt(lambda f=format: table.held(Gemm(f, LONG), "calibration", 1.3))
+        attempt(lambda f=format: table.held(Gemm(f, LONG, "nn", "zeros"), "seen", 0.5, "zeros"))
+    for format in OUTPUT:
+        for shape in (s for s in VALIDATION if (format, s) not in CALIBRATION):
+            attempt(lambda f=format, s=shape: table.rested(Gemm(f, s), "validation"))
+        torch.cuda.empty_cache()
+    print(f"{time.time() - deadline + seconds:.1f} s", flush=True)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="with --once: the list's file")
+    parser.add_argument("--set", help="a name that sets.yaml there does not have yet")
+    parser.add_argument("--device", help="name of its file in configs/devices")
     parser.add_argument("--library", type=Path)
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--once", action="store_true", help="run each profiled GEMM twice and time nothing")
     parser.add_argument("--columns", action="store_true", help="the validation shapes alone, with B stored by columns")
     parser.add_argument("--blind", type=int, metavar="SEED", help="fresh shapes alone, B by rows and by columns")
     args = parser.parse_args()
-    if args.columns or args.blind is not None:
-        shapes = blind_shapes(args.blind) if args.blind is not None else [(s, s, s) for s in SQUARES] + SKEWED
-        layouts = ("nn", "nt") if args.blind is not None else ("nt",)
-        measure_set(args.out, ClockKernel(args.library), shapes, layouts)
-        return
     if args.once:
         once(args.out)
         return
-    deadline = time.time() + args.seconds
-    clock = ClockKernel(args.library)
-    data: dict[str, Any] = {
-        "what": __doc__,
-        "date": time.strftime("%Y-%m-%d"),
-        "device": {"name": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
-                   **Sampler().limits()},
-        "shape": "MxNxK",
-        "output": OUTPUT,
-        "launch_us": {},
-        "calibration": {},
-        "calibration_held": {},
-        "long_run": {},
-        "validation": {},
-        "kernels": {},
-    }  # fmt: skip
-
-    def attempt(section: str, key: str, work: Any) -> None:
-        if time.time() > deadline:
-            return
-        try:
-            data[section][key] = work()
-        except RuntimeError as error:
-            data[section][key] = {"error": str(error)[:300]}
-        args.out.write_text(json.dumps(data, indent=1))
-
-    attempt("launch_us", "cublas", lambda: str(torch.backends.cuda.preferred_blas_library()))
-    for format in OUTPUT:
-        attempt("launch_us", format, lambda f=format: timed(Gemm(f, (16, 16, 16)), clock, 15)["us"])
-    for format, shape in CALIBRATION:
-        name = f"{format} {'x'.join(map(str, shape))}"
-        for layout in ("nn", "nt") if format != "e4m3" else ("nt",):
-            key = f"{name} {layout}"
-            attempt("calibration", key, lambda f=format, s=shape, y=layout: timed(Gemm(f, s, y), clock, 15, 0.3))
-            if layout == "nn" or format == "e4m3":
-                held = lambda f=format, s=shape, y=layout: long_run(Gemm(f, s, y), clock, 0.8)  # noqa: E731
-                attempt("calibration_held", key, held)
-    for format in OUTPUT:
-        for fill, seconds in (("random", 1.3), ("zeros", 0.5)):
-            key = f"{format} {'x'.join(map(str, LONG))} {fill}"
-            attempt("long_run", key, lambda f=format, z=fill, s=seconds: long_run(Gemm(f, LONG, "nn", z), clock, s))
-    known = set(CALIBRATION)
-    shapes = [(s, s, s) for s in SQUARES] + SKEWED
-    for format in OUTPUT:
-        mine = [s for s in shapes if (format, s) not in known]
-        for shape in mine:
-            name = f"{format} {'x'.join(map(str, shape))}"
-            attempt("validation", name, lambda f=format, s=shape: timed(Gemm(f, s), clock, 7))
-        torch.cuda.empty_cache()
-
-        everything = [s for f, s in CALIBRATION if f == format] + mine + [LONG]
-        attempt("kernels", format, lambda f=format, s=everything: kernel_names(f, s))
-    print(f"{time.time() - deadline + args.seconds:.1f} s", flush=True)
+    if not (args.set and args.device):
+        parser.error("--set and --device are needed")
+    if tidy.is_described(args.out, args.set):
+        parser.error(f"{args.out / 'sets.yaml'} has a set {args.set!r}; a set is measured once: take another name")
+    table = Table(args)
+    if args.blind is not None:
+        measure_set(table, blind_shapes(args.blind), ("nn", "nt"), "blind")
+    elif args.columns:
+        measure_set(table, VALIDATION, ("nt",), "validation")
+    else:
+        measure_all(table, args.seconds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Run the microbenchmarks on the first GPU: one JSON file per group, written after every case.
+"""Run the microbenchmarks on the first GPU: a set of microbenchmarks.csv for each group.
 
-    python measure.py --out FOLDER [--groups matrix,vector] [--build FOLDER | --library libmeasure.so]
+    python measure.py --out FOLDER --device h200 [--groups matrix,vector] [--build FOLDER | --library libmeasure.so]
 
+While a group runs, FOLDER/GROUP.json has what is done of it, written after every case; when all its cases have numbers,
+they become rows of FOLDER/microbenchmarks.csv and an entry of FOLDER/sets.yaml, and that file goes.
 Needs an NVIDIA Hopper GPU, NumPy, and nvcc unless --library names a built library. Each group runs in a process of
 its own; a case that fails or hangs is noted, and the group goes on with the next one in a fresh process.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import cases
+import tidy
 from library import CudaError, Library, build
 from nvml import Sampler
 
@@ -96,10 +99,27 @@ def watch(command: list[str], path: Path, patience: float = 25) -> int:
     return int(process.returncode)
 
 
+def keep(folder: Path, group: str, device: str) -> None:
+    """Turn a finished group's JSON into rows. A group with a case that failed, or with none, keeps its file."""
+    path = folder / f"{group}.json"
+    data = json.loads(path.read_text()) if path.exists() else {"results": {}}
+    failed = [f"{case}: {found['error']}" for case, found in data["results"].items() if "error" in found]
+    if failed or not data["results"] or "incomplete" in data:
+        print(f"{group}: no rows; {'; '.join(failed) or data.get('incomplete', 'nothing was measured')}", flush=True)
+        return
+    head = {"set": group, "date": data["date"], "device": device}
+    rows = [head | row for row in tidy.observations(data["results"])]
+    tidy.append(folder, "microbenchmarks", rows)
+    command = f"python {' '.join(sys.argv)}"
+    tidy.describe(folder, group, what=data["what"], method=data["method"], hardware=data["device"], command=command)
+    path.unlink()
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", help="name of its file in configs/devices")
     parser.add_argument("--groups", default=",".join(cases.GROUPS))
     parser.add_argument("--build", type=Path, default=Path("build-measure"))
     parser.add_argument("--library", type=Path)
@@ -111,6 +131,11 @@ def main() -> None:
     if args.child:
         child(args.child, args.out / f"{args.child}.json", args.library, args.deadline)
         return
+    if not args.device:
+        parser.error("--device is needed")
+    known = [group for group in args.groups.split(",") if tidy.is_described(args.out, group)]
+    if known:
+        parser.error(f"{args.out / 'sets.yaml'} has {', '.join(known)} already; take another folder")
     library = args.library or build(args.build)
     deadline = time.time() + args.seconds
     for group in args.groups.split(","):
@@ -123,6 +148,7 @@ def main() -> None:
                 break
             print(f"{group}: ended with {code}", flush=True)
         print(f"{group}: {time.time() - began:.1f} s", flush=True)
+        keep(args.out, group, args.device)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,11 @@ class Tiling:
         """(b_m, b_k, b_n), the paper's order."""
         return self.b_m, self.b_k, self.b_n
 
+    def k_group(self, promotion_k: int | None, is_joined: bool) -> int:
+        """K that the cube accumulates from zero. promotion_k: as the schedule says, None: open; is_joined: the terms
+        are joined step by step, by default after every block of K."""
+        return promotion_k or (self.b_k if is_joined else self.n_fused * self.b_k)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -173,10 +178,10 @@ def estimate_cycles(
     share = device.hbm.bytes_per_second / (device.clock_mhz * 1e6) / device.cores if device.hbm else math.inf
     c_block = 4 * b_m * b_n * 2 / share + link["UB", "GM"].startup_cycles + link["GM", "UB"].startup_cycles
     rows = -(-m // b_m)
-    rounds = -(-rows // device.cores)
+    waves = -(-rows // device.cores)
     steps, columns = -(-k // b_k), -(-n // b_n)
     groups = -(-steps // max(1, n_fused(limits, b_m, b_k, b_n)))
-    return rounds * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
+    return waves * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
 
 
 def choose(
@@ -193,3 +198,14 @@ def choose(
     """
     tiles = (tile for tile in legal(limits, accumulators) if fits(*tile))
     return min(tiles, key=lambda tile: estimate_cycles(device, unit, limits, tile, *sizes), default=None)
+
+
+def best_of_each_side(
+    device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int]
+) -> list[tuple[int, int, int]]:
+    """Legal tiles, one for each (b_m, b_n) with the b_k of the least estimated cycles, the fastest first."""
+    best: dict[tuple[int, int], tuple[float, int]] = {}
+    for b_m, b_k, b_n in legal(limits):
+        estimate = estimate_cycles(device, unit, limits, (b_m, b_k, b_n), *sizes)
+        best[b_m, b_n] = min(best.get((b_m, b_n), (estimate, b_k)), (estimate, b_k))
+    return [(b_m, best[b_m, b_n][1], b_n) for b_m, b_n in sorted(best, key=lambda pair: best[pair])]

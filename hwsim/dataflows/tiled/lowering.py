@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 TILE_KEYS = ("m", "n", "k")
 OPTIONS = ("tile", "stages", "split_k", "swizzle", "instruction", *ORDERS, "batch")
 APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
+WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -137,7 +138,10 @@ class _Lowering:
         return native if wanted is None else Instructions(self.device).like(native, wanted)
 
     def _run(self, term: Term) -> int | None:
+        """The term's run of K: None where the unit's chain is the term, WHOLE where terms join after all of a slice."""
         run = self.plan.k_group if term.k_group is None else term.k_group
+        if run is None and self.plan.join == "group":
+            return WHOLE
         return self.model.k if run == "instruction" else run
 
     def _slices(self) -> tuple[int, ...]:
@@ -227,7 +231,7 @@ class _Lowering:
             "tile": {"m": blocking.m, "n": blocking.n, "k": blocking.k},
             "stages": blocking.stages,
             "split_k": len(self.lengths),
-            "k_group": next((run for run in self.runs if run is not None), max(self.lengths)),
+            "k_group": next((run for run in self.runs if run not in (None, WHOLE)), max(self.lengths)),
             "unit": layout.unit_name,
             "kernels": len(self.kernels),
         }

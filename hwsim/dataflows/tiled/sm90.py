@@ -2,7 +2,7 @@
 
 Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
 no core has a second tile, that of 64 x 64 for a turned tf32 operand (a kernel of mma.sync) up to 640 of K. By the names
-in gemm.json, gemm_nt.json and the blind sets of tests/golden/h200_timing.
+in configs/measured/gemm_times.csv.
 A tile's sum is stored before the next begins.
 fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
 core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128

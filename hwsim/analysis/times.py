@@ -1,0 +1,116 @@
+"""The cycles of a record's program on its device, and what follows from them: time, rate, phases, engines, traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import find
+from hwsim.errors import UnsupportedError
+from hwsim.machines import timing
+from hwsim.machines.load import under_load
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.machines.timing import Timing
+    from hwsim.program.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of all matrices of a stack; fields as of hwsim.result.Result. Empty, with a note, where there are none.
+
+    program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
+    """
+
+    note: str = ""
+    cycles: int | None = None
+    seconds: float | None = None
+    tflops: float | None = None
+    peak_fraction: float | None = None
+    clock_mhz: float | None = None
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    macs: dict[str, int] = field(default_factory=dict)
+    traffic_bytes: dict[str, int] = field(default_factory=dict)
+    program: Program | None = None
+    chip: Device | None = None
+    timed: Timing | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is timed: sizes (m, n, k) of one matrix, products of pieces formed for each of A B, matrices and programs.
+
+    unit: the matrix instruction whose peak counts.
+    """
+
+    sizes: tuple[int, int, int]
+    products: float
+    unit: str
+    matrices: int = 1
+    programs: int = 1
+
+
+def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: bool = False) -> Times:
+    """Times at the clock that the chip keeps under this load. launch_overhead: seconds take in that of every kernel.
+
+    Raises UnsupportedError where the device file has no launch overhead to take in.
+    """
+    launch, given_mhz = 0.0, chip.clock_mhz
+    if launch_overhead:
+        if chip.launch_overhead_us is None:
+            raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
+        launch = chip.launch_overhead_us * 1e-6
+    reason = timing.missing(chip, program)
+    if reason is not None:
+        return Times(reason)
+    chip, timed = under_load(program, chip, work.unit)
+    hertz = chip.clock_mhz * 1e6
+    seconds = timed.cycles / hertz + launch * len(timed.kernels)
+    m, n, k = work.sizes
+    tflops = 2 * m * n * k / seconds / 1e12
+    model, fraction = find(chip, work.unit), None
+    if model is not None and model.timing is not None:
+        fraction = tflops / (2 * float(model.macs_per_cycle) * chip.cores * hertz / 1e12 / work.products)
+    one = Times(
+        "",
+        timed.cycles,
+        seconds,
+        tflops,
+        fraction,
+        chip.clock_mhz if chip.clock_mhz != given_mhz else None,
+        [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels],
+        {n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()},
+        {"useful": timed.macs, "padded": timed.padded_macs},
+        dict(timed.traffic_bytes),
+        program,
+        chip,
+        timed,
+        work.unit,
+    )
+    return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
+
+
+def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
+    """Times of a stack of matrices from those of one of its programs, which run one after the other."""
+    assert one.cycles is not None and one.seconds is not None and one.tflops is not None
+    rate = matrices // programs  # matrices in one program
+    return replace(
+        one,
+        cycles=one.cycles * programs,
+        seconds=one.seconds * programs,
+        tflops=one.tflops * rate,
+        peak_fraction=None if one.peak_fraction is None else one.peak_fraction * rate,
+        phases=[x | {"cycles": x["cycles"] * programs, "seconds": x["seconds"] * programs} for x in one.phases],
+        engines={
+            name: {
+                "busy_cycles": x["busy_cycles"] * programs,
+                "stall_cycles": {cause: cycles * programs for cause, cycles in x["stall_cycles"].items()},
+            }
+            for name, x in one.engines.items()
+        },
+        macs={name: count * programs for name, count in one.macs.items()},
+        traffic_bytes={name: size * programs for name, size in one.traffic_bytes.items()},
+    )

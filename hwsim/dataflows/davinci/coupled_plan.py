@@ -1,0 +1,112 @@
+"""What a plan asks of a coupled DaVinci core: operand format, accumulators in L0C, pieces of A in L1, scratch in UB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
+from hwsim.dataflows.elementwise import bytes_of, depth
+from hwsim.dataflows.expressions import has_integer_parts, operations
+from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.plan import Plan, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+
+C_BYTES = 4  # of an element of C in L0C and UB
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledPlan:
+    """One plan on one coupled core.
+
+    operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. limits: of the device, for
+    `operand`. placeholder_ops: vector operations per element that take the time of a join which the vector unit's fp32
+    cannot form; 0 where it forms it.
+    """
+
+    plan: Plan
+    operand: str
+    unit: str
+    sum_format: str
+    limits: Limits
+    placeholder_ops: int
+
+    @classmethod
+    def of(cls, plan: Plan, unit: str, device: Device) -> CoupledPlan:
+        """The plan by the instruction `unit`. Raises UnsupportedError for a plan that the core cannot carry."""
+        formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
+        if len(formats) > 1:
+            raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
+        if any(len(term.products) > 1 for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow takes one product of pieces per term, not a chain of several")
+        if any(term.k_group is not None for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow adds all terms up after one length of K, the plan's k_group")
+        sum_format, operand = instruction(device, unit).d, plan.a_pieces[0].format
+        is_fp32 = sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
+        if plan.join == "group" and not is_fp32:
+            raise UnsupportedError("the davinci dataflow joins terms step by step in fp32 only")
+        is_formed = is_fp32 or _is_single(plan)
+        limits = Limits.of(device, bytes_of(operand))
+        return cls(plan, operand, unit, sum_format, limits, 0 if is_formed else operations(plan.combine))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether C is the value of the one term."""
+        return _is_single(self.plan)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the terms are joined in UB after every `k_group`, instead of by a kernel after all of K."""
+        return self.plan.join == "group"
+
+    @property
+    def accumulators(self) -> int:
+        """Blocks of C in L0C."""
+        return len(self.plan.terms) if self.is_joined else 1
+
+    @property
+    def sweeps(self) -> list[list[int]]:
+        """Terms that are accumulated beside each other in one sweep over the operands, in order."""
+        terms = range(len(self.plan.terms))
+        return [list(terms)] if self.is_joined else [[term] for term in terms]
+
+    def a_pieces(self, terms: list[int]) -> list[int]:
+        """Pieces of A that stay in L1 during a sweep."""
+        return sorted({a for term in terms for a, _ in self.plan.terms[term].products})
+
+    @property
+    def resident(self) -> int:
+        """Pieces of A in L1 at a time, at most."""
+        return max(len(self.a_pieces(terms)) for terms in self.sweeps)
+
+    @property
+    def scratch_blocks(self) -> int:
+        """Blocks of UB beside that of C: for what leaves L0C, and for the joins."""
+        return len(self.plan.terms) + depth(self.plan.combine) + 1 if self.is_joined else 1
+
+    def scratch_rows(self, tiling: Tiling, device: Device) -> int:
+        """Rows of a block of C that go through UB at a time. Raises InputError where UB has no room for any."""
+        limits, needed = self.limits, self.scratch_blocks
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
+        room = (limits.ub_bytes - c_bytes) // (needed * tiling.b_n * C_BYTES)
+        rows = min(tiling.b_m, room // limits.rows * limits.rows)
+        if rows < limits.rows:
+            raise InputError(
+                f"tile {tiling.tile}: UB ({limits.ub_bytes} bytes) has no room for {needed} scratch blocks "
+                f"of {limits.rows} x {tiling.b_n} "
+                f"beside the block of C ({c_bytes} bytes); take a smaller b_m or b_n"
+            )
+        return rows
+
+
+def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
+    """Bytes of a slot of so many elements, aligned as the memory asks."""
+    align = device.memories[memory].align_bytes
+    return -(-elements * element_bytes // align) * align
+
+
+def _is_single(plan: Plan) -> bool:
+    return isinstance(plan.combine, TermValue) and len(plan.terms) == 1

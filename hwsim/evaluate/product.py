@@ -1,0 +1,160 @@
+"""The bits of a record: operands split into pieces, multiplied, joined and finished, without a program.
+
+It reads the record of a GEMM and its device; it knows no scheme, no tile and no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.devices import dot_spec, instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import evaluator
+from hwsim.evaluate.mixed import evaluate_mixed
+from hwsim.evaluate.split import Pieces, pieces_of
+from hwsim.formats import array_of, format_of
+from hwsim.gemm.plan import Mixed
+from hwsim.operands import Operand, chosen, operand
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.plan import Plan, Side
+    from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Layout, Schedule
+
+Array = NDArray[Any]
+
+
+class Evaluator:
+    """Computes the bits of one record on its device. Nothing of the operands stays in it."""
+
+    def __init__(self, gemm: Gemm, device: Device) -> None:
+        """Raises UnsupportedError for an order of summation that is written out: no evaluator reads those yet."""
+        if gemm.schedule.sum is not None or gemm.schedule.regions:
+            raise UnsupportedError("schedule: sum and regions: no evaluator forms sums that are written out")
+        self.gemm, self.device = gemm, device
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; of a mixture the most general one."""
+        return self.gemm.single
+
+    @property
+    def schedule(self) -> Schedule:
+        """The resolved schedule."""
+        return self.gemm.schedule
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a row of the result depends on no other row of A (blocks of mixtures choose together)."""
+        return not isinstance(self.gemm.plan, Mixed)
+
+    def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
+        """The plan's pieces of both operands."""
+        model = instruction(self.device, self.gemm.unit)
+        sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
+        left, right = (
+            pieces_of(
+                given.converted(self.plan.input_format),
+                self.plan,
+                side,
+                self.device,
+                rounding=self.schedule.operand_rounding,
+                word_rounding=model.operand_rounding,
+                threads=threads,
+            )
+            for given, side in sides
+        )
+        return left, right
+
+    def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
+        """Codes of C in the output format. Raises InputError for another shape, or no real matrix."""
+        fmt = format_of(self.gemm.output)
+        x = np.asarray(c)
+        if x.shape != shape:
+            raise InputError(f"C has shape {x.shape}; allowed: {shape}")
+        if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):
+            return operand("C", x, input_format=self.gemm.output).codes
+        given = operand("C", x)
+        if given.format == self.gemm.output:
+            return given.codes
+        if fmt.is_integer:
+            low, high = -(1 << (fmt.bits - 1)), 1 << (fmt.bits - 1)
+            if x.dtype.kind not in "iu" or int(x.min(initial=0)) < low or int(x.max(initial=0)) >= high:
+                raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
+            return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
+        lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit))
+        values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values()
+        return (
+            lanes.store(values, fmt, "RNE")
+            if values.dtype != np.float16
+            else lanes.store(values.astype(np.float32), fmt, "RNE")
+        )
+
+    def evaluate(
+        self,
+        a: Pieces | Sequence[Array],
+        b: Pieces | Sequence[Array],
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        layout: Layout | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes of the result; arguments as of hwsim.evaluate.evaluator.evaluate.
+
+        Raises UnsupportedError for mixtures, whose pieces differ from block to block.
+        """
+        if isinstance(self.gemm.plan, Mixed):
+            raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
+        return evaluator.evaluate(
+            self.plan,
+            self.schedule,
+            self.device,
+            a,
+            b,
+            c=c,
+            bias=bias,
+            layout=layout,
+            threads=threads,
+            progress=progress,
+        )
+
+    def product(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values."""
+        if not isinstance(self.gemm.plan, Mixed):
+            left, right = self.pieces(a, b, threads)
+            return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)
+        fmt = self.plan.input_format
+        operands = a.converted(fmt), b.converted(fmt)
+        codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
+        return evaluator.finished(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
+
+    def typed(self, codes: Array) -> Array:
+        """The result's codes as a typed array."""
+        return array_of(codes, format_of(self.gemm.output))
+
+
+def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
+    """Some rows, or some columns, of an operand. Raises InputError for indices that do not fit."""
+    codes = given.codes
+    if rows is not None:
+        codes = codes[..., chosen("rows", rows, codes.shape[-2]), :]
+    if cols is not None:
+        codes = codes[..., chosen("cols", cols, codes.shape[-1])]
+    return Operand(codes, given.format)

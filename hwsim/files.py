@@ -1,0 +1,137 @@
+"""Writing a file whole or not at all, the one way in which hwsim writes. It knows files, not what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import InputError
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError if `path` cannot become a file: to be asked before work whose result goes there."""
+    folder = path.parent
+    try:
+        if "\0" in str(path):
+            raise ValueError("its name has a NUL")
+        path.resolve()
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder; give the name of a file")
+        if not folder.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {folder}")
+        if not os.access(path if _is_special(path) else folder, os.W_OK):
+            raise InputError(f"cannot write {path}: no permission to write in {folder}")
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long; links in a circle
+        raise InputError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> None:
+    """`check_writable` for the file of each option of a command ({"--out": ...}; None: not given).
+
+    Raises InputError also where two options name one file: one output would replace the other. Pipes and devices
+    may be named twice.
+    """
+    seen: dict[object, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        check_writable(path)
+        if _is_special(path):
+            continue
+        at = path.stat() if path.exists() else None
+        file: object = path.resolve() if at is None else (at.st_dev, at.st_ino)
+        if file in seen:
+            raise InputError(f"{seen[file]} and {option} both write {path}; give each a file of its own")
+        seen[file] = option
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears as `path` when the block ends well; else nothing is left and `path` is as before.
+
+    It is written under a temporary name in the same folder, then renamed. What is not an ordinary file (a pipe,
+    a device) is written directly; a link stays a link. Raises InputError for whatever the file system refuses.
+    """
+    check_writable(path)
+    try:
+        if _is_special(path):
+            with path.open("wb") as file:
+                yield file
+            return
+        with _renamed(path.resolve()) as file:
+            yield file
+    except OSError as error:
+        left = "; what was there is as it was" if path.is_file() else "; nothing was left there"
+        raise InputError(f"cannot write {path}: {_reason(error)}{left}") from error
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Call `write` with a file that becomes `path` (see `whole_file`)."""
+    with whole_file(path) as file:
+        write(file)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 (see `whole_file`)."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays as a compressed .npz (see `whole_file`). The bytes depend on the arrays alone."""
+    packed = io.BytesIO()  # zipfile, left with a file that failed, fails once more when it is collected
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    write_whole(path, lambda file: file.write(packed.getbuffer()))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they are not there. Raises InputError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot make the folder {path}: {_reason(error)}") from error
+
+
+@contextmanager
+def _renamed(target: Path) -> Iterator[IO[bytes]]:
+    descriptor, temporary = _temporary(target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # a full disk may show only now
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _temporary(folder: Path) -> tuple[int, Path]:
+    """A new file of a name that nobody has, with the permissions that the umask gives (mkstemp's are 0600).
+
+    The name has nothing of the target's, which may be as long as names can be.
+    """
+    while True:
+        path = folder / f".hwsim-{secrets.token_hex(8)}.part"
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666), path
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

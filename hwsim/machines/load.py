@@ -1,0 +1,48 @@
+"""The clock that a chip keeps while it runs a program, and the program's times at that clock.
+
+It knows device files (sustained clocks, power limits) and the timing machine; it knows no plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwsim.devices import at_clock, find, limited_clock, sustained_clock
+from hwsim.machines import timing
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.machines.timing import Timing
+    from hwsim.program.ir import Program
+
+SERIES = 20  # runs back to back when the time of a GEMM is measured
+
+
+def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> tuple[Device, Timing]:
+    """The chip at the clock that it keeps while it runs `program`, and the times at that clock.
+
+    With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
+    without work the device's; between them it falls in proportion to the share of the time that the engine is busy, the
+    time between one kernel and the next (launch_overhead_us) counted. Where the file says how the clock falls, the run
+    is one of a series, as GEMMs are measured: L2 holds what the run before has left (warm=0: nothing, as where the run
+    stands for a part of a larger one), and the power limit has acted
+    if SERIES runs last long enough. Else it is a single one, L2 empty.
+    """
+    instruction = find(chip, unit)
+    if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
+        return chip, timing.run(program, chip)
+    full_mhz = sustained_clock(chip, instruction.a)
+    at_full = at_clock(chip, full_mhz)
+    timed = timing.run(program, at_full)
+    gaps_us = (chip.launch_overhead_us or 0.0) * sum(kernel.cores > 0 for kernel in timed.kernels)
+    time_cycles = timed.cycles + gaps_us * full_mhz
+    busy = min(1.0, timed.engines[instruction.engine].busy_cycles / (time_cycles * chip.cores))
+    mhz = _between(chip.clock_mhz, full_mhz, busy)
+    limited_mhz = limited_clock(chip, instruction.a, SERIES * timed.cycles / (mhz * 1e3))
+    mhz = _between(chip.clock_mhz, limited_mhz, busy)
+    loaded = at_clock(chip, mhz)
+    return loaded, timing.run(program, loaded, warm=warm)
+
+
+def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:
+    return round(idle_mhz - (idle_mhz - full_mhz) * busy, 1)

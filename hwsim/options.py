@@ -1,0 +1,227 @@
+"""All options of a GEMM, from where each is declared: what `hwsim.run` and the command line accept, and say of it.
+
+The problem's, the epilogue's and the machine's options are declared here; a mapping's by the dataflows, a scheme's by
+the schemes. It knows declarations, no device and no value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwsim.dataflows.registry import dataflows
+from hwsim.errors import InputError, nearest
+from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option
+from hwsim.schemes import Scheme, schemes
+from hwsim.threads import MOST as MOST_THREADS
+
+DEFAULT_SIZE = 1024
+DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
+
+PROBLEM = (
+    Option("m", WHOLE, None, "rows of A and C", least=1, default_text="as the matrices say, else 1024"),
+    Option("n", WHOLE, None, "columns of B and C", least=1, default_text="as the matrices say, else 1024"),
+    Option("k", WHOLE, None, "columns of A, rows of B", least=1, default_text="as the matrices say, else 1024"),
+    Option(
+        "input_format",
+        TEXT,
+        None,
+        "format of the elements of A and B, where the arrays are codes; without bits, of operands of which only the "
+        "sizes are known",
+        default_text="the arrays'; without bits that of `format`",
+    ),
+    Option("seed", WHOLE, 0, "of random matrices, N(0, 1)", least=0),
+)
+SCHEME = (
+    Option(
+        "error_target",
+        NUMBER,
+        None,
+        "with scheme=auto: the fastest scheme with a predicted error of at most this, relative, Frobenius norm",
+    ),
+    Option(
+        "format",
+        TEXT,
+        None,
+        "operand format of schemes that take the device's own (native)",
+        default_text="the input's where the device has a unit for it, else the device's default",
+    ),
+)
+EPILOGUE = (
+    Option("c", ARRAY, None, "C of alpha A B + beta C: (..., m, n), typed, or codes of the output format"),
+    Option("alpha", NUMBER, None, "factor of the product", default_text="1"),
+    Option("beta", NUMBER, None, "factor of C", default_text="1 where a C is given, else 0"),
+    Option("bias", ARRAY, None, "(n,) values, one added to each column"),
+    Option(
+        "output",
+        TEXT,
+        None,
+        "format of the result, rounded to nearest even at the end",
+        default_text="the scheme's, or what the unit gives",
+    ),
+)
+ORDER = (
+    Option(
+        "schedule",
+        MAPPING,
+        None,
+        "order of summation as a library has it: the fields of hwsim.gemm.schedule.Schedule",
+        default_text="one chain in order of K, or what the dataflow does",
+    ),
+)
+REGION = (
+    Option("rows", INDICES, None, "only these rows of the result, with the bits they have in the whole"),
+    Option("cols", INDICES, None, "only these columns of the result, with the bits they have in the whole"),
+)
+MACHINE = (
+    Option("exact", TRUTH, True, "the bits; false: cycles alone, of operands that are in `format` already"),
+    Option("timing", TRUTH, True, "the cycles; false: bits alone"),
+    Option(
+        "functional",
+        TRUTH,
+        None,
+        "bits by running the device's program (true) or by the direct evaluator (false): the same bits",
+        default_text="the direct evaluator",
+    ),
+    Option(
+        "clock_mhz",
+        NUMBER,
+        None,
+        "core clock for the cycles of a single run with nothing in L2",
+        unit="MHz",
+        default_text="the device file's; under load, in a series of runs, where the file says how it falls",
+    ),
+    Option("launch_overhead", TRUTH, False, "seconds take in the device's launch overhead of every kernel"),
+    Option(
+        "threads",
+        WHOLE,
+        None,
+        "host threads for the bits, which do not depend on it",
+        least=1,
+        most=MOST_THREADS,
+        default_text="all",
+    ),
+)
+#: Options of `hwsim.run` that neither a scheme nor a dataflow declares, by owner.
+OWN: Mapping[str, tuple[Option, ...]] = {
+    "problem": PROBLEM,
+    "scheme": SCHEME,
+    "epilogue": EPILOGUE,
+    "order of summation": ORDER,
+    "region": REGION,
+    "machine": MACHINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One option and its owners, as help shows it: "epilogue", "dataflow sm90", "scheme ape"."""
+
+    option: Option
+    kind: str
+    owners: tuple[str, ...]
+
+
+def own() -> dict[str, Option]:
+    """The options declared here, by name."""
+    return {option.name: option for options in OWN.values() for option in options}
+
+
+def declared() -> list[Declared]:
+    """Every option of a run: the ones declared here, then those of the dataflows, then those of the schemes.
+
+    Options of one name that several dataflows or schemes declare are one entry, with the first one's text.
+    """
+    found = [Declared(option, kind, (kind,)) for kind, options in OWN.items() for option in options]
+    taken = {entry.option.name for entry in found}
+    found += _merged("mapping", ((flow.name, flow.options) for flow in dataflows().values()), taken)
+    taken |= {entry.option.name for entry in found}
+    return found + _merged("scheme", ((x.name, x.options) for x in schemes().values()), taken)
+
+
+def _merged(kind: str, rooms: Iterable[tuple[str, Iterable[Option]]], taken: set[str]) -> list[Declared]:
+    found: dict[str, Declared] = {}
+    for owner, options in rooms:
+        for option in options:
+            if option.name in taken:
+                continue
+            known = found.get(option.name)
+            owners = (*known.owners, owner) if known is not None else (owner,)
+            found[option.name] = Declared(known.option if known is not None else option, kind, owners)
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a caller gave, sorted by who understands it. own: all options declared here, checked, defaults filled in.
+
+    mapping: options of dataflows, unchecked, None left out. scheme: those of the scheme.
+    """
+
+    own: dict[str, Any]
+    mapping: dict[str, Any]
+    scheme: dict[str, Any]
+
+
+def sorted_out(given: Mapping[str, Any], scheme: Scheme | None) -> Given:
+    """Sort `given` by owner. scheme: None where one is still to be chosen.
+
+    Raises InputError for a value that is not allowed and for a name that nobody declares.
+    """
+    known = own()
+    mapping_names = {option.name for flow in dataflows().values() for option in flow.options}
+    scheme_names = {option.name for option in scheme.options} if scheme is not None else set()
+    mine: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in known:
+            mine[name] = value
+        elif name in mapping_names and name not in scheme_names:
+            if value is not None:
+                mapping[name] = value
+        elif scheme is None or name in scheme_names or name in _of_schemes():
+            rest[name] = value
+        else:
+            names = sorted({*known, *mapping_names, *scheme_names})
+            own_options = ", ".join(sorted(scheme_names)) or "none"
+            raise InputError(
+                f"no option {name!r}: scheme {scheme.name} has {own_options}; for the others see `hwsim run --help`"
+                f"{nearest(name, names)}"
+            )
+    checked = {name: option.check(mine.get(name)) for name, option in known.items()}
+    return Given(checked, mapping, rest)
+
+
+def _of_schemes() -> set[str]:
+    return {option.name for scheme in schemes().values() for option in scheme.options}
+
+
+def describe(function: Any, text: str) -> None:
+    """Give `function` a docstring and a signature that tell of every option there is, from the declarations."""
+    entries = declared()
+    lines = [text.rstrip(), "", "Options (hwsim.options):"]
+    for entry in entries:
+        option = entry.option
+        default = option.default_text or ("" if option.default is None else str(option.default))
+        said = f" (default: {default})" if default else ""
+        who = "" if entry.kind in OWN else f" [{', '.join(entry.owners)}]"
+        lines.append(f"    {option.name}: {option.help}{said}{who}")
+    function.__doc__ = "\n".join(lines) + "\n"
+    signature = inspect.signature(function)
+    kept = [x for x in signature.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
+    rest = [x for x in signature.parameters.values() if x.kind is inspect.Parameter.VAR_KEYWORD]
+    shown = {x.name for x in kept}
+    more = [
+        inspect.Parameter(
+            entry.option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=entry.option.default,
+            annotation=entry.option.type.annotation,
+        )
+        for entry in entries
+        if entry.option.name not in shown
+    ]
+    function.__signature__ = signature.replace(parameters=[*kept, *more, *rest])

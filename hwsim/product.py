@@ -1,0 +1,160 @@
+"""The product of a run: operands, C and bias through the evaluator or the program, whole or some rows and columns.
+
+It knows resolved records and arrays; it decides nothing of how a GEMM is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.analysis.errors import Ending, errors_of, wide
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.product import subset
+from hwsim.formats import array_of, format_of
+from hwsim.machines import functional
+from hwsim.operands import Operand, chosen
+
+if TYPE_CHECKING:
+    from hwsim.resolve.resolver import Resolved
+
+Array = NDArray[Any]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A (..., m, k), B (..., k, n), the product's leading dimensions, C, bias (n,), and rows and columns asked for."""
+
+    a: Operand
+    b: Operand
+    lead: tuple[int, ...] = ()
+    c: Any = None
+    bias: Any = None
+    rows: Any = None
+    cols: Any = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only some rows or columns are asked for."""
+        return self.rows is not None or self.cols is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Computes the errors of a product when called."""
+
+    a: Operand
+    b: Operand
+    product: Array
+    ending: Ending
+
+    def __call__(self) -> dict[str, Any]:
+        return errors_of(self.a.values(), self.b.values(), self.product, self.ending)
+
+
+def compute(
+    resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
+) -> tuple[Array, Errors]:
+    """The product, and what gives its errors. Raises UnsupportedError where no program gives these bits."""
+    if by_program:
+        return _by_program(resolved, arrays, threads, progress)
+    evaluator, record = resolved.evaluator, resolved.gemm
+    a, b, lead = arrays.a, arrays.b, arrays.lead
+    shape = (a.shape[0], b.shape[1])
+    bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
+    codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
+    cut: Array | None = None
+    if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
+        whole = compute(
+            resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress
+        )
+        cut = whole[0] if arrays.rows is None else whole[0][..., chosen("rows", arrays.rows, shape[0]), :]
+        cut = cut if arrays.cols is None else cut[..., chosen("cols", arrays.cols, shape[1])]
+    if arrays.rows is not None:
+        a = subset(a, rows=arrays.rows)
+        codes_c = None if codes_c is None else codes_c[..., chosen("rows", arrays.rows, shape[0]), :]
+    if arrays.cols is not None:
+        index = chosen("cols", arrays.cols, shape[1])
+        b = subset(b, cols=arrays.cols)
+        codes_c = None if codes_c is None else codes_c[..., index]
+        bias = None if bias is None else bias[index]
+
+    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+        codes = evaluator.product(x, y, c=start, bias=bias, threads=threads, progress=report)
+        return evaluator.typed(codes)
+
+    if cut is not None:
+        product = cut
+    elif lead and not b.lead and evaluator.by_rows:  # one product: rows do not know of each other
+        tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
+        start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
+        product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+    else:
+        product = _stacked(a, b, codes_c, lead, one, progress)
+    beta = record.epilogue.beta
+    added = [] if codes_c is None or not beta else [(beta, wide(Operand(codes_c, record.output).values()))]
+    added += [] if bias is None else [(1.0, bias)]
+    return product, Errors(a, b, product, Ending(record.epilogue.alpha, tuple(added)))
+
+
+def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
+    """The product by running the device's program."""
+    program, device, given = resolved.program, resolved.device, arrays.c is not None or arrays.bias is not None
+    if program is None or not program.computes or resolved.in_one or given or arrays.is_partial:
+        raise UnsupportedError(
+            "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
+            "whole matrices, without C and bias"
+        )
+    taken = resolved.gemm.single.input_format
+    output = next(x for x in program.arrays if x.name == program.output)
+
+    def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
+        codes = [np.ascontiguousarray(side.converted(taken).codes) for side in (x, y)]
+        inputs = dict(zip(program.inputs, codes, strict=True))
+        out = functional.run(program, device, inputs, threads=threads, progress=report)
+        return array_of(out, format_of(output.format))
+
+    product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
+    return product, Errors(arrays.a, arrays.b, product, Ending(resolved.gemm.epilogue.alpha, ()))
+
+
+def _checked_bias(given: Any, n: int) -> Array:
+    bias: Array = np.asarray(given)
+    if bias.shape != (n,) or bias.dtype.kind not in "iuf":
+        raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
+    return bias
+
+
+def _stacked(
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    lead: tuple[int, ...],
+    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    progress: Progress | None,
+) -> Array:
+    """`one` for each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    if not lead:
+        return one(a, b, c, progress)
+    left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
+    product: Array | None = None
+    total = math.prod(lead)
+    for index, at in enumerate(np.ndindex(*lead)):
+
+        def report(share: float, index: int = index) -> None:
+            if progress is not None:
+                progress((index + share) / total)
+
+        pair = Operand(left[at], a.format), Operand(right[at], b.format)
+        part = one(*pair, None if c is None else c[at], report)
+        if product is None:
+            product = np.empty((*lead, *part.shape), part.dtype)
+        product[at] = part
+    assert product is not None
+    return product

@@ -1,0 +1,120 @@
+"""The mapping of a record by its family's dataflow, and the checked program that it says.
+
+It joins dataflows with mixtures of plans and with what all dataflows have in common; it decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import mixed
+from hwsim.dataflows.options import AUTO
+from hwsim.dataflows.registry import dataflow
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.layouts import Order
+from hwsim.gemm.options import checked
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.record import Decision, Gemm
+from hwsim.program.check import check
+from hwsim.resolve.mixed_parts import with_parts
+
+if TYPE_CHECKING:
+    from hwsim.dataflows.protocol import Dataflow
+    from hwsim.devices.model import Device
+    from hwsim.program.ir import Program
+
+MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
+
+
+def asked(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a mapping that were given (None: not), checked against the dataflow's declarations.
+
+    Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
+    """
+    flow = dataflow(device)
+    given = {name: value for name, value in options.items() if value is not None}
+    known = ", ".join(option.name for option in flow.options)
+    names = {option.name for option in flow.options}
+    for name, value in given.items():
+        if name not in names:
+            raise InputError(f"{name} = {value}: programs of family {device.family} have {known}")
+    found = checked(flow.options, given, "")
+    return {name: found[name] for name in given}
+
+
+def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+    """The record with its mapping. options: as given by a user; split_k and the layouts belong to the record proper.
+
+    Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family carries.
+    """
+    given = asked(device, options)
+    flow = dataflow(device)
+    if gemm.single.products > MOST_PRODUCTS:
+        raise UnsupportedError(
+            f"scheme {gemm.scheme}: {gemm.single.products:,} products; programs are made of at most {MOST_PRODUCTS:,}"
+        )
+    gemm = _laid_out(gemm, given)
+    slices = given.pop("split_k", None)
+    if isinstance(gemm.plan, Mixed):
+        if slices not in (None, 1):
+            raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
+        return replace(mixed.mapped(flow, with_parts(_one(gemm, flow), device), device, given), problem=gemm.problem)
+    if slices is not None:
+        gemm = _cut(gemm, device, slices, given)
+    made = flow.map(_one(gemm, flow), device, given)
+    return replace(made, problem=gemm.problem)
+
+
+def _one(gemm: Gemm, flow: Dataflow) -> Gemm:
+    """The record as the dataflow takes it: one matrix of a stack where its programs know no stacks."""
+    if flow.features.stacks or not gemm.problem.lead:
+        return gemm
+    return replace(gemm, problem=replace(gemm.problem, lead=()))
+
+
+def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
+    """The record with the storage orders that were asked for."""
+    orders = {name: given.pop(name) for name in ("a_layout", "b_layout") if given.get(name) is not None}
+    if not orders:
+        return gemm
+    a_layout: Order = orders.get("a_layout", gemm.problem.a_layout)
+    b_layout: Order = orders.get("b_layout", gemm.problem.b_layout)
+    made = tuple(Decision(name, value, "user") for name, value in orders.items())
+    problem = replace(gemm.problem, a_layout=a_layout, b_layout=b_layout)
+    return replace(gemm, problem=problem, decisions=gemm.decisions + made)
+
+
+def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]) -> Gemm:
+    """The record with K in so many slices ("auto": as many as take the least estimated time)."""
+    schedule = gemm.schedule
+    said = schedule.split_k != 1 or schedule.slice_k is not None
+    if said and slices != schedule.split_k:
+        raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")
+    if slices == AUTO:
+        best = dataflow(device).split_k(gemm, device, given)
+        count = 1 if best is None else best.slices
+        share = 1.0 if best is None else best.share
+        decision = Decision(
+            "split_k", str(count), "estimate", "assumption", f"{share:.0%} of the time of K in one piece"
+        )
+    else:
+        count = int(slices)
+        decision = Decision("split_k", str(count), "user")
+    return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
+
+
+def program_of(gemm: Gemm, device: Device) -> Program:
+    """The checked program of a mapped record."""
+    flow = dataflow(device)
+    one = _one(gemm, flow)
+    made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
+    check(made, device)
+    return replace(made, gemm=gemm)
+
+
+def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:
+    """What a result's `options` show of a mapped record: JSON data by name."""
+    flow = dataflow(device)
+    return mixed.facts(flow, gemm, device) if isinstance(gemm.plan, Mixed) else flow.facts(gemm)

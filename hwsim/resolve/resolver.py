@@ -1,0 +1,256 @@
+"""From a request to the one record of a GEMM: scheme, plan, order of summation, mapping, and who decided what.
+
+This is the only place where records are made for runs. What was resolved is kept by request, as small products would
+otherwise wait for it; schemes whose plan depends on the operands are resolved anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.registry import dataflow
+from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.product import Evaluator
+from hwsim.gemm.mapping import Setting
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.record import By, Decision, Gemm
+from hwsim.gemm.schedule import Schedule
+from hwsim.resolve import evidence
+from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record import record_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.problem import Problem
+    from hwsim.operands import Operand
+    from hwsim.program.ir import Program
+    from hwsim.resolve.planned import Planned
+    from hwsim.schemes import Scheme
+
+NOT_ASKED = "not asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for, apart from the arrays themselves.
+
+    scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
+    epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
+    by the program.
+    """
+
+    device: Device
+    scheme: Scheme
+    problem: Problem
+    format: str | None = None
+    scheme_options: Mapping[str, Any] = field(default_factory=dict)
+    mapping: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+    scheduled: bool = False
+    exact: bool = True
+    timing: bool = True
+    functional: bool = False
+
+    @property
+    def key(self) -> str:
+        """All of it as text, so that 1 and True, or 0.0 and -0.0, are two requests."""
+        fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
+        wanted = (self.exact, self.timing, self.functional, self.scheduled)
+        return repr((id(self.device), id(self.scheme), fixed, wanted, self.problem, self.schedule))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A record with what is made from it, once: evaluator and program.
+
+    options: as a result shows them. refused: {choice: why not} of what the scheme left to the device. no_program: why
+    there is no program; empty where there is one.
+    """
+
+    gemm: Gemm
+    device: Device
+    options: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    no_program: str = ""
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Computes the bits directly."""
+        return Evaluator(self.gemm, self.device)
+
+    @cached_property
+    def program(self) -> Program | None:
+        """The checked program, or None."""
+        return None if self.no_program else program_of(self.gemm, self.device)
+
+    @property
+    def in_one(self) -> bool:
+        """Whether one program is for all matrices of a stack."""
+        return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What a result's `options` show of the mapping and of the order of summation."""
+        if self.gemm.mapping is not None:
+            return facts_of(self.gemm, self.device)
+        return {"k_group": accumulated_k(self.gemm, self.device), "unit": self.gemm.unit}
+
+
+def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
+    """The record of a request. operands: A and B, for schemes whose options or plans the data decide.
+
+    Raises InputError for what does not fit together, UnsupportedError for what the device cannot do.
+    """
+    if request.scheme.survey is not None:
+        return _resolved(request, operands)
+    found = _KEPT.get(request)
+    if found is None:
+        found = _resolved(request, operands)
+        if not isinstance(found.gemm.plan, Mixed):
+            _KEPT.put(request, found)
+    return found
+
+
+class _Cache:
+    """The resolved requests that were asked for last."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.lock = most, Lock()
+        self.found: OrderedDict[str, tuple[Request, Resolved]] = OrderedDict()
+
+    def get(self, request: Request) -> Resolved | None:
+        """What was resolved for an equal request of the same device, or None."""
+        key = request.key
+        with self.lock:
+            entry = self.found.get(key)
+            if entry is None:
+                return None
+            self.found.move_to_end(key)
+        return entry[1]
+
+    def put(self, request: Request, resolved: Resolved) -> None:
+        """Keep it, and the device that its key names by identity."""
+        with self.lock:
+            self.found[request.key] = request, resolved
+            while len(self.found) > self.most:
+                self.found.popitem(last=False)
+
+
+_KEPT = _Cache(128)
+
+
+def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:
+    device, problem = request.device, request.problem
+    planned = plan_for(device, request.scheme, problem, request.format, request.scheme_options, operands)
+    settings = tuple(Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options)
+    gemm = record_of(planned.plan, device, problem, request.schedule, settings)
+    gemm, no_program = _mapped(request, gemm)
+    given = [name for name, value in request.mapping.items() if value is not None]
+    if no_program and given and gemm.mapping is None:
+        raise InputError(f"{', '.join(given)}: for a device's program, and there is none here ({no_program})")
+    if no_program and not request.exact:
+        raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
+    gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
+    return Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
+
+
+def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
+    """The record with its mapping where one is asked for and there is one; else why there is no program."""
+    device, options = request.device, request.mapping
+    try:
+        flow = dataflow(device)
+    except UnsupportedError as error:
+        if not request.exact:
+            raise
+        return gemm, f"{error}: bits only"
+    asked = request.timing or request.functional or not request.exact or any(x is not None for x in options.values())
+    if not asked and not flow.features.k_group:
+        return gemm, NOT_ASKED
+    try:
+        return mapped(gemm, device, options), "" if asked else NOT_ASKED
+    except UnsupportedError as error:
+        if not request.exact:
+            raise
+        reason = f"{error}: bits only"
+    if not flow.features.k_group or request.scheduled:
+        return gemm, reason
+    # The bits depend on the mapping of the product, also where no program of the family finishes the sum as asked.
+    try:
+        bare = replace(gemm.epilogue, alpha=1.0, beta=0.0, contraction=None, output_format=gemm.single.output_format)
+        problem = replace(gemm.problem, has_c=False, bias=None)
+        schedule = replace(gemm.schedule, epilogue=bare)
+        core = mapped(
+            replace(gemm, problem=problem, schedule=schedule, output=gemm.single.output_format), device, options
+        )
+    except UnsupportedError:
+        return gemm, reason
+    schedule = replace(core.schedule, epilogue=gemm.epilogue)
+    return replace(gemm, mapping=core.mapping, parts=core.parts, schedule=schedule, decisions=core.decisions), reason
+
+
+def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision, ...]:
+    """Who decided what: the scheme's plan, the instruction and the order of summation, then the mapping's own."""
+    device = request.device
+    unit = gemm.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
+    own = {decision.name: decision for decision in gemm.decisions}
+    asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
+    by: By = own["instruction"].by if "instruction" in own else asked
+    numerics = str(evidence.of_numerics(device, gemm.single, unit))
+    found = [
+        Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),
+        Decision("instruction", unit, by, numerics, "its dot unit fixes the bits of each product"),
+    ]
+    if gemm.mapping is not None and dataflow(device).features.k_group and not request.scheduled:
+        found.append(
+            Decision("order of summation", _order(gemm), "estimate", "", "runs of K as the mapping makes them")
+        )
+    else:
+        level = str(evidence.of_schedule(device, gemm))
+        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level))
+    if gemm.mapping is not None:
+        times = str(evidence.of_times(device, gemm, unit))
+        found.append(Decision("times", device.name, "device", times, "numbers of the device file"))
+    taken = {decision.name for decision in found}
+    return (*found, *(decision for decision in gemm.decisions if decision.name not in taken))
+
+
+def _by(request: Request, gemm: Gemm) -> By:
+    cut = gemm.decided("split_k")
+    if request.scheduled:
+        return "user"
+    if cut is not None:
+        return cut.by
+    return "scheme" if gemm.single.products > 1 or gemm.schedule.promotion_k is not None else "default"
+
+
+def _order(gemm: Gemm) -> str:
+    """How K is summed, in words."""
+    schedule, k = gemm.schedule, gemm.problem.k
+    slices = schedule.slice_lengths(k) if schedule.sum is None else ()
+    words = []
+    if len(slices) > 1:
+        words.append(f"{len(slices)} slices of K of {slices[0]}")
+    if schedule.promotion_k is not None:
+        words.append(f"runs of {schedule.promotion_k} of K, added outside the unit")
+    if schedule.k_permutation is not None:
+        words.append("K permuted")
+    if schedule.remainder == "first":
+        words.append("the rest of K first")
+    return ", ".join(words) or "one chain in order of K"
+
+
+def accumulated_k(gemm: Gemm, device: Device) -> int:
+    """The length of K that is accumulated in the unit from zero (K = k at most)."""
+    groups = {term.k_group for term in gemm.single.terms}
+    own = groups.pop() if len(groups) == 1 else None
+    if own == "instruction":
+        own = instruction(device, gemm.unit).k
+    k = gemm.problem.k
+    return int(own or gemm.schedule.promotion_k or max(gemm.schedule.slice_lengths(k)))
