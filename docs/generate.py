@@ -41,7 +41,9 @@ SOURCES = FOLDER.parent / "hwsim"
 PARTS = (
     "",
     "numerics",
+    "datafiles",
     "devices",
+    "libraries",
     "program",
     "machine",
     "lowering",

@@ -1,7 +1,6 @@
 """The dataflow of AMD's CDNA: global loads into registers, LDS, MFMA from registers.
 
-Tiles: macro tiles of rocBLAS's (Tensile) kernels (256x128x32, 128x128x32 and smaller, waves of 64x64), LDS double
-buffered where it holds two.
+LDS is double buffered where it holds two blocks of K. Candidate tiles: rows of configs/libraries/rocblas-tensile.yaml.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The dataflow of Volta and Turing (sm_70, sm_75): global loads into registers, stores to shared memory, mma.sync.
 
 Without an asynchronous copy the next block of K passes through registers while this one is multiplied; shared memory
-holds two. Tiles: those of CUTLASS's and cuBLAS's kernels for sm_70 and sm_75 (256x128x32, 128x256x32, 128x128x32).
+holds two. Candidate tiles: rows of configs/libraries/cublas-volta-turing.yaml.
 """
 
 from __future__ import annotations

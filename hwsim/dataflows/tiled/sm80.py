@@ -1,7 +1,7 @@
 """The dataflow of Ampere and Ada (sm_80 to sm_89), and of chips that run like them: cp.async, ldmatrix, mma.sync.
 
-A CTA holds its sum in registers and reads operand fragments from a ring of stages in shared memory. Tiles: those of
-CUTLASS's and cuBLAS's kernels for sm_80 (256x128x32, 128x256x32 with 64x64 warps, 3 stages; 128x128x32, 2 CTAs a core).
+A CTA holds its sum in registers and reads operand fragments from a ring of stages in shared memory. Candidate tiles:
+rows of configs/libraries/cutlass-sm80.yaml.
 """
 
 from __future__ import annotations
