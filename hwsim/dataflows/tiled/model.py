@@ -1,35 +1,36 @@
-"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, the work of one kernel.
+"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, what one kernel computes.
 
-Data only; hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms, devices' memories and the
-kernels of libraries.
+Data only, free of sizes: hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms and devices'
+memories.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from hwsim.gemm.layouts import Order
 from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.libraries import load
-from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
     from hwsim.libraries.model import SplitKModel
 
+SIDES = ("A", "B")
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A CTA tile that a library of the family uses: m x n elements of C and bytes of K per row of a stage.
+    """A CTA tile that the family's libraries use: m x n elements of C and bytes of K per row of a stage.
 
     warp: m, n of C that one warp owns: operand fragments are read from shared memory n / warp n and m / warp m times.
     accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop (two CTAs of a core, two consumer
     warp groups in turn, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
-    bits: widths of operands that it is for (none: all). max_waves: it is used where the grid fits in so many waves (0:
-    any). max_k: most of K that it is used for (0: any). mn_major: whether it is for operands that are MN-major where
-    the instruction takes K-major ones (None: for both).
+    bits: widths of operands that it is for (none: all). max_waves: it is used only where the grid fits in this many
+    waves (0: any). max_k: it is used up to this K (0: any). mn_major: whether it is for an instruction that needs
+    K-major operands while one of them is MN-major (None: for both).
     cores: beside each other, one tile each in a column, whose matrix units multiply together: each loads its part of
     the columns of B, and reads the rest from the others (cta_group::2).
     """
@@ -54,8 +55,9 @@ class Family:
     through_registers: global memory -> registers -> shared memory, else straight to shared memory. store_shared:
     results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
     else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
-    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). wave_threads:
-    of a warp (PTX: 32) or wavefront.
+    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). pairs: whether
+    its kernels may take two cores whose matrix units multiply together (cta_group::2). wave_threads: of a warp (PTX:
+    32) or wavefront.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Family:
     stages: int
     cluster: int
     library: str
+    pairs: bool = False
     wave_threads: int = 32
 
     def on(self, device: Device) -> Family:
@@ -133,53 +136,101 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One operand of a kernel: the arrays of its pieces, or the unsplit one and how the kernel splits it."""
+class MatrixRef:
+    """A matrix in global memory, whatever its size: an array of the program by name, its elements, its storage."""
 
-    arrays: Mapping[int, GlobalArray]  # by piece
-    formats: Mapping[int, str]  # of the pieces used, as the unit takes them
-    raw: GlobalArray | None = None
-    pieces: tuple[Piece, ...] = ()
+    name: str
+    format: str
+    order: Order = "rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """What becomes of the terms: target = cast(alpha * value + beta * C), C one of the arrays.
+class StoredPiece:
+    """A piece of an operand: its number in the plan, its matrix, the format in which the unit takes it."""
 
-    value None: each term goes to an array of its own (`partial`), one block of rows per slice of K.
-    stand_ins: elementwise operations per element of `words` 32-bit words that stand for arithmetic that is not fp32
-    (then value, alpha and beta are not formed); bias: one more addition.
+    number: int
+    matrix: MatrixRef
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOperand:
+    """A or B of one kernel: the pieces that its products take, or the unsplit matrix (`raw`) that it splits itself.
+
+    order: storage of all its matrices. rules: how the plan makes each piece.
+    """
+
+    order: Order
+    pieces: tuple[StoredPiece, ...]
+    rules: tuple[Piece, ...] = ()
+    raw: MatrixRef | None = None
+
+    @property
+    def matrices(self) -> tuple[MatrixRef, ...]:
+        """What the kernel loads."""
+        return (self.raw,) if self.raw is not None else tuple(piece.matrix for piece in self.pieces)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Formats of what it loads, as they lie in shared memory."""
+        return (self.raw.format,) if self.raw is not None else tuple(piece.format for piece in self.pieces)
+
+    @property
+    def formats(self) -> dict[int, str]:
+        """Formats of the pieces as the unit takes them, by number."""
+        return {piece.number: piece.format for piece in self.pieces}
+
+
+@dataclass(frozen=True, slots=True)
+class TileEpilogue:
+    """What becomes of the terms of a tile: target = cast(alpha * value + beta * C), C one of the matrices.
+
+    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K.
+    placeholder_ops: elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32
+    (timing only; value, alpha and beta are then not formed). bias: one more addition. order: which of value and C is
+    the left operand of their sum.
     """
 
     value: Expression | None
-    target: GlobalArray
+    target: MatrixRef
     alpha: float = 1.0
     beta: float = 0.0
-    c: GlobalArray | None = None
+    c: MatrixRef | None = None
     bias: bool = False
-    partial: tuple[GlobalArray, ...] = ()
-    stand_ins: int = 0
+    partial: tuple[MatrixRef, ...] = ()
+    placeholder_ops: int = 0
     words: int = 1
-    order: Literal["value", "c"] = "value"  # which of the two is the left operand of their sum
+    order: Literal["value", "c"] = "value"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One GEMM kernel: `terms` accumulate products of pieces of A and B over K; runs[i]: term i's run of K (None: all).
+class GemmKernel:
+    """One kernel that multiplies: `terms` accumulate products of pieces of A and B over K.
 
-    joined: the terms are joined by finish.value after every run and added to one sum.
+    unit: the matrix instruction. runs: for each term the length of K after which its accumulator is promoted, None:
+    never. joined: the terms are joined by epilogue.value after every run and added to one sum.
     """
 
     name: str
     unit: str
     terms: tuple[Term, ...]
     runs: tuple[int | None, ...]
-    a: Source
-    b: Source
-    finish: Finish
+    a: KernelOperand
+    b: KernelOperand
+    epilogue: TileEpilogue
     joined: bool = False
 
     @property
-    def in_kernel(self) -> bool:
+    def operands(self) -> tuple[KernelOperand, KernelOperand]:
+        """A and B."""
+        return self.a, self.b
+
+    @property
+    def splits_operands(self) -> bool:
         """Whether the kernel splits its operands itself."""
         return self.a.raw is not None
+
+    @property
+    def products(self) -> int:
+        """Products of pieces."""
+        return sum(len(term.products) for term in self.terms)

@@ -2,27 +2,14 @@
 
 Results leave TMEM through registers while the next tile's sum fills the other half. A plan that splits its operands in
 the kernel has warps that turn stages of fp32 into stages of pieces, as NVIDIA's FastF32 main loop does. Candidate
-tiles: rows of configs/libraries/cutlass-sm100.yaml. The option cta_group = 2 takes pairs of SMs (cta_group::2), with a tile
-for each of them; without it an SM works alone: a tile of 256 x 256 then moves the bytes that it moves on a pair.
+tiles: rows of configs/libraries/cutlass-sm100.yaml. The option cta_group = 2 takes pairs of SMs (cta_group::2), with a
+tile for each of them; without it an SM works alone: a tile of 256 x 256 then moves the bytes that it moves on a pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-OPTIONS = (*tiled.OPTIONS, "cta_group")
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm100",
@@ -34,12 +21,7 @@ FAMILY = Family(
     stages=8,
     cluster=1,
     library="cutlass-sm100",
+    pairs=True,
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY.on(device), plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

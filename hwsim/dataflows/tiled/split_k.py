@@ -1,4 +1,4 @@
-"""How many slices of K a kernel is cut into where the caller leaves it to the estimate (split_k = "auto").
+"""How many slices of K a GEMM is cut into where the caller leaves it to the estimate (split_k = "auto").
 
 A library cuts K where C has too few tiles for the cores; each candidate is a kernel over all slices and the pass that
 merges them. The count changes bits, so nothing is cut unless it is asked for. It knows estimates alone.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
-def slices(
+def best_split(
     k: int, estimate: Callable[[int], float], bound: Callable[[int], float], rules: SplitKModel
 ) -> tuple[int, float]:
     """The count with the least `estimate` (seconds), of equals the smaller, and that estimate over the one of no cut.
