@@ -5,7 +5,6 @@ LDS is double buffered where it holds two blocks of K. Candidate tiles: rows of 
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -20,5 +19,3 @@ FAMILY = Family(
     library="rocblas-tensile",
     wave_threads=64,  # CDNA instruction set: a wavefront
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

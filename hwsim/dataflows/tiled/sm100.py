@@ -8,7 +8,6 @@ tile for each of them; without it an SM works alone: a tile of 256 x 256 then mo
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -23,5 +22,3 @@ FAMILY = Family(
     library="cutlass-sm100",
     pairs=True,
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

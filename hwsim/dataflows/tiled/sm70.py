@@ -6,7 +6,6 @@ holds two. Candidate tiles: rows of configs/libraries/cublas-volta-turing.yaml.
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -20,5 +19,3 @@ FAMILY = Family(
     cluster=1,
     library="cublas-volta-turing",
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

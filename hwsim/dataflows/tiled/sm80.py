@@ -6,7 +6,6 @@ rows of configs/libraries/cutlass-sm80.yaml.
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -20,5 +19,3 @@ FAMILY = Family(
     cluster=1,
     library="cutlass-sm80",
 )
-
-DATAFLOW = TiledDataflow(FAMILY)
