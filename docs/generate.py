@@ -40,6 +40,7 @@ SOURCES = FOLDER.parent / "hwsim"
 PARTS = (
     "",
     "numerics",
+    "datafiles",
     "devices",
     "libraries",
     "gemm",
