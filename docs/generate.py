@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hwsim.devices.provenance import LEVELS
+
 import hwsim
 from hwsim.api import program
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
-from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 SCHEMA_VERSION = 1
+MOST_VARIANTS = 8  # devices that extend one another
 FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not part of the model
 DEFAULT = About("default of the schema, not given in the file", "assumption")
 
@@ -76,7 +77,7 @@ class _Known:
 
 def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]) -> Device:
     """Read and validate a device; `files` takes the files read on the way, with their texts."""
-    annotated, sources, problems = _read(device, False, files)
+    annotated, sources, problems = _read(device, (), files)
     problems += version_problems(annotated.tree, SCHEMA_VERSION)
     result = None
     if annotated.tree.value or not problems:  # else the text could not be read at all
@@ -119,11 +120,12 @@ def expanded(device: Device) -> dict[str, Any]:
 
 
 def _read(
-    device: str | Path | Mapping[str, Any], extended: bool, files: list[tuple[Path, registry.Content]]
+    device: str | Path | Mapping[str, Any], variants: tuple[str, ...], files: list[tuple[Path, registry.Content]]
 ) -> tuple[Annotated, dict[str, str], list[Problem]]:
-    """Read one file or mapping and, unless it is itself the base of another, what it extends."""
+    """Read one file or mapping, and what it extends. variants: the files that extend it, the first one first."""
     tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
+    here = tree.mark.where
     base: Annotated | None = None
     sources: dict[str, str] = {}
     parent = tree.value.pop("extends", None)
@@ -134,7 +136,11 @@ def _read(
             if key not in tree.value
         ]
         try:
-            base, sources, below = _read(_base_of(parent, device, extended), True, files)
+            if here in variants:
+                raise InputError(f"a circle: {' extends '.join((*variants[variants.index(here) :], here))}")
+            if len(variants) == MOST_VARIANTS:
+                raise InputError(f"more than {MOST_VARIANTS} devices that extend one another; merge some of them")
+            base, sources, below = _read(_base_of(parent, device), (*variants, here), files)
             problems += below
         except (InputError, UnsupportedError) as error:
             problems.append(Problem(parent.mark, "extends", str(error)))
@@ -172,10 +178,8 @@ def _tree(
     return tree, problems
 
 
-def _base_of(parent: Node, device: str | Path | Mapping[str, Any], extended: bool) -> str | Path:
+def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path:
     """Return the base that `extends` names; a path is relative to the file that says it."""
-    if extended:
-        raise InputError("the base of a variant may not itself extend another")
     name = parent.value
     if not isinstance(name, str):
         raise InputError("needs the name or the path of one device")
