@@ -127,7 +127,7 @@ def program(
     return chip, resolved.program
 
 
-PROGRAM_TEXT = """The device and the checked program that `run` would time (and, where asked, execute) for fp32 operands.
+PROGRAM_TEXT = """The device and the checked program that `run` would time (where asked: execute) for fp32 operands.
 
 Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
 whether running it gives the bits, `Program.gemm` is the record that it was written from.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hwsim import _kernels
 from hwsim._kernels.convert import encode
+from hwsim.devices.patterns import Choices, spell
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
@@ -234,8 +235,6 @@ def _scales(
 
 def _forbid_pattern(name: str, model: InstructionModel) -> None:
     if model.n_last is not None or model.formats:
-        from hwsim.devices.patterns import Choices, spell
-
         said = Choices(model.n, model.n_last, model.n_also, model.formats)
         raise InputError(
             f"{name} stands for several instructions ({said}); name one, for example "

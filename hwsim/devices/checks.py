@@ -11,14 +11,13 @@ from hwsim.devices.model import ARITHMETIC
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.devices.yaml_text import Node, Problem, plain
 from hwsim.errors import nearest
+from hwsim.formats import FORMATS
 
 GLOBAL = "GM"  # the end of a link outside the core
 
 
 def check(tree: Node) -> list[Problem]:
     """Return every name in `tree` that nothing defines."""
-    from hwsim.formats import FORMATS
-
     formats = tuple(FORMATS)
     instructions, units, engines, memories = (
         tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+from hwsim.devices.model import Device, Level
 from hwsim.devices.provenance import SAID
 
 Schema = dict[str, Any]
@@ -26,8 +27,6 @@ COMMON: Schema = {
 
 def json_schema() -> Schema:
     """Return the schema of a device file as plain data (JSON Schema, draft 2020-12)."""
-    from hwsim.devices.model import Device, Level
-
     model = Device.model_json_schema(by_alias=True)
     records = model.pop("$defs")
     defs: Schema = {**COMMON, "evidence": {"enum": [level.value for level in Level]}}

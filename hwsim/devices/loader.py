@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from hwsim._version import __version__
-from hwsim.devices import provenance, registry
+from hwsim.devices import messages, model, provenance, registry
+from hwsim.devices.checks import check
+from hwsim.devices.model import Device, Level, Provenance
 from hwsim.devices.provenance import About, Annotated
 from hwsim.devices.yaml_text import Node, Problem, from_data, parse, plain
 from hwsim.errors import ConfigError, InputError, UnsupportedError
@@ -39,8 +43,6 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
-    from hwsim.devices import model
-
     if isinstance(device, model.Device):
         return device
     if not isinstance(device, str | Path | Mapping):
@@ -211,12 +213,6 @@ def _version_problems(tree: Node) -> list[Problem]:
 
 
 def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
-    from pydantic import ValidationError
-
-    from hwsim.devices import messages
-    from hwsim.devices.checks import check
-    from hwsim.devices.model import Device
-
     data = {key: value for key, value in plain(annotated.tree).items() if key not in FILE_ONLY}
     version = {"schema_version": SCHEMA_VERSION} if "schema_version" in data else {}
     problems = check(annotated.tree)
@@ -233,8 +229,6 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
 
     What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
     """
-    from hwsim.devices.model import Level, Provenance
-
     result = {}
     for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
         said = about.get(path)

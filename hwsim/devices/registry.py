@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.metadata import entry_points
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +94,6 @@ def package_folder() -> Traversable:
     for folder in (package / "configs" / "devices", package.parent / "configs" / "devices"):
         if folder.is_dir():
             return folder
-    from importlib.resources import files
-
     return files("hwsim.configs.devices")  # not in a file system
 
 
@@ -145,8 +145,6 @@ def _files(folder: Traversable) -> Iterator[Entry]:
 
 
 def _plugins() -> Iterator[Entry]:
-    from importlib.metadata import entry_points
-
     for point in entry_points(group=GROUP):
         where = f"plugin {point.value}"
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwsim.devices.model import Device
 from hwsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
 
     Raises InputError for a path that the device has not, ValueError (pydantic) for a value that does not fit.
     """
-    from hwsim.devices.model import Device
-
     tree = device.model_dump(by_alias=True)
     for path, value in changes.items():
         block, rest = tree, path

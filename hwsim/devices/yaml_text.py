@@ -11,10 +11,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from yaml.events import Event
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
 
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})|0x[0-9a-fA-F]{1,99}")
 FLOAT = re.compile(r"(?=.*[.eE])[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -68,8 +77,6 @@ def plain(node: Node) -> Any:
 
 def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
     """Return the tree of `text` and what is wrong with it. After a syntax error the tree is an empty mapping."""
-    import yaml
-
     tabs = [
         Problem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
         for number, line in enumerate(text.splitlines(), 1)
@@ -121,8 +128,6 @@ class _Composer:
         self.depth = 0
 
     def document(self, events: Iterator[Event]) -> Node:
-        from yaml.events import DocumentStartEvent, StreamEndEvent
-
         root = Node(Mark(self.where, 1, 1), {})
         documents = 0
         for event in events:
@@ -142,9 +147,6 @@ class _Composer:
         return Mark(self.where, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _node(self, event: Any, events: Iterator[Event], path: str) -> Node:
-        import yaml
-        from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent
-
         mark = self._mark(event)
         if self.depth > DEPTH:
             raise yaml.MarkedYAMLError(None, None, f"nested more than {DEPTH} deep", event.start_mark)
@@ -171,8 +173,6 @@ class _Composer:
         return Node(mark, items)
 
     def _entry(self, node: Node, event: Event, events: Iterator[Event], path: str) -> None:
-        from yaml.events import ScalarEvent
-
         mark = self._mark(event)
         if not isinstance(event, ScalarEvent):
             self._refuse(mark, path, "a key must be plain text")

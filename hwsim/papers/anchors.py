@@ -15,6 +15,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
+from hwsim.papers import ascend910b
 from hwsim.papers.anchor_data import Anchors, Entry, Role, Run, Times
 from hwsim.resolve.cost import plan_record
 from hwsim.resolve.mapping import facts_of, program_of
@@ -207,8 +208,6 @@ def _products(shape: str) -> int:
 
 def huawei_rows() -> Iterator[Row]:
     """The points of the separated Ascends, which have configurations of their own (hwsim.papers.ascend910b)."""
-    from hwsim.papers import ascend910b
-
     for point in (*ascend910b.huawei(), *ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper()):
         yield Row(
             f"910b {point.what}, {point.quantity}",

@@ -121,11 +121,11 @@ def tune_dict(found: Landscape) -> dict[str, Any]:
 def plotting() -> Any:
     """matplotlib's pyplot, without a display. Raises UnsupportedError where it is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # optional
     except ImportError as error:
         raise UnsupportedError("--plot needs matplotlib, which is not installed: pip install matplotlib") from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # optional
 
     return pyplot
 

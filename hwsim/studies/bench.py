@@ -328,7 +328,7 @@ def _astype(x: Array, dtype: np.dtype[Any]) -> Work:
 def _torch(x: Array, format: str) -> Work | None:
     """torch's conversion to the format, one thread; None where torch is not installed."""
     try:
-        import torch  # type: ignore[import-not-found, unused-ignore]
+        import torch  # type: ignore[import-not-found, unused-ignore]  # optional
     except ImportError:
         return None
     torch.set_num_threads(1)
