@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hwsim.resolve.bits import plan_for
-
-from hwsim.dataflows import dataflow
+from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.papers.measured import GemmTime, gemm_times
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 HEAD = "format  shapes  alike  cut by cuBLAS alone  by the estimate alone"
