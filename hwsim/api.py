@@ -39,7 +39,7 @@ from hwsim.schemes import Scheme, scheme_of
 from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
     from hwsim.resolve.auto_scheme import Choice
 

@@ -23,7 +23,7 @@ from hwsim.report.explain import number
 from hwsim.report.text import plural, table
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 SHOWN = 8  # results of an array that the text shows
 SPELT = 1 << 16  # results of an array that --json spells out

@@ -15,7 +15,8 @@ from hwsim.errors import InputError, nearest
 from hwsim.evaluate.evaluator import instruction_for
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 _SHAPE = re.compile(r"m\d+n(?:\d+|N)k")
 

@@ -19,7 +19,7 @@ from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node,
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that looks at the blocks to take one plan for all, or each its own

@@ -18,7 +18,7 @@ from hwsim.dataflows.tiled import cdna, sm70, sm80, sm90, sm100
 from hwsim.errors import UnsupportedError, nearest
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 GROUP = "hwsim.dataflows"
 OWN: tuple[Dataflow, ...] = (

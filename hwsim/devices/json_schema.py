@@ -10,7 +10,8 @@ import json
 import re
 from typing import Any
 
-from hwsim.devices.model import Device, Level
+from hwsim.devices.device import Device
+from hwsim.devices.model import Level
 from hwsim.devices.provenance import SAID
 
 Schema = dict[str, Any]

@@ -11,20 +11,18 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from hwsim._version import __version__
-from hwsim.devices import messages, model, provenance, registry
+from hwsim.devices import messages, provenance, registry
 from hwsim.devices.checks import check
-from hwsim.devices.model import Device, Level, Provenance
+from hwsim.devices.device import Device
+from hwsim.devices.model import Level, Provenance
 from hwsim.devices.provenance import About, Annotated
 from hwsim.devices.yaml_text import Node, Problem, from_data, parse, plain
 from hwsim.errors import ConfigError, InputError, UnsupportedError
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
 
 SCHEMA_VERSION = 1
 FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not part of the model
@@ -43,7 +41,7 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
-    if isinstance(device, model.Device):
+    if isinstance(device, Device):
         return device
     if not isinstance(device, str | Path | Mapping):
         raise InputError(f"a device is a name, the path of a YAML file or a mapping; got {type(device).__name__}")

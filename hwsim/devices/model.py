@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,9 +27,6 @@ from pydantic_core import PydanticCustomError
 from hwsim.devices.provenance import Level as Level
 from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
 Names = Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -433,8 +430,8 @@ class LibraryModel(Record):
     tile_counter_tiles: PositiveInt | None = None  # with more than these
 
 
-class Device(Record):
-    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+class DeviceModel(Record):
+    """The data of one chip (hwsim.devices.device.Device: with its arithmetic)."""
 
     schema_version: Literal[1]
     name: Name
@@ -490,7 +487,7 @@ class Device(Record):
         return {}
 
     @cached_property
-    def _clocked(self) -> dict[float, Device]:
+    def _clocked(self) -> dict[float, Self]:
         return {}
 
     @cached_property
@@ -508,45 +505,3 @@ class Device(Record):
         `wgmma.m64n8k16.f32.f16.f16` to `wgmma.m64n256k16.f32.f16.f16` (hwsim.devices.choices says which).
         """
         return list(self.matrix_instructions)
-
-    def mma(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
-
-        An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
-        otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
-        Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
-        scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
-        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
-        """
-        from hwsim.devices.arithmetic import mma
-
-        return mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
-
-    def dot(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
-
-        Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
-        """
-        from hwsim.devices.arithmetic import dot
-
-        return dot(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)

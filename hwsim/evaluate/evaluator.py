@@ -27,7 +27,7 @@ from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Te
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 

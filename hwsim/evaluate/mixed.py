@@ -21,7 +21,7 @@ from hwsim.gemm.plan import Mixed, Plan, Side
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 Array = NDArray[Any]

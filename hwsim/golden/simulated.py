@@ -21,7 +21,7 @@ from hwsim.golden.format import Codes
 from hwsim.golden.gemms import GemmSet
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 @cache

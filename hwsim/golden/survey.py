@@ -38,7 +38,7 @@ from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Verdict = Literal["default", "split", "other", "no matrix unit", "not found"]
 

@@ -27,7 +27,7 @@ from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, 
 from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Codes = NDArray[Any]
 Values = dict[str, int]

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.machines.cost import (

@@ -23,7 +23,7 @@ from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches

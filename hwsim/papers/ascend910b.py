@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hwsim.devices import load
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.devices.variants import changed
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.devices.provenance import LEVELS
 from hwsim.report.text import count, data, facts, plural, table
 

@@ -32,7 +32,8 @@ from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedU
 from hwsim.report.number_text import code_text, decimal, hex_float, power_form
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 SCHEMA = "hwsim.explain/1"
 Record = dict[str, Any]

@@ -21,7 +21,7 @@ from hwsim.resolve.predicted_error import Sample, normal_sample, predicted_error
 from hwsim.schemes import Scheme, schemes
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 AUTO = "auto"

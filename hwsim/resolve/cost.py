@@ -17,7 +17,7 @@ from hwsim.resolve.mapping import facts_of, mapped, program_of
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Mixed, Plan
     from hwsim.gemm.record import Gemm
 

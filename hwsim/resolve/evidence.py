@@ -15,7 +15,8 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InOrderModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InOrderModel
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
 

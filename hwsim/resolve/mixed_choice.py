@@ -20,7 +20,7 @@ from hwsim.resolve.cost import cost
 from hwsim.resolve.mixed_parts import counters, depths_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 SAMPLE = 8  # blocks of K whose cost, and that of half as many, is looked at to predict that of more

@@ -18,7 +18,7 @@ from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 GRANULE = 32  # of K that a plan's kernels are given: a stage of 16-bit operands
 

@@ -33,7 +33,7 @@ from hwsim.gemm.plan import Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
     from hwsim.operands import Operand
 

@@ -24,7 +24,7 @@ from hwsim.machines import timing
 from hwsim.studies.bench_rows import ENGINE_WANTED, ConversionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
     from hwsim.program.ir import Program
 

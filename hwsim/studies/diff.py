@@ -28,7 +28,7 @@ from hwsim.schemes import scheme_of
 from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]

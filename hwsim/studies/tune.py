@@ -23,7 +23,7 @@ from hwsim.resolve.cost import Cost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C

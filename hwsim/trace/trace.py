@@ -17,7 +17,7 @@ from hwsim.trace import csv, perfetto
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.machines.timing import Timing
 
 TIMES = ("issue", "start", "free", "end")

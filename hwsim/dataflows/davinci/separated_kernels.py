@@ -21,7 +21,7 @@ from hwsim.gemm.plan import Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.layouts import Order
     from hwsim.gemm.plan import Piece, Side
     from hwsim.gemm.record import Gemm

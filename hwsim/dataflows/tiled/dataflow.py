@@ -30,7 +30,7 @@ from hwsim.gemm.record import By, Decision
 from hwsim.gemm.schedule import SLICE_MULTIPLE
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.options import Option
     from hwsim.gemm.record import Gemm
     from hwsim.program.ir import Program

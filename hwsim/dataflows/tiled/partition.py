@@ -19,7 +19,8 @@ from hwsim.gemm.layouts import Order
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
     from hwsim.gemm.record import Gemm
 
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
