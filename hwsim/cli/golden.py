@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
@@ -24,9 +24,6 @@ from hwsim.golden.recorder import DEFAULT_WGMMA_N
 from hwsim.golden.verify import Report, all_sets, verify
 from hwsim.report.text import table
 from hwsim.threads import MOST
-
-if TYPE_CHECKING:
-    from hwsim.golden.verify import Report
 
 JSON_HELP = "one JSON object on standard output"
 TREE = Path(__file__).resolve().parents[2] / "tests" / "golden"  # there in a checkout only

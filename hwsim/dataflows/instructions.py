@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hwsim.devices import example, find, instruction
+from hwsim.devices import example, find, instruction, instruction_for
 from hwsim.devices.model import ARITHMETIC
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
-from hwsim.evaluate.evaluator import instruction_for
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import Run
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["Chains", "instruction_for"]
-
 Codes = NDArray[Any]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", "settled"]
+__all__ = ["evaluate", "finished", "first_unit", "resolved", "settled"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.mixed import looks
-from hwsim.evaluate.mixed import census_of, one_for_all
+from hwsim.gemm.mixed import census_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles, legal
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.registry import dataflow
-from hwsim.devices import find
+from hwsim.devices import find, instruction_for
 from hwsim.errors import HwsimError, InputError, UnsupportedError
-from hwsim.evaluate.chains import instruction_for
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.resolve.cost import Cost, cost, plan_record
