@@ -14,7 +14,7 @@ from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
 from hwsim.options import own
-from hwsim.studies.diff import Setting, diff
+from hwsim.studies.diff import Variant, diff
 from hwsim.threads import MOST, worker_count
 
 SIZE = 256  # m = n = k of random matrices
@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     options = given_options(arguments)
     fmt = options.pop("format", None)
     left, right = (
-        Setting(
+        Variant(
             device=sides["device"][i] or "",
             scheme=sides["scheme"][i] or "native",
             format=fmt,

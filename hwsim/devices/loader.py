@@ -21,7 +21,7 @@ from hwsim.devices.checks import check
 from hwsim.devices.device import Device
 from hwsim.devices.model import Level, Provenance
 from hwsim.devices.provenance import About, Annotated
-from hwsim.devices.yaml_text import Node, Problem, from_data, parse, plain
+from hwsim.devices.yaml_text import FileProblem, Node, from_data, parse, plain
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 
 SCHEMA_VERSION = 1
@@ -120,7 +120,7 @@ def expanded(device: Device) -> dict[str, Any]:
 
 def _read(
     device: str | Path | Mapping[str, Any], extended: bool, files: list[tuple[Path, registry.Content]]
-) -> tuple[Annotated, dict[str, str], list[Problem]]:
+) -> tuple[Annotated, dict[str, str], list[FileProblem]]:
     """Read one file or mapping and, unless it is itself the base of another, what it extends."""
     tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
@@ -129,7 +129,7 @@ def _read(
     parent = tree.value.pop("extends", None)
     if parent is not None:
         problems += [
-            Problem(parent.mark, key, "missing key; a variant says its own")
+            FileProblem(parent.mark, key, "missing key; a variant says its own")
             for key in ("schema_version", "name")
             if key not in tree.value
         ]
@@ -137,7 +137,7 @@ def _read(
             base, sources, below = _read(_base_of(parent, device, extended), True, files)
             problems += below
         except (InputError, UnsupportedError) as error:
-            problems.append(Problem(parent.mark, "extends", str(error)))
+            problems.append(FileProblem(parent.mark, "extends", str(error)))
     sources = {**sources, **_sources(tree, problems)}
     inherited = tree.value.pop("inherited", None)
     annotated, missing = provenance.split(tree, sources)
@@ -146,7 +146,7 @@ def _read(
         said, wrong = provenance.said(inherited, "inherited", sources)
         problems += wrong
         if parent is None:
-            problems.append(Problem(inherited.mark, "inherited", "only beside extends"))
+            problems.append(FileProblem(inherited.mark, "inherited", "only beside extends"))
         elif base is not None and not wrong:
             base = provenance.weakened(base, said)
     if base and base.tree.value:
@@ -158,7 +158,7 @@ def _read(
 
 def _tree(
     device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]
-) -> tuple[Node, list[Problem]]:
+) -> tuple[Node, list[FileProblem]]:
     content: registry.Content
     if isinstance(device, Mapping):
         content, where = device, "<mapping>"
@@ -167,7 +167,7 @@ def _tree(
         files.append((Path(where), content))
     tree, problems = from_data(content, where) if isinstance(content, Mapping) else parse(content, where)
     if not isinstance(tree.value, dict):
-        problems.append(Problem(tree.mark, "", "a device file is a mapping of keys to values"))
+        problems.append(FileProblem(tree.mark, "", "a device file is a mapping of keys to values"))
         tree = Node(tree.mark, {})
     return tree, problems
 
@@ -184,33 +184,35 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any], extended: boo
     return name
 
 
-def _sources(tree: Node, problems: list[Problem]) -> dict[str, str]:
+def _sources(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
     assert isinstance(tree.value, dict)
     table = tree.value.get("sources")
     if table is None:
         return {}
     if not isinstance(table.value, dict):
-        problems.append(Problem(table.mark, "sources", "needs a mapping of short keys to citations"))
+        problems.append(FileProblem(table.mark, "sources", "needs a mapping of short keys to citations"))
         return {}
     for key, node in table.value.items():
         if not isinstance(node.value, str):
-            problems.append(Problem(node.mark, f"sources.{key}", "needs text, the full citation"))
+            problems.append(FileProblem(node.mark, f"sources.{key}", "needs text, the full citation"))
         if "," in key or ";" in key:
-            problems.append(Problem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
+            problems.append(FileProblem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
     return {key: str(node.value) for key, node in table.value.items()}
 
 
-def _version_problems(tree: Node) -> list[Problem]:
+def _version_problems(tree: Node) -> list[FileProblem]:
     assert isinstance(tree.value, dict)
     node = tree.value.get("schema_version")
     if node is None or (type(node.value) is int and node.value == SCHEMA_VERSION):
         return []
     return [
-        Problem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}")
+        FileProblem(
+            node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}"
+        )
     ]
 
 
-def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
+def _validate(annotated: Annotated) -> tuple[Device | None, list[FileProblem]]:
     data = {key: value for key, value in plain(annotated.tree).items() if key not in FILE_ONLY}
     version = {"schema_version": SCHEMA_VERSION} if "schema_version" in data else {}
     problems = check(annotated.tree)

@@ -34,13 +34,13 @@ Rate = Annotated[float, Field(gt=0)]
 Place = Name | Names
 
 
-class Record(BaseModel):
+class StrictRecord(BaseModel):
     """Base of all parts: no unknown keys, no coercion, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
-class Provenance(Record):
+class Provenance(StrictRecord):
     """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
 
     fitted_to: the measurement that it was fitted to, empty where it was not.
@@ -53,7 +53,7 @@ class Provenance(Record):
     note: str = ""
 
 
-class SpecialsModel(Record):
+class SpecialsModel(StrictRecord):
     """See hwsim.numerics.units.Specials."""
 
     operands: Literal["ieee", "saturate"] = "ieee"
@@ -64,7 +64,7 @@ class SpecialsModel(Record):
     flush_results: bool = False
 
 
-class FusedModel(Record):
+class FusedModel(StrictRecord):
     """See hwsim.numerics.units.FusedUnit."""
 
     model: Literal["fused"]
@@ -76,7 +76,7 @@ class FusedModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class ExactModel(Record):
+class ExactModel(StrictRecord):
     """See hwsim.numerics.units.ExactUnit."""
 
     model: Literal["exact"]
@@ -85,7 +85,7 @@ class ExactModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class FmaChainModel(Record):
+class FmaChainModel(StrictRecord):
     """See hwsim.numerics.units.FmaChainUnit."""
 
     model: Literal["fma_chain"]
@@ -94,7 +94,7 @@ class FmaChainModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class PairwiseModel(Record):
+class PairwiseModel(StrictRecord):
     """See hwsim.numerics.units.PairwiseUnit."""
 
     model: Literal["pairwise"]
@@ -103,7 +103,7 @@ class PairwiseModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class TwoLevelModel(Record):
+class TwoLevelModel(StrictRecord):
     """See hwsim.numerics.units.TwoLevelUnit."""
 
     model: Literal["two_level"]
@@ -118,7 +118,7 @@ class TwoLevelModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class IntegerModel(Record):
+class IntegerModel(StrictRecord):
     """See hwsim.numerics.units.IntegerUnit."""
 
     model: Literal["integer"]
@@ -126,7 +126,7 @@ class IntegerModel(Record):
     overflow: Literal["wrap", "saturate"] = "wrap"
 
 
-class BlockScaledModel(Record):
+class BlockScaledModel(StrictRecord):
     """See hwsim.numerics.units.BlockScaledUnit."""
 
     model: Literal["block_scaled"]
@@ -139,7 +139,7 @@ class BlockScaledModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class CompositeModel(Record):
+class CompositeModel(StrictRecord):
     """See hwsim.numerics.units.CompositeUnit."""
 
     model: Literal["composite"]
@@ -167,7 +167,7 @@ UnitModel = Annotated[
 TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
-class MmaTiming(Record):
+class MmaTiming(StrictRecord):
     """Time of one program-level mma of blocks of the instruction's (m, n, k).
 
     occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency);
@@ -200,7 +200,7 @@ class MmaTiming(Record):
 ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format")
 
 
-class InstructionModel(Record):
+class InstructionModel(StrictRecord):
     """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
 
     One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
@@ -298,7 +298,7 @@ class InstructionModel(Record):
         return interval
 
 
-class VectorModel(Record):
+class VectorModel(StrictRecord):
     """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
 
     In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
@@ -312,14 +312,14 @@ class VectorModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class MemoryModel(Record):
+class MemoryModel(StrictRecord):
     """A memory of each core: bytes that a program may use, alignment of a buffer in it."""
 
     capacity_bytes: PositiveInt
     align_bytes: PositiveInt = 1
 
 
-class SharedModel(Record):
+class SharedModel(StrictRecord):
     """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
 
     write_bytes_per_second: of L2, if it takes writes more slowly: each counts as the reads that take as long.
@@ -342,7 +342,7 @@ class SharedModel(Record):
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
 
-class LinkModel(Record):
+class LinkModel(StrictRecord):
     """A path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
 
     A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
@@ -372,7 +372,7 @@ class LinkModel(Record):
     fetch_bytes: PositiveInt | None = None
 
 
-class EngineModel(Record):
+class EngineModel(StrictRecord):
     """An in-order engine: how many instructions its queue holds, what issuing one costs the stream."""
 
     queue_depth: PositiveInt
@@ -380,7 +380,7 @@ class EngineModel(Record):
     sync_cycles: Count = 1  # time that a sync instruction occupies the engine
 
 
-class PowerModel(Record):
+class PowerModel(StrictRecord):
     """The chip's power limit: how long full load may last before it acts, and the clock that it then leaves.
 
     clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
@@ -390,7 +390,7 @@ class PowerModel(Record):
     clock_mhz: dict[Name, Rate]
 
 
-class FlagsModel(Record):
+class FlagsModel(StrictRecord):
     """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
 
     queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
@@ -402,7 +402,7 @@ class FlagsModel(Record):
     unit_bytes: PositiveInt | None = None
 
 
-class InOrderModel(Record):
+class InOrderModel(StrictRecord):
     """GEMMs of one operand format that the library ran as one chain in order of K by the native instruction, all seen.
 
     outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
@@ -423,7 +423,7 @@ class InOrderModel(Record):
     promoted_k: PositiveInt | None = None
 
 
-class LibraryModel(Record):
+class LibraryModel(StrictRecord):
     """What the vendor's GEMM library was seen to do on the chip. What is not here is assumed."""
 
     in_order: dict[Name, InOrderModel] = {}  # by operand format
@@ -435,7 +435,7 @@ class LibraryModel(Record):
     tile_counter_tiles: PositiveInt | None = None  # with more than these
 
 
-class DeviceModel(Record):
+class DeviceModel(StrictRecord):
     """The data of one chip (hwsim.devices.device.Device: with its arithmetic)."""
 
     schema_version: Literal[1]

@@ -46,7 +46,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """One thing wrong: where, at which dotted path ("" the whole file), and what."""
 
     mark: Mark
@@ -75,10 +75,10 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
+def parse(text: str, where: str) -> tuple[Node, list[FileProblem]]:
     """Return the tree of `text` and what is wrong with it. After a syntax error the tree is an empty mapping."""
     tabs = [
-        Problem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
+        FileProblem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
         for number, line in enumerate(text.splitlines(), 1)
         if "\t" in line[: len(line) - len(line.lstrip())]
     ]
@@ -93,16 +93,16 @@ def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
         place = error.problem_mark or error.context_mark
         mark = Mark(where, place.line + 1, place.column + 1) if place else Mark(where, 1, 1)
         context = f" {error.context}" if error.context else ""
-        return empty, [*composer.problems, Problem(mark, "", f"not readable as YAML: {error.problem}{context}")]
+        return empty, [*composer.problems, FileProblem(mark, "", f"not readable as YAML: {error.problem}{context}")]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
-        return empty, [Problem(Mark(where, line, column), "", f"not readable as YAML: {error.reason}")]
+        return empty, [FileProblem(Mark(where, line, column), "", f"not readable as YAML: {error.reason}")]
 
 
-def from_data(data: object, where: str) -> tuple[Node, list[Problem]]:
+def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
     """Return the tree of ordinary Python data (a mapping given in place of a file) and what is wrong with it."""
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     mark = Mark(where)
 
     def convert(value: object, path: str) -> Node:
@@ -113,7 +113,7 @@ def from_data(data: object, where: str) -> tuple[Node, list[Problem]]:
             return Node(mark, [convert(child, _join(path, str(i))) for i, child in enumerate(value)])
         if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return Node(mark, value)
-        problems.append(Problem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
+        problems.append(FileProblem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
         return Node(mark, None)
 
     return convert(data, ""), problems
@@ -124,7 +124,7 @@ class _Composer:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.depth = 0
 
     def document(self, events: Iterator[Event]) -> Node:
@@ -134,13 +134,15 @@ class _Composer:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self.problems.append(Problem(self._mark(event), "", "a second document; a file holds one device"))
+                    self.problems.append(
+                        FileProblem(self._mark(event), "", "a second document; a file holds one device")
+                    )
                 node = self._node(next(events), events, "")
                 root = node if documents == 1 else root
             elif isinstance(event, StreamEndEvent):
                 break
         if not documents:
-            self.problems.append(Problem(root.mark, "", "the file is empty"))
+            self.problems.append(FileProblem(root.mark, "", "the file is empty"))
         return root
 
     def _mark(self, event: Any) -> Mark:
@@ -192,7 +194,7 @@ class _Composer:
             node.keys[key] = mark
 
     def _refuse(self, mark: Mark, path: str, text: str) -> None:
-        self.problems.append(Problem(mark, path, text))
+        self.problems.append(FileProblem(mark, path, text))
 
     def _scalar(self, event: Any, mark: Mark, path: str) -> Scalar:
         text: str = event.value

@@ -87,7 +87,7 @@ def evaluate_mixed(
     Every block of the output: for each plan its blocks of K, put together in order, as that plan computes them; the
     plans' results are added in their order, fp32, nearest even. Plans without a block add nothing.
     """
-    parts = {plan.scheme: _Part(chip, plan, a, b, threads) for plan in mixed.plans}
+    parts = {plan.scheme: _PlanProducts(chip, plan, a, b, threads) for plan in mixed.plans}
     whole = one_for_all(mixed)
     if whole is not None:
         return parts[whole.scheme].codes(None, None, None, progress)
@@ -113,7 +113,7 @@ def evaluate_mixed(
     return out
 
 
-class _Part:
+class _PlanProducts:
     """One plan's products; operands are split when first asked for."""
 
     def __init__(self, chip: Device, plan: Plan, a: Operand, b: Operand, threads: int) -> None:

@@ -239,7 +239,7 @@ def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
 
 
 @dataclass(slots=True)
-class EngineTime:
+class EngineSpeed:
     """CPU seconds within the compiled engine, and the instructions it executed."""
 
     seconds: float = 0.0
@@ -247,9 +247,9 @@ class EngineTime:
 
 
 @contextmanager
-def engine_clock() -> Iterator[EngineTime]:
+def engine_clock() -> Iterator[EngineSpeed]:
     """What the timing machine's engine takes and does meanwhile."""
-    spent = EngineTime()
+    spent = EngineSpeed()
 
     class Timed(engine.Machine):
         def run(self, *arguments: Any) -> engine.Outcome:

@@ -82,7 +82,8 @@ def test_all_kernels_give_the_same_bits():
 def test_help_and_version_do_not_load_what_they_do_not_need():
     code = (
         "import sys; from hwsim.cli import main; code = main(['--help']); "
-        "late = {'numpy', 'pydantic', 'yaml', 'tqdm', 'hwsim.cli.run'} & set(sys.modules); sys.exit(str(late) if late else code)"
+        "late = {'numpy', 'pydantic', 'yaml', 'tqdm', 'hwsim.cli.run'} & set(sys.modules)\n"
+        "sys.exit(str(late) if late else code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
