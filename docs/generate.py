@@ -15,10 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hwsim.devices.provenance import LEVELS
-
 import hwsim
 from hwsim.api import program
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
 from hwsim.errors import UnsupportedError

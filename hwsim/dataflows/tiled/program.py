@@ -23,7 +23,7 @@ from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import KernelMapping
     from hwsim.gemm.plan import Side
     from hwsim.gemm.record import Gemm
