@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.devices.model import ARITHMETIC
-from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
+from hwsim.devices.patterns import ARITHMETIC, FREE_FORMATS, FREE_N, Choices, match
 from hwsim.devices.yaml_text import Node, Problem, plain
 from hwsim.errors import nearest
 

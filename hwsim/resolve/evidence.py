@@ -9,7 +9,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices import find, numerics_evidence, timing_evidence, weakest
-from hwsim.devices.model import ARITHMETIC, Level
+from hwsim.devices.patterns import ARITHMETIC
+from hwsim.devices.provenance import Level
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
