@@ -19,8 +19,7 @@ from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
-from hwsim.devices import load
-from hwsim.devices.variants import checked_clock
+from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
@@ -233,13 +232,7 @@ def _common(a: Operand, b: Operand) -> tuple[int, ...]:
 
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
     """The device at another core clock."""
-    if clock_mhz is None:
-        return chip
-    known = chip._clocked
-    mhz = checked_clock(clock_mhz)
-    if mhz not in known:
-        known[mhz] = chip.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
-    return known[mhz]
+    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
 
 
 def _choice(

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hwsim.devices import example, find, instruction, instruction_for
-from hwsim.devices.model import ARITHMETIC
+from hwsim.devices.patterns import ARITHMETIC
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
 

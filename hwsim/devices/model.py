@@ -9,6 +9,7 @@ clock; rates inside a core are bytes per core clock cycle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -171,10 +172,6 @@ class MmaTiming(StrictRecord):
         if (self.issue_interval_cycles is None) == (self.macs_per_cycle is None):
             raise PydanticCustomError("one_of", "exactly one of issue_interval_cycles and macs_per_cycle is needed")
         return self
-
-
-#: What instructions of one engine with equal bits have in common, beside the formats of their operands.
-ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format")
 
 
 class InstructionModel(StrictRecord):
@@ -460,6 +457,13 @@ class DeviceModel(StrictRecord):
     @cached_property
     def _levels(self) -> dict[tuple[str, ...], Level]:
         return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """As pydantic's; what was worked out of this device does not go with it."""
+        made = super().model_copy(update=update, deep=deep)
+        for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
+            made.__dict__.pop(name, None)
+        return made
 
     def instructions(self) -> list[str]:
         """Names of the matrix instructions, in the file's order.

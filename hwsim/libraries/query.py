@@ -59,7 +59,7 @@ def observed_level(device: DeviceModel, part: str) -> Level:
 
 def _unfit(device: DeviceModel, seen: ObservationModel) -> Iterator[str]:
     """Observations of formats that the device has no native instruction for, or by instructions of other bits."""
-    from hwsim.devices.model import ARITHMETIC
+    from hwsim.devices.patterns import ARITHMETIC
 
     native = sorted(device.native)
     for key, names in (("in_order", seen.in_order), ("split_k_instructions", seen.split_k_instructions)):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from hwsim.datafiles.provenance import Level
 from hwsim.devices import find, numerics_evidence, timing_evidence
-from hwsim.devices.model import ARITHMETIC, Level
+from hwsim.devices.patterns import ARITHMETIC
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
