@@ -15,7 +15,7 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.mapping import buffering_of, check_carried, mapping_of, plan_of, whole
+from hwsim.dataflows.davinci.mapping import buffering_of
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -27,6 +27,7 @@ from hwsim.dataflows.elementwise import (
 )
 from hwsim.dataflows.options import BUFFERING, N_FUSED, TILE_OPTION
 from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.options import Option
