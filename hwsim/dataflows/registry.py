@@ -11,14 +11,20 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.legacy import OWN
+from hwsim.dataflows.davinci.coupled import COUPLED
+from hwsim.dataflows.davinci.separated import SEPARATED
 from hwsim.dataflows.protocol import Dataflow
+from hwsim.dataflows.tiled import cdna, sm70, sm80, sm90, sm100
 from hwsim.errors import UnsupportedError, nearest
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
 
 GROUP = "hwsim.dataflows"
+OWN: tuple[Dataflow, ...] = (
+    *(COUPLED, SEPARATED),
+    *(sm70.DATAFLOW, sm80.DATAFLOW, sm90.DATAFLOW, sm100.DATAFLOW, cdna.DATAFLOW),
+)
 
 
 @cache

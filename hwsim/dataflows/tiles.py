@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import Protocol
 
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, ZERO, Affine, variable
@@ -193,3 +194,47 @@ def _place(stream: StreamBuilder, field: Field, number: Affine, batch: int, toge
         min(field.band, together),
         min(field.rows, max(1, together // field.band)),
     )
+
+
+class TileScheduler(Protocol):
+    """Which tiles of C a core works on, in which order, and over which K."""
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles of the kernel, those of every slice of K and every matrix of a stack counted."""
+
+    def cores(self) -> list[Cores]:
+        """Groups of cores that take as many tiles of each size, those without any left out."""
+
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+        """The tiles of a group, in one stream: what is emitted for each is emitted once, within loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticTileScheduler:
+    """Tile t goes to core t mod cores, in bands of columns: a persistent kernel's static schedule, or CTAs in waves.
+
+    grids: the tiles (see `fields`). device_cores: cores of the device. matrices: of the stack.
+    """
+
+    grids: tuple[Field, ...]
+    device_cores: int
+    matrices: int
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles of the kernel."""
+        return sum(grid.tiles for grid in self.grids)
+
+    @property
+    def swizzle(self) -> int:
+        """Tiles in a band of columns that is gone through together."""
+        return max(grid.band for grid in self.grids)
+
+    def cores(self) -> list[Cores]:
+        """Groups of cores that take as many tiles of each size."""
+        return deal_fields(self.grids, self.device_cores)
+
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+        """The tiles of a group."""
+        yield from places(stream, self.grids, cores, self.device_cores, self.matrices)

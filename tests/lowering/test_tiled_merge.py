@@ -1,17 +1,16 @@
-"""The kernel that adds slices of K: what it reads, the operations in order, and what stands for other arithmetic."""
+"""The kernel that adds slices of K: what it reads, the operations in order, and what is timed for other arithmetic."""
 
 from dataclasses import replace
 
 import pytest
 
 from hwsim.dataflows.tiled.merge import merge_pass
-from hwsim.dataflows.tiled.model import Finish, Source, Work
+from hwsim.dataflows.tiled.model import MatrixRef, TileEpilogue
 from hwsim.gemm.plan import TermValue
 from hwsim.program.ir import GlobalArray, LocalTile
 
 ROWS = 8
-C = GlobalArray("C", ROWS, 16, "fp32")
-SOURCE = Source({}, {})
+C = MatrixRef("C", "fp32")
 
 
 class Recorder:
@@ -24,11 +23,15 @@ class Recorder:
         self.ops.append((opcode, target.buffer, *(x.buffer for x in sources), *attributes.values()))
 
 
-def merged(whole: Finish, slices: int, stand_ins: bool = False, words: int = 1):
+def array(matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
+    return GlobalArray(matrix.name, blocks * ROWS, 16, matrix.format)
+
+
+def merged(end: TileEpilogue, slices: int, **given):
     """The pass, and the operations that it makes."""
-    partial = (GlobalArray("P", slices * ROWS, 16, "fp32"),)
-    work = Work("gemm", "mma", (), (), SOURCE, SOURCE, Finish(None, partial[0], partial=partial))
-    made = merge_pass(work, whole, slices, stand_ins, words)
+    c = None if end.c is None else array(end.c)
+    partial = [array(MatrixRef("P", "fp32"), slices)]
+    made = merge_pass("merge_gemm", partial, c, array(end.target), end, slices, **given)
 
     def tiles(name: str, count: int) -> list[LocalTile]:
         return [LocalTile(f"{name}{i}", 2, 16, "fp32") for i in range(count)]
@@ -44,8 +47,8 @@ def merged(whole: Finish, slices: int, stand_ins: bool = False, words: int = 1):
 
 
 def test_slices_lie_under_one_another_and_are_added_in_ascending_order():
-    made, ops = merged(Finish(TermValue(0), C), 3)
-    assert made.name == "merge_gemm" and made.outputs == (C,)
+    made, ops = merged(TileEpilogue(TermValue(0), C), 3)
+    assert made.name == "merge_gemm" and made.outputs == (array(C),)
     assert [(array.name, offset) for array, offset in zip(made.inputs, made.offsets, strict=True)] == [
         ("P", 0), ("P", ROWS), ("P", 2 * ROWS),
     ]  # fmt: skip
@@ -59,9 +62,9 @@ def test_slices_lie_under_one_another_and_are_added_in_ascending_order():
 
 def test_the_end_of_a_tile_comes_after_the_sum():
     before = replace(C, name="before", format="fp16")
-    whole = Finish(TermValue(0), replace(C, format="fp16"), alpha=2.0, beta=0.5, c=before)
+    whole = TileEpilogue(TermValue(0), replace(C, format="fp16"), alpha=2.0, beta=0.5, c=before)
     made, ops = merged(whole, 2)
-    assert made.inputs[-1] == before and made.offsets[-1] == 0
+    assert made.inputs[-1] == array(before) and made.offsets[-1] == 0
     assert ops == [
         ("add", "t0", "in0", "in1"),
         ("copy", "t1", "t0"),
@@ -75,12 +78,12 @@ def test_the_end_of_a_tile_comes_after_the_sum():
 
 @pytest.mark.parametrize(("order", "sources"), [("value", ("t1", "in2")), ("c", ("in2", "t1"))])
 def test_the_left_addend_is_the_plans(order, sources):
-    _, ops = merged(Finish(TermValue(0), C, beta=1.0, c=replace(C, name="before"), order=order), 2)
+    _, ops = merged(TileEpilogue(TermValue(0), C, beta=1.0, c=replace(C, name="before"), order=order), 2)
     assert ("add", "t1", *sources) in ops
 
 
 @pytest.mark.parametrize(("c", "bias"), [(None, False), (replace(C, name="before"), True)])
 def test_other_arithmetic_has_as_many_additions_as_addends_less_one(c, bias):
-    made, ops = merged(Finish(TermValue(0), C, stand_ins=1, c=c, bias=bias), 4, stand_ins=True, words=2)
+    made, ops = merged(TileEpilogue(TermValue(0), C, placeholder_ops=1, c=c, bias=bias), 4, placeholder=True, words=2)
     assert made.temporaries == ("fp64",)
     assert ops == [("add", "t0", "t0", "t0")] * (1 + 3 + 2 * bias)

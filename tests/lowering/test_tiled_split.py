@@ -5,14 +5,18 @@ import pytest
 
 import hwsim
 from hwsim.dataflows.registry import dataflow
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.merge import merge_seconds
-from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, slices
+from hwsim.dataflows.tiled.choice import TileRequest
+from hwsim.dataflows.tiled.dataflow import least_seconds
+from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.partition import Partition
+from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, best_split
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.resolve.cost import cost
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 
@@ -58,10 +62,10 @@ def none(count: int) -> float:
 
 def test_short_slices_are_not_tried():
     tried = []
-    assert slices(5 * SHORTEST, lambda count: tried.append(count) or 1 / count, none) == (5, 0.2)
+    assert best_split(5 * SHORTEST, lambda count: tried.append(count) or 1 / count, none) == (5, 0.2)
     assert tried == [c for c in COUNTS if c <= 5]
-    assert slices(SHORTEST, lambda count: 1 / count, none) == (1, 1.0)
-    assert slices(100 * SHORTEST, lambda count: 1.0, none) == (1, 1.0)
+    assert best_split(SHORTEST, lambda count: 1 / count, none) == (1, 1.0)
+    assert best_split(100 * SHORTEST, lambda count: 1.0, none) == (1, 1.0)
 
 
 def test_counts_that_cannot_win_are_not_weighed():
@@ -72,7 +76,7 @@ def test_counts_that_cannot_win_are_not_weighed():
         return {1: 8.0, 2: 5.0, 3: 4.0, 4: 3.5}[count]
 
     # The third may win by a hair, and does; the fourth cannot be below what the third takes.
-    assert slices(4 * SHORTEST, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count]) == (3, 0.5)
+    assert best_split(4 * SHORTEST, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count]) == (3, 0.5)
     assert weighed == [1, 2, 3]
 
 
@@ -85,10 +89,11 @@ def test_counts_that_cannot_win_are_not_weighed():
 def test_no_estimate_is_below_its_bound(device, format, sizes):
     chip = load(device)
     plan = plan_for(chip, scheme_of("native"), Problem("fp32", *sizes), format, {}).plan
-    family = dataflow(chip).FAMILY
+    flow = dataflow(chip).DATAFLOW
     for count in (1, 2, 5, 16):
-        whole = tiled._Lowering(family, plan, chip, *sizes, {"split_k": count})
-        assert 0 < whole.bound() <= whole.seconds()
+        gemm = record_of(plan, chip, Problem("fp32", *sizes), Schedule(split_k=count))
+        cut = Partition(gemm, chip, flow.family, gemm.unit, count > 1), gemm.schedule.slice_lengths(sizes[2])
+        assert 0 < least_seconds(*cut) <= flow.seconds(*cut, TileRequest())
 
 
 def test_a_merge_costs_its_bytes_and_a_launch():

@@ -6,20 +6,8 @@ buffered where it holds two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "cdna",
@@ -45,10 +33,4 @@ FAMILY = Family(
     wave_threads=64,  # CDNA instruction set: a wavefront
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

@@ -1,37 +1,49 @@
-"""The default blocking of a tiled GEMM: the least estimated time among the family's usual CTA tiles.
+"""The default tile of a GEMM: the least estimated time among the tiles that the family's libraries use.
 
-The estimate counts whole rounds of tiles over the cores and takes the slowest of matrix unit, elementwise lanes, links,
-L2 and HBM, with what does not overlap. It is for choosing only: the timing machine gives the cycles.
+What of a choice does not depend on m, n and K (which tiles fit, with how many stages, their times per block of K) is
+worked out once per device and kernels, and kept.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hwsim.dataflows.expressions import operations
+from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.tiled.layout import Layout, is_turned
-from hwsim.dataflows.tiled.model import Blocking, Family, Shape, Work
-from hwsim.dataflows.tiles import band_of
+from hwsim.dataflows.tiled.buffers import Footprint, footprint
+from hwsim.dataflows.tiled.design import KernelDesign, needs_transpose
+from hwsim.dataflows.tiled.estimate import KernelEstimate
+from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel, Shape
 from hwsim.devices import instruction
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, LinkModel
-
+    from hwsim.devices.model import Device
+    from hwsim.gemm.mapping import Tile
 
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
 EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
+KEPT_DEVICES = 8
+KEPT_KERNELS = 128  # sets of kernels, and estimates, per device
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Extent:
+    """The sizes that a choice depends on. k: of the longest slice. matrices: of the stack, times slices of K."""
+
+    m: int
+    n: int
+    k: int
+    matrices: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileChoice:
     """The blocking, or why there is none; seconds: of all kernels, by estimate (0 where the tile was given)."""
 
     blocking: Blocking | None
@@ -39,298 +51,281 @@ class Choice:
     seconds: float = 0.0
 
 
-def choose(
-    family: Family,
-    device: Device,
-    works: Sequence[Work],
-    sizes: tuple[int, int],
-    lengths: Sequence[int],
-    batch: int,
-    options: Mapping[str, Any],
-) -> Choice:
-    """The blocking for all of `works`: as `options` say, or the fastest by estimate.
+@dataclass(frozen=True, slots=True)
+class TileRequest:
+    """What the user gave: tile, stages in shared memory, cores whose matrix units multiply together."""
 
-    sizes: m, n. lengths: of the slices of K. Raises InputError for a tile or stages that are not allowed.
-    """
-    wanted, stages = options.get("tile"), options.get("stages")
-    if stages is not None and (isinstance(stages, bool) or not isinstance(stages, int | np.integer) or stages < 1):
-        raise InputError(f"stages = {stages!r}; allowed: an integer of at least 1")
-    stages = None if stages is None else int(stages)
-    group = _group(family, options.get("cta_group"))
-    shapes = [shape for shape in _shapes(family, device, works[0]) if shape.cores == group]
-    if not shapes:
-        raise InputError(f"cta_group = {group}: {device.name} has no such instruction like {works[0].unit}")
-    counts = Counter(_alike(work) for work in works)
-    works = list({_alike(work): work for work in works}.values())
-    found: list[Blocking] = []
-    reasons: list[str] = []
-    if wanted is not None:
-        _check_group(family, device, works, wanted["m"], wanted["n"], sizes, group)
-        near = min(shapes, key=lambda shape: abs(shape.m * shape.n - wanted["m"] * wanted["n"]))
-        accumulators = (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,)
-        for count in accumulators:
-            start = Blocking(wanted["m"], wanted["n"], wanted["k"], near.warp, stages or family.stages, count, group)
-            fitting = _fitting(family, device, works, start, stages is not None, reasons)
-            if fitting is not None:
-                return Choice(fitting)
-        return Choice(None, f"tile {wanted['m']},{wanted['n']},{wanted['k']} (m, n, k) needs {reasons[-1]}")
-    usual: list[Blocking] = []
-    turned = is_turned(instruction(device, works[0].unit), works[0])
-    for shape in shapes:
-        _check_group(family, device, works, shape.m, shape.n, sizes, group)
-        start = _blocking(family, device, works, shape, stages)
-        fitting = _fitting(family, device, works, start, stages is not None, reasons)
-        if fitting is not None:
-            found.append(fitting)
-            tiles = -(-sizes[0] // shape.m) * -(-sizes[1] // shape.n) * batch * len(lengths)
-            rounds = -(-tiles // device.cores)
-            is_for = _widest(works) in (shape.bits or (_widest(works),)) and shape.turned in (None, turned)
-            if is_for and rounds <= (shape.rounds or rounds) and max(lengths) <= (shape.longest or max(lengths)):
-                usual.append(fitting)
-    found = usual or found
-    if not found:
-        return Choice(None, f"no tile of the {family.name} dataflow fits: it needs at least {reasons[-1]}")
+    tile: Tile | None = None
+    stages: int | None = None
+    cta_group: int | None = None
 
-    def seconds(b: Blocking) -> float:
-        return sum(
-            counts[_alike(work)] * estimate_seconds(Layout(device, family, work, b), sizes, lengths, batch)
-            for work in works
+
+class Candidate:
+    """A blocking that fits, for kernels that all take it: what it is for, and its time as a function of the sizes."""
+
+    def __init__(
+        self, shape: Shape, blocking: Blocking, designs: Sequence[tuple[KernelDesign, int]], is_for: bool
+    ) -> None:
+        self.shape, self.blocking, self.is_for = shape, blocking, is_for
+        self._designs = designs
+        self._estimates: list[tuple[KernelEstimate, int]] | None = None
+
+    def seconds(self, extent: Extent) -> float:
+        """Seconds of all kernels."""
+        if self._estimates is None:
+            stages = self.blocking.stages
+            self._estimates = [(KernelEstimate(design, stages), count) for design, count in self._designs]
+        return sum(count * one.seconds(extent.m, extent.n, extent.k, extent.matrices) for one, count in self._estimates)
+
+    def is_usual(self, waves: int, k: int) -> bool:
+        """Whether the family's libraries use it for so many waves of tiles and this K."""
+        shape = self.shape
+        return (
+            self.is_for and (not shape.max_waves or waves <= shape.max_waves) and (not shape.max_k or k <= shape.max_k)
         )
 
-    def padded(b: Blocking) -> int:
-        return -(-sizes[0] // b.m) * b.m * -(-sizes[1] // b.n) * b.n
-
-    times = {b: seconds(b) for b in found}
-    close = [b for b in found if times[b] <= min(times.values()) * CLOSE]
-    tight = [b for b in close if padded(b) == min(map(padded, close))]
-    equal = [b for b in tight if times[b] <= min(times[t] for t in tight) * EQUAL]
-    best = max(equal, key=lambda b: (b.m * b.n, -times[b]))
-    return Choice(best, seconds=times[best])
+    def padded(self, extent: Extent) -> int:
+        """Elements of C that its tiles cover."""
+        return -(-extent.m // self.blocking.m) * self.blocking.m * -(-extent.n // self.blocking.n) * self.blocking.n
 
 
-def _group(family: Family, wanted: object) -> int:
+@dataclass(frozen=True, slots=True)
+class CandidateSet:
+    """The family's tiles that fit, in its order; reason: why the last that does not fit does not."""
+
+    fitting: tuple[Candidate, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What was worked out for one device: candidates by kernels, estimates by kernel and blocking."""
+
+    device: Device
+    sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
+    estimates: dict[tuple[GemmKernel, Blocking], KernelEstimate] = field(default_factory=dict)
+
+
+class TileChooser:
+    """Chooses tiles for the kernels of one family."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self._lock = Lock()
+        self._kept: OrderedDict[int, _Memory] = OrderedDict()
+
+    def choose(self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest) -> TileChoice:
+        """The blocking for all of `kernels`: as asked for, or the fastest by estimate.
+
+        Raises InputError for a tile or stages that are not allowed.
+        """
+        cores = cores_together(self.family, request.cta_group)
+        if request.tile is not None:
+            return self._given(device, kernels, extent, request, cores)
+        if cores > 1:
+            for shape in _of_cores(_shapes(self.family, device, kernels[0]), cores):
+                _check_together(self.family, device, kernels, (shape.m, shape.n), extent, cores)
+        found = self._candidates(device, tuple(kernels), request.stages, cores)
+        if not found.fitting:
+            return TileChoice(
+                None, f"no tile of the {self.family.name} dataflow fits: it needs at least {found.reason}"
+            )
+        usual = []
+        for candidate in found.fitting:
+            tiles = -(-extent.m // candidate.shape.m) * -(-extent.n // candidate.shape.n) * extent.matrices
+            if candidate.is_usual(-(-tiles // device.cores), extent.k):
+                usual.append(candidate)
+        times = [(candidate.seconds(extent), candidate) for candidate in usual or found.fitting]
+        least = min(time for time, _ in times)
+        close = [(time, one.padded(extent), one) for time, one in times if time <= least * CLOSE]
+        tightest = min(padded for _, padded, _ in close)
+        tight = [(time, one) for time, padded, one in close if padded == tightest]
+        least = min(time for time, _ in tight)
+        equal = [(time, one.blocking) for time, one in tight if time <= least * EQUAL]
+        seconds, best = max(equal, key=lambda pair: (pair[1].m * pair[1].n, -pair[0]))
+        return TileChoice(best, seconds=seconds)
+
+    def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: Extent) -> float:
+        """Estimated seconds of one kernel with this blocking."""
+        found = self._memory(device).estimates
+        key = (kernel, blocking)
+        estimate = found.get(key)
+        if estimate is None:
+            estimate = KernelEstimate(KernelDesign(device, self.family, kernel, blocking), blocking.stages)
+            self._keep(found, key, estimate)
+        return estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
+
+    def _given(
+        self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest, cores: int
+    ) -> TileChoice:
+        """The tile asked for, with as many stages as fit."""
+        tile, family = request.tile, self.family
+        assert tile is not None
+        shapes = _of_cores(_shapes(family, device, kernels[0]), cores)
+        if not shapes:
+            raise _none_together(device, kernels[0], cores)
+        unique = list(_counted(kernels))
+        _check_together(family, device, unique, (tile.m, tile.n), extent, cores)
+        near = min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
+        reason = ""
+        for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
+            stages = request.stages or family.stages
+            start = Blocking(tile.m, tile.n, tile.k, near.warp, stages, count, cores)
+            fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
+            if fitted is not None:
+                return TileChoice(fitted)
+        return TileChoice(None, f"tile {tile.m},{tile.n},{tile.k} (m, n, k) needs {reason}")
+
+    def _candidates(
+        self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
+    ) -> CandidateSet:
+        sets, key = self._memory(device).sets, (kernels, stages, cores)
+        found = sets.get(key)
+        if found is None:
+            found = self._made(device, kernels, stages, cores)
+            self._keep(sets, key, found)
+        return found
+
+    def _keep(self, kept: dict[Any, Any], key: object, value: object) -> None:
+        """Add an entry, the oldest beyond KEPT_KERNELS dropped."""
+        with self._lock:
+            kept[key] = value
+            while len(kept) > KEPT_KERNELS:
+                del kept[next(iter(kept))]
+
+    def _memory(self, device: Device) -> _Memory:
+        """What is kept of a device. Devices are immutable and known by identity."""
+        with self._lock:
+            found = self._kept.get(id(device))
+            if found is None:
+                found = self._kept[id(device)] = _Memory(device)
+                while len(self._kept) > KEPT_DEVICES:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(id(device))
+            return found
+
+    def _made(self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int) -> CandidateSet:
+        family = self.family
+        shapes = _of_cores(_shapes(family, device, kernels[0]), cores)
+        if not shapes:
+            raise _none_together(device, kernels[0], cores)
+        counted = _counted(kernels)
+        unique, bits = list(counted), widest(kernels)
+        is_mn_major = needs_transpose(instruction(device, kernels[0].unit), kernels[0])
+        found, reason = [], ""
+        for shape in shapes:
+            start = _blocking(family, device, unique, shape, stages)
+            fitted, why, designs = _fitted(family, device, unique, start, stages is not None)
+            if fitted is None:
+                reason = why
+                continue
+            is_for = bits in (shape.bits or (bits,)) and shape.mn_major in (None, is_mn_major)
+            pairs = list(zip(designs, counted.values(), strict=True))
+            found.append(Candidate(shape, fitted, pairs, is_for))
+        return CandidateSet(tuple(found), reason)
+
+
+def cores_together(family: Family, wanted: int | None) -> int:
     """The option cta_group, checked; one core where it is not given. Raises InputError."""
     allowed = sorted({shape.cores for shape in family.shapes})
     if wanted is None:
         return 1
-    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted not in allowed:
+    if isinstance(wanted, bool) or wanted not in allowed:
         raise InputError(f"cta_group = {wanted!r}; the {family.name} dataflow allows {', '.join(map(str, allowed))}")
     return int(wanted)
 
 
-def _check_group(
-    family: Family, device: Device, works: Sequence[Work], m: int, n: int, sizes: tuple[int, int], cores: int
+def widest(kernels: Sequence[GemmKernel]) -> int:
+    """Bits of the widest operand that the kernels load."""
+    return max(format_of(f).bits for kernel in kernels for operand in kernel.operands for f in operand.loaded)
+
+
+def _none_together(device: Device, kernel: GemmKernel, cores: int) -> InputError:
+    return InputError(f"cta_group = {cores}: {device.name} has no such instruction like {kernel.unit}")
+
+
+def _of_cores(shapes: Sequence[Shape], cores: int) -> list[Shape]:
+    return [shape for shape in shapes if shape.cores == cores]
+
+
+def _check_together(
+    family: Family,
+    device: Device,
+    kernels: Sequence[GemmKernel],
+    tile: tuple[int, int],
+    extent: Extent,
+    cores: int,
 ) -> None:
     """Raise InputError where `cores` cores cannot multiply tiles of m x n together."""
     if cores == 1:
         return
+    m, n = tile
     start = f"cta_group = {cores}"
-    if sizes[0] % (cores * m):
-        raise InputError(f"{start}: C has {sizes[0]} rows; allowed: multiples of {cores * m}, {cores} tiles of {m}")
+    if extent.m % (cores * m):
+        raise InputError(f"{start}: C has {extent.m} rows; allowed: multiples of {cores * m}, {cores} tiles of {m}")
     if device.cores % cores:
         raise InputError(f"{start}: {device.name} has {device.cores} cores; allowed: a multiple of {cores}")
-    for work in works:
-        fitted = instruction(device, Instructions(device).fitted(work.unit, m, n, cores))
-        from_shared = family.shared in fitted.places(0) and not work.in_kernel
+    for kernel in kernels:
+        fitted = instruction(device, Instructions(device).fitted(kernel.unit, m, n, cores))
+        from_shared = family.shared in fitted.places(0) and not kernel.splits_operands
         if fitted.together != cores or fitted.timing is None or not from_shared:
-            raise InputError(f"{start}: {device.name} has no such instruction like {work.unit} for where A lies")
+            raise InputError(f"{start}: {device.name} has no such instruction like {kernel.unit} for where A lies")
 
 
-def _alike(work: Work) -> tuple[object, ...]:
-    """What of a kernel its layout and its time depend on."""
-    sides = ((*source.formats.values(), source.raw and source.raw.format) for source in (work.a, work.b))
-    products = tuple(tuple(len(stage.products) for stage in term.stages) for term in work.terms)
-    return (products, work.runs, *sides, replace(work.finish, partial=work.finish.partial[:1]))
+def _counted(kernels: Sequence[GemmKernel]) -> dict[GemmKernel, int]:
+    """One kernel of each kind that footprint and time tell apart, with the number of its kind."""
+    counts = Counter(_kind(kernel) for kernel in kernels)
+    last = {_kind(kernel): kernel for kernel in kernels}
+    return {kernel: counts[kind] for kind, kernel in last.items()}
 
 
-def _shapes(family: Family, device: Device, work: Work) -> tuple[Shape, ...]:
-    """The family's tiles for the instruction of `work`."""
-    if Layout.is_on_lanes(device, work):
+def _kind(kernel: GemmKernel) -> tuple[object, ...]:
+    """What of a kernel its footprint and its time depend on."""
+    sides = tuple((*operand.formats.values(), operand.raw and operand.raw.format) for operand in kernel.operands)
+    products = tuple(tuple(len(stage.products) for stage in term.stages) for term in kernel.terms)
+    return (products, kernel.runs, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
+
+
+def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, ...]:
+    """The family's tiles for the instruction of a kernel."""
+    unit = instruction(device, kernel.unit)
+    if unit.engine == vector_of(device).engine:
         return family.lanes
-    operands = [instruction(device, work.unit).places(side) for side in range(2)]
-    if family.warps and all(places == (family.registers,) for places in operands):
+    if family.warps and all(unit.places(side) == (family.registers,) for side in range(2)):
         return family.warps
     return family.shapes
 
 
-def _blocking(family: Family, device: Device, works: Sequence[Work], shape: Shape, stages: int | None) -> Blocking:
+def _blocking(
+    family: Family, device: Device, kernels: Sequence[GemmKernel], shape: Shape, stages: int | None
+) -> Blocking:
     """A shape with its K in elements: whole instructions, and whole runs where those are shorter."""
-    bits = _widest(works)
-    depth = instruction(device, works[0].unit).k
-    k = max(depth, shape.k_bytes * 8 // bits // depth * depth)
-    for run in sorted({run for work in works for run in work.runs if run is not None}, reverse=True):
+    unit_k = instruction(device, kernels[0].unit).k
+    k = max(unit_k, shape.k_bytes * 8 // widest(kernels) // unit_k * unit_k)
+    for run in sorted({run for kernel in kernels for run in kernel.runs if run is not None}, reverse=True):
         if run <= k:
             k = k // run * run
-    depth = stages or shape.stages or family.stages
-    return Blocking(shape.m, shape.n, k, shape.warp, depth, shape.accumulators, shape.cores)
+    most = stages or shape.stages or family.stages
+    return Blocking(shape.m, shape.n, k, shape.warp, most, shape.accumulators, shape.cores)
 
 
-def _widest(works: Sequence[Work]) -> int:
-    """Bits of the widest operand that the kernels load."""
-    bits = 0
-    for work in works:
-        for source in (work.a, work.b):
-            formats = [source.raw.format] if source.raw is not None else list(source.formats.values())
-            bits = max(bits, *(format_of(f).bits for f in formats))
-    return bits
-
-
-def _fitting(
-    family: Family, device: Device, works: Sequence[Work], start: Blocking, is_fixed: bool, reasons: list[str]
-) -> Blocking | None:
-    """`start` with as many stages as fit, or None (the reason is added)."""
-
-    def excess(stages: int) -> list[str]:
-        blocking = replace(start, stages=stages)
-        return [text for work in works for text in Layout(device, family, work, blocking).excess()]
-
-    fits = start.stages if is_fixed else min(2, start.stages)
-    found = excess(fits)
-    if found:
-        reasons.append(found[0])
-        return None
+def _fitted(
+    family: Family, device: Device, kernels: Sequence[GemmKernel], start: Blocking, is_fixed: bool
+) -> tuple[Blocking | None, str, list[KernelDesign]]:
+    """`start` with as many stages as fit, or None and the reason; and the kernels' designs."""
+    capacities = {name: memory.capacity_bytes for name, memory in device.memories.items()}
+    least = start.stages if is_fixed else min(2, start.stages)
+    designs: list[KernelDesign] = []
+    prints: list[Footprint] = []
+    reason = ""
+    for kernel in kernels:
+        designs.append(KernelDesign(device, family, kernel, start))
+        prints.append(footprint(designs[-1]))
+        reason = reason or prints[-1].excess(least, capacities, device.name)
+    if reason:
+        return None, reason, designs
     most = start.stages
-    while fits < most:  # each stage takes the same room
-        half = (fits + most + 1) // 2
-        fits, most = (fits, half - 1) if excess(half) else (half, most)
-    return replace(start, stages=fits)
-
-
-def estimate_seconds(layout: Layout, sizes: tuple[int, int], lengths: Sequence[int], batch: int) -> float:
-    """Seconds of one kernel, whole rounds of tiles counted."""
-    device, b, work = layout.device, layout.blocking, layout.work
-    m, n = sizes
-    link = {(x.source, x.target): x for x in device.links.values()}
-    cycles_per_second = device.clock_mhz * 1e6
-    tiles = -(-m // b.m) * -(-n // b.n) * batch * len(lengths)
-    rounds = -(-tiles // device.cores)
-    busy = min(tiles, device.cores)
-    k = max(lengths)
-    blocks = -(-k // b.k)
-    products = sum(len(term.products) for term in work.terms)
-    unit = layout.unit
-    per_block = -(-b.m // unit.rows) * -(-b.n // unit.n) * -(-b.k // unit.k)
-    interval = unit.interval_cycles((layout.places[0], layout.places[1]), (b.m, b.n), layout.turned)
-    product = float(interval) * per_block * products
-    loaded = 0.0
-    for i, source in enumerate((work.a, work.b)):
-        formats = [source.raw.format] if source.raw is not None else list(source.formats.values())
-        loaded += sum(layout.extent(i, b.k) * format_of(f).bits / 8 for f in formats)
-    first = layout.family.registers if layout.family.through_registers else layout.family.shared
-    into = _link(link, device, "GM", first)
-    requested = [_requested(layout, side, into.request_bytes) for side in range(2)]
-    load = sum(requested) / into.bytes_per_cycle
-    if device.l2 is not None:
-        load = max(
-            load, _drawn(layout, sizes, requested, busy) * busy / (device.l2.bytes_per_second / cycles_per_second)
-        )
-    if device.hbm is not None:
-        load = max(load, _fresh(layout, sizes, loaded, busy) / (device.hbm.bytes_per_second / cycles_per_second))
-    latency = into.startup_cycles + _shared_latency(device) * cycles_per_second / 1e9
-    lanes = _lane_operations(layout) * 4 / _lane_rate(device)
-    step = _multiply(layout, link, product)
-    step = step + lanes if layout.on_vector else max(step, lanes)
-    if layout.family.through_registers:
-        store = _link(link, device, layout.family.registers, layout.family.shared)
-        stored = loaded / store.bytes_per_cycle + store.startup_cycles
-        step = max(step, load, (load + latency + stored) / b.accumulators)
-    else:
-        step = max(step, load, (load + latency + step) / b.stages)
-    result = b.m * b.n * format_of(work.finish.target.format).bits / 8
-    out_rate = _link(
-        link, device, layout.family.shared if layout.family.store_shared else layout.family.registers, "GM"
-    )
-    epilogue = result / out_rate.bytes_per_cycle + out_rate.startup_cycles
-    tile = blocks * step
-    if layout.family.persistent or b.accumulators > 1:
-        total = rounds * (tile if b.accumulators > 1 else tile + epilogue) + latency + step + epilogue
-    else:
-        total = rounds * (tile + epilogue + latency + step)
-    return total / cycles_per_second
-
-
-def _requested(layout: Layout, side: int, request_bytes: int) -> float:
-    """Bytes of one block of K of A or B on the link, where a line of the tile takes a request at least."""
-    b, source = layout.blocking, (layout.work.a, layout.work.b)[side]
-    lines, length = (b.m, b.k) if side == 0 else (b.k, b.n)
-    found = 0.0
-    for array in [source.raw] if source.raw is not None else source.arrays.values():
-        count, elements = (lines, length) if array.order == "rows" else (length, lines)
-        found += count * max(elements * format_of(array.format).bits / 8, request_bytes)
-    return found / layout.spread(side)
-
-
-def _shared_latency(device: Device) -> float:
-    """Nanoseconds that a read of global memory waits for L2 and HBM."""
-    return sum(memory.latency_ns or 0.0 for memory in (device.l2, device.hbm) if memory is not None)
-
-
-def _multiply(layout: Layout, link: Mapping[tuple[str, str], LinkModel], product: float) -> float:
-    """Cycles of one block of K: products, and fragments read two steps ahead."""
-    if not layout.fragments:
-        return product
-    b, work = layout.blocking, layout.work
-    out = _link(link, layout.device, layout.family.shared, layout.family.registers)
-    repeats = (-(-b.n // b.warp[1]), -(-b.m // b.warp[0]))
-    shared = 0.0
-    for i, source in enumerate((work.a, work.b)):
-        bits = sum(format_of(f).bits for f in source.formats.values())
-        shared += layout.extent(i, b.k) * bits / 8 * repeats[i] / out.bytes_per_cycle
-    steps = -(-b.k // layout.step)
-    drain = layout.unit.timing.drain_cycles if layout.unit.timing is not None else 0
-    return max(product, shared, (product + shared + steps * (2 * out.startup_cycles + drain)) / 2)
-
-
-def _fresh(layout: Layout, sizes: tuple[int, int], loaded: float, busy: int) -> float:
-    """Bytes that HBM gives while every core takes one block of K: operands that L2 holds are fetched once."""
-    b, device = layout.blocking, layout.device
-    band = band_of(device.cores, b.m, b.n, max(1, -(-sizes[1] // b.n)))
-    rows = min(-(-busy // band), -(-sizes[0] // b.m))
-    return loaded * (rows * b.m + band * b.n) / (b.m + b.n)
-
-
-def _drawn(layout: Layout, sizes: tuple[int, int], requested: Sequence[float], busy: int) -> float:
-    """Bytes that L2 gives a core for one block of K: cores beside each other take the same rows or columns together."""
-    b, device, drawn = layout.blocking, layout.device, 0.0
-    rows, cols = -(-sizes[0] // b.m), -(-sizes[1] // b.n)
-    across = min(band_of(device.cores, b.m, b.n, cols), busy)
-    along = min(rows, max(1, busy // across))
-    together = (device.l2.coalesced_reads if device.l2 is not None else None) or 1
-    for i, whole in enumerate(requested):
-        cluster = layout.family.cluster if i and rows >= layout.family.cluster else 1
-        drawn += whole / max(cluster, min(across if i == 0 else along, together))
-    return drawn
-
-
-def _lane_operations(layout: Layout) -> float:
-    """Elementwise operations of one block of K: splits in the kernel, sums outside the unit."""
-    b, work = layout.blocking, layout.work
-    count = 0.0
-    for t, run in enumerate(work.runs):
-        if run is not None and not (work.joined and t):
-            joins = operations(work.finish.value) if work.joined and work.finish.value is not None else 0
-            count += b.m * b.n * b.k / run * (joins + 1)
-    for i, source in enumerate((work.a, work.b)):
-        if source.raw is not None:
-            steps = sum(
-                1 + 2 * (p + 1 < len(source.pieces)) + bool(x.scale_exponent) for p, x in enumerate(source.pieces)
-            )
-            own = (
-                layout.places[0] == layout.places[1] == layout.family.registers and not layout.family.through_registers
-            )
-            repeat = (-(-b.n // b.warp[1]), -(-b.m // b.warp[0]))[i] if own else 1
-            count += layout.extent(i, b.k) * steps * repeat
-    return count
-
-
-def _lane_rate(device: Device) -> float:
-    """Bytes of fp32 operands that the lanes take in a cycle."""
-    vector = device.vector
-    assert vector is not None
-    return vector.repeat_bytes / vector.cycles_per_repeat.get("add", 1.0)
-
-
-def _link(links: Mapping[tuple[str, str], LinkModel], device: Device, source: str, target: str) -> LinkModel:
-    if (source, target) not in links:
-        raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
-    return links[source, target]
+    if not is_fixed:
+        for one in prints:
+            most = one.most_stages(most, capacities, device.name)
+    return replace(start, stages=most), "", designs

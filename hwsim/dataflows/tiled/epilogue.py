@@ -1,168 +1,168 @@
-"""The end of a tile: terms joined, alpha and beta, the output's format, the way to global memory."""
+"""The epilogue of a tile: terms joined, alpha, beta, C and bias, the output's format, the way to global memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from hwsim.dataflows.elementwise import VectorOps, evaluate, link_engine
-from hwsim.dataflows.tiled.emit import chunks
-from hwsim.dataflows.tiled.promotion import Lanes
+from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, Rows, TmemAccumulators, accumulator_rows
+from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.model import MatrixRef
+from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiles import Place
 from hwsim.gemm.plan import TermValue
-from hwsim.program.builder import Ring, StreamBuilder
-from hwsim.program.ir import GlobalArray, GlobalTile, LocalTile, Sync
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import GlobalTile, LocalTile, Sync
 
 
-class Ends(Lanes):
-    """The epilogue."""
+class EpilogueWriter(Protocol):
+    """What follows the main loop of a tile."""
 
-    def _epilogue(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
-        finish, layout = self.finish, self.layout
-        chained = [t for t, p in enumerate(layout.promoted) if not p]
-        parts = list(chunks(place.m, layout.chunk))
-        jobs: list[tuple[list[int], GlobalArray]] = (
-            [([t], array) for t, array in enumerate(finish.partial)]
-            if finish.value is None
-            else [(list(range(len(self.work.terms))), finish.target)]
-        )
-        for index, (terms, array) in enumerate(jobs):
-            waiting = [t for t in terms if t in chained]
-            for at, (start, rows) in enumerate(parts):
-                first, last = at == 0, at + 1 == len(parts)
-                final = last and index + 1 == len(jobs)
-                if layout.in_registers and first and not layout.plain:
-                    ops.wait(*(self.full(f"acc{t}") for t in waiting))
-                row = self._row(place, self.sizes[0]) + place.row + start
-                if finish.partial:
-                    row = row + place.slice * (self.batch * self.sizes[0])
-                tile = GlobalTile(array.name, row, place.col, rows, place.n)
-                if layout.plain:
-                    self._store_plain(s, ops, place, terms[0], start, rows, tile, first, last, final)
-                    continue
-                values = self._values(s, ops, waiting, place, start, rows, first=first, last=last)
-                for t in terms:
-                    if layout.promoted[t] and not self.work.joined:
-                        values[t] = self._sum(t, place, start, rows)
-                ring = Ring("out")
-                ops.wait(self.ring_free("out"))
-                self._finish(ops, s, values, ring, rows, place.n, terms[0], start, place)
-                self._done(s, ops, waiting)
-                freed = [self.ring_free(f"acc{t}") for t in waiting] if layout.in_registers and last else []
-                ops.signal(self.full("out"), *freed)
-                s.pushed(ring)
-                self._store(
-                    s,
-                    ring.tile("pop", rows, place.n, array.format),
-                    tile,
-                    [self.full("out")],
-                    [self.ring_free("out")],
-                    final,
-                )
-                s.popped(ring)
-            for t in waiting:
-                s.popped(Ring(f"acc{t}"))
+    def load(self, s: StreamBuilder, place: Place) -> None:
+        """Write the loads of C."""
 
-    def _store_plain(
-        self,
-        s: StreamBuilder,
-        ops: VectorOps,
-        place: Place,
-        t: int,
-        start: int,
-        rows: int,
-        tile: GlobalTile,
-        first: bool,
-        last: bool,
-        final: bool,
-    ) -> None:
-        """What the unit gave goes out as it is."""
-        source = Ring(f"acc{t}").tile("pop", place.m, place.n, self.layout.accumulator).part(start, rows)
-        if self.layout.in_registers:
-            waits = [self.full(f"acc{t}")] if first else []
-            signals = [self.ring_free(f"acc{t}")] if last else []
-            self._store(s, source, tile, waits, signals, final)
-            return
-        ring = Ring(f"acc{t}.rf")
-        target = ring.tile("push", rows, place.n, self.layout.accumulator)
-        s.emit(
-            link_engine(self.layout.device, self.layout.c_memory, self.rf),
-            "copy",
-            target,
-            [source],
-            [self.ring_free(ring.name), *([self.full(f"acc{t}")] if first else [])],
-            [self.full(ring.name), *([self.ring_free(f"acc{t}")] if last else [])],
-            label="C",
-        )
-        s.pushed(ring)
-        own = ring.tile("pop", rows, place.n, self.layout.accumulator)
-        self._store(s, own, tile, [self.full(ring.name)], [self.ring_free(ring.name)], final)
-        s.popped(ring)
+    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+        """Write all of it but those."""
 
-    def _store(
+
+@dataclass(frozen=True, slots=True)
+class ResultStore:
+    """Results from registers to global memory, through shared memory where the family has them so."""
+
+    context: KernelContext
+
+    def write(
         self,
         s: StreamBuilder,
         source: LocalTile,
         target: GlobalTile,
         waits: list[Sync],
         signals: list[Sync],
-        final: bool,
+        *,
+        ends_tile: bool,
     ) -> None:
-        """Registers (-> shared memory) -> global memory. final: the tile is finished, the next CTA may begin."""
-        device = self.layout.device
-        gate = [self.free("cta", 1)] if final and not self.layout.family.persistent and self.b.accumulators == 1 else []
-        if not self.layout.family.store_shared:
-            s.emit(link_engine(device, self.rf, "GM"), "copy", target, [source], waits, [*signals, *gate], label="C")
+        """Store some rows. ends_tile: the tile is finished, the next CTA may begin."""
+        context, cta, staging = self.context, self.context.buffers.cta, self.context.buffers.staging
+        gate = [cta.free] if ends_tile and cta is not None else []
+        if staging is None:
+            engine = context.engine(context.registers, "GM")
+            s.emit(engine, "copy", target, [source], waits, [*signals, *gate], label="C")
             return
-        ring = Ring("out.sh")
-        staged = ring.tile("push", source.rows, source.cols, source.format)
-        s.emit(
-            link_engine(device, self.rf, self.sh),
-            "copy",
-            staged,
-            [source],
-            [*waits, self.ring_free(ring.name)],
-            [*signals, self.full(ring.name)],
-            label="C",
-        )
-        s.pushed(ring)
-        s.emit(
-            link_engine(device, self.sh, "GM"),
-            "copy",
-            target,
-            [ring.tile("pop", source.rows, source.cols, source.format)],
-            [self.full(ring.name)],
-            [self.ring_free(ring.name), *gate],
-            label="C",
-        )
-        s.popped(ring)
+        engine, staged = context.engine(context.registers, context.shared), staging.push(source.rows, source.cols)
+        s.emit(engine, "copy", staged, [source], [*waits, staging.free], [*signals, staging.full], label="C")
+        staging.pushed(s)
+        engine, staged = context.engine(context.shared, "GM"), staging.pop(source.rows, source.cols)
+        s.emit(engine, "copy", target, [staged], [staging.full], [staging.free, *gate], label="C")
+        staging.popped(s)
 
-    def _finish(
-        self,
-        ops: VectorOps,
-        s: StreamBuilder,
-        values: dict[int, LocalTile],
-        ring: Ring,
-        rows: int,
-        cols: int,
-        term: int,
-        start: int,
-        place: Place,
+
+@dataclass(frozen=True, slots=True)
+class StoreAccumulators:
+    """Sums go out as the unit gave them."""
+
+    context: KernelContext
+    store: ResultStore
+
+    def load(self, s: StreamBuilder, place: Place) -> None:
+        pass
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+        design = self.context.design
+        outputs = _outputs(self.context)
+        for index, (terms, matrix) in enumerate(outputs):
+            for rows in _row_chunks(place, design.chunk_rows):
+                target = _target(self.context, place, matrix, rows)
+                ends = rows.is_last and index + 1 == len(outputs)
+                self._rows(s, place, terms[0], rows, target, ends_tile=ends)
+            for t in terms:
+                self.context.buffers.accumulators[t].ring.popped(s)
+
+    def _rows(self, s: StreamBuilder, place: Place, t: int, rows: Rows, target: GlobalTile, *, ends_tile: bool) -> None:
+        context, accumulator = self.context, self.context.buffers.accumulators[t]
+        source = accumulator_rows(context, t, place, rows)
+        full = [accumulator.ring.full] if rows.is_first else []
+        free = [accumulator.ring.free] if rows.is_last else []
+        ring = accumulator.read
+        if ring is None:
+            self.store.write(s, source, target, full, free, ends_tile=ends_tile)
+            return
+        engine = context.engine(context.design.c_memory, context.registers)
+        into = ring.push(rows.count, place.n)
+        s.emit(engine, "copy", into, [source], [ring.free, *full], [ring.full, *free], label="C")
+        ring.pushed(s)
+        self.store.write(s, ring.pop(rows.count, place.n), target, [ring.full], [ring.free], ends_tile=ends_tile)
+        ring.popped(s)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseEpilogue:
+    """The lanes form the result from the terms' values, some rows at a time."""
+
+    context: KernelContext
+    accumulators: RegisterAccumulators | TmemAccumulators
+    sums: Sums
+    store: ResultStore
+
+    def load(self, s: StreamBuilder, place: Place) -> None:
+        """C, from global memory to registers."""
+        context, ring, c = self.context, self.context.buffers.c, self.context.design.kernel.epilogue.c
+        if ring is None or c is None:
+            return
+        engine = context.engine("GM", context.registers)
+        for start, rows in chunks(place.m, context.design.chunk_rows):
+            tile = GlobalTile(c.name, context.rows_of(place, 0) + place.row + start, place.col, rows, place.n)
+            s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
+            ring.pushed(s)
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+        design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
+        assert out is not None
+        outputs = _outputs(self.context)
+        for index, (terms, matrix) in enumerate(outputs):
+            waiting = [t for t in terms if not design.promoted[t]]
+            rings = [self.context.buffers.accumulators[t].ring for t in waiting]
+            for rows in _row_chunks(place, design.chunk_rows):
+                if rows.is_first:
+                    self.accumulators.wait(ops, waiting)
+                values = self.accumulators.values(s, ops, waiting, place, rows)
+                for t in terms:
+                    if design.promoted[t] and not design.kernel.joined:
+                        values[t] = self.sums.rows(t, place, rows.start, rows.count)
+                ops.wait(out.free)
+                self._form(s, ops, place, values, terms[0], rows)
+                self.accumulators.read(s, ops, waiting)
+                freed = [ring.free for ring in rings] if in_registers and rows.is_last else []
+                ops.signal(out.full, *freed)
+                out.pushed(s)
+                target = _target(self.context, place, matrix, rows)
+                ends = rows.is_last and index + 1 == len(outputs)
+                result = replace(out.pop(rows.count, place.n), format=matrix.format)  # placeholders are of fp32 words
+                self.store.write(s, result, target, [out.full], [out.free], ends_tile=ends)
+                out.popped(s)
+            for ring in rings:
+                ring.popped(s)
+
+    def _form(
+        self, s: StreamBuilder, ops: VectorOps, place: Place, values: dict[int, LocalTile], term: int, rows: Rows
     ) -> None:
-        """Elementwise operations from the terms' values to the tile of the result."""
-        finish, layout = self.finish, self.layout
-        target = ring.tile("push", rows, cols, layout.out_format)
-        c = Ring("c").tile("pop", rows, cols, finish.c.format) if finish.c is not None else None
-        if c is not None:
-            ops.wait(self.full("c"))
-        if finish.stand_ins:
-            wide = replace(target, cols=cols * finish.words)
-            for _ in range(finish.stand_ins + (c is not None) + finish.bias):
+        """Elementwise operations from the terms' values to some rows of the result."""
+        epilogue, ring, out = self.context.design.kernel.epilogue, self.context.buffers.c, self.context.buffers.out
+        assert out is not None
+        target = out.push(rows.count, place.n)
+        c = ring.pop(rows.count, place.n) if ring is not None else None
+        if ring is not None:
+            ops.wait(ring.full)
+        if epilogue.placeholder_ops:
+            wide = replace(target, cols=place.n * epilogue.words)
+            for _ in range(epilogue.placeholder_ops + (c is not None) + epilogue.bias):
                 ops.op("add", wide, wide, wide, label="C")
         else:
-            self._blend(ops, values, target, c, rows, cols, term, start, place)
-        if c is not None:
-            ops.signal(self.ring_free("c"))
-            s.popped(Ring("c"))
+            self._blend(ops, values, target, c, term, rows, place)
+        if ring is not None:
+            ops.signal(ring.free)
+            ring.popped(s)
 
     def _blend(
         self,
@@ -170,47 +170,76 @@ class Ends(Lanes):
         values: dict[int, LocalTile],
         target: LocalTile,
         c: LocalTile | None,
-        rows: int,
-        cols: int,
         term: int,
-        start: int,
+        rows: Rows,
         place: Place,
     ) -> None:
-        finish, layout = self.finish, self.layout
-        scratch = [self._words(f"end{i}", rows, cols) for i in range(layout.scratch)]
-        direct = target.format == "fp32"
-        steps = [name for name, on in (("alpha", finish.alpha != 1), ("c", c is not None), ("bias", finish.bias)) if on]
-        end = target if direct or not scratch else scratch[1]
-
-        if self.work.joined:
-            value = self._sum(0, place, start, rows)
-        elif finish.value is None:
+        """target = cast(alpha * value + beta * C + bias)."""
+        epilogue = self.context.design.kernel.epilogue
+        scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
+        steps = [
+            name for name, on in (("alpha", epilogue.alpha != 1), ("c", c is not None), ("bias", epilogue.bias)) if on
+        ]
+        end = target if target.format == "fp32" or not scratch else scratch[1]
+        if self.context.design.kernel.joined:
+            value = self.sums.rows(0, place, rows.start, rows.count)
+        elif epilogue.value is None:
             value = values[term]
-        elif isinstance(finish.value, TermValue):
-            value = values[finish.value.term]
+        elif isinstance(epilogue.value, TermValue):
+            value = values[epilogue.value.term]
         else:
-            evaluate(ops, finish.value, values, end if not steps or not scratch else scratch[0], scratch[2:])
             value = end if not steps or not scratch else scratch[0]
+            evaluate(ops, epilogue.value, values, value, scratch[2:])
         for at, step in enumerate(steps):
             into = end if at + 1 == len(steps) else scratch[0]
             if step == "alpha":
-                ops.op("scale", into, value, scalar=finish.alpha, label="C")
+                ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
             elif step == "c":
                 assert c is not None
-                other = c
-                if c.format != "fp32":
-                    ops.op("cast", scratch[1], c, label="C")
-                    other = scratch[1]
-                if finish.beta != 1:
-                    ops.op("scale", scratch[1], other, scalar=finish.beta, label="C")
-                    other = scratch[1]
-                pair = (value, other) if finish.order == "value" else (other, value)
+                other = self._scaled_c(ops, c, scratch)
+                pair = (value, other) if epilogue.order == "value" else (other, value)
                 ops.op("add", into, *pair, label="C")
             else:
                 ops.op("add", into, value, value, label="C")
             value = into
         if value is not target:
-            if value.format == target.format:
-                ops.op("copy", target, value, label="C")
-            else:
-                ops.op("cast", target, value, label="C")
+            ops.op("copy" if value.format == target.format else "cast", target, value, label="C")
+
+    def _scaled_c(self, ops: VectorOps, c: LocalTile, scratch: Sequence[LocalTile]) -> LocalTile:
+        """beta * C in fp32."""
+        epilogue, other = self.context.design.kernel.epilogue, c
+        if c.format != "fp32":
+            ops.op("cast", scratch[1], c, label="C")
+            other = scratch[1]
+        if epilogue.beta != 1:
+            ops.op("scale", scratch[1], other, scalar=epilogue.beta, label="C")
+            other = scratch[1]
+        return other
+
+
+def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:
+    """The epilogue of a kernel."""
+    store = ResultStore(context)
+    if context.design.stores_accumulators:
+        return StoreAccumulators(context, store)
+    return ElementwiseEpilogue(context, accumulators, Sums(context), store)
+
+
+def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
+    """Terms, and the matrix that they become: one of each, or one of all."""
+    kernel = context.design.kernel
+    if kernel.epilogue.value is None:
+        return [([t], matrix) for t, matrix in enumerate(kernel.epilogue.partial)]
+    return [(list(range(len(kernel.terms))), kernel.epilogue.target)]
+
+
+def _row_chunks(place: Place, size: int) -> list[Rows]:
+    return [Rows(start, count, start == 0, start + count == place.m) for start, count in chunks(place.m, size)]
+
+
+def _target(context: KernelContext, place: Place, matrix: MatrixRef, rows: Rows) -> GlobalTile:
+    """Rows of the result; partial results of a slice lie under those of the slice before."""
+    row = context.rows_of(place, 0) + place.row + rows.start
+    if context.design.kernel.epilogue.partial:
+        row = row + place.slice * (context.matrices * context.sizes[0])
+    return GlobalTile(matrix.name, row, place.col, rows.count, place.n)

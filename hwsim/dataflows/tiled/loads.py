@@ -1,122 +1,148 @@
-"""Loads of a tiled GEMM kernel: blocks of K of both operands into the ring of stages, C for the epilogue."""
+"""Loads of the main loop: blocks of K of A and B from global memory into the stages of shared memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Protocol
 
-from hwsim.dataflows.elementwise import link_engine
-from hwsim.dataflows.tiled.emit import Emitter, chunks
-from hwsim.dataflows.tiled.layout import SIDES
-from hwsim.dataflows.tiles import Cores, Place
-from hwsim.program.builder import Ring, StreamBuilder
-from hwsim.program.ir import Affine, GlobalArray, GlobalTile
+from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.model import SIDES, MatrixRef
+from hwsim.dataflows.tiles import Place
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import Affine, GlobalTile, Sync
 
 
-class Loads(Emitter):
-    """The stream of loads."""
+class Loader(Protocol):
+    """How a block of K comes from global memory."""
 
-    def _loads(self, group: Cores) -> StreamBuilder:
-        s = StreamBuilder("load")
-        for place in self._places(s, group):
-            if not self.layout.family.persistent and self.b.accumulators == 1:
-                s.emit(self.load, "sync", waits=[self.free("cta", 1)])
-            for run in self._runs(s, place.k):
-                for sweep in range(self.layout.sweeps):
-                    for block in s.blocks("k", run.size, self.b.k):
-                        self._load_block(s, place, place.start + run.start + block.start, block.size, sweep)
-            if self.finish.c is not None and "c" in self.layout.slots:
-                self._load_c(s, place, self.finish.c)
-        return s
+    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+        """Write the loads of `size` of K from `k` on of both operands."""
 
-    def _load_block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
-        """One block of K of both operands into a stage."""
-        copies = []
-        for i, (side, source) in enumerate(zip(SIDES, self.layout.sources, strict=True)):
-            if source.raw is not None:
-                arrays: list[tuple[str, GlobalArray]] = [(f"{side}raw", source.raw)]
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One tile of A or B to be loaded into a ring. piece: its number, None: the unsplit operand."""
+
+    side: int
+    piece: int | None
+    ring: RingBuffer
+    tile: GlobalTile
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoader:
+    """Straight into a stage of shared memory, asynchronously (TMA, cp.async)."""
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+        stage = self.context.buffers.stage
+        loads = _loads(self.context, place, k, size, sweep, in_registers=False)
+        for at, load in enumerate(loads):
+            waits = [stage.free] if at == 0 else []
+            signals = [stage.full] if at + 1 == len(loads) else []
+            _emit(self.context, s, place, load, waits, signals)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLoader:
+    """Into registers, and from there into a stage unless the operands are split on the way (see split.py)."""
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+        context, stage = self.context, self.context.buffers.stage
+        loads = _loads(context, place, k, size, sweep, in_registers=True)
+        for at, load in enumerate(loads):
+            waits = [load.ring.free]
+            if at == 0 and context.design.is_serial:
+                waits.append(stage.free)
+            _emit(context, s, place, load, waits, [load.ring.full])
+        if context.design.kernel.splits_operands:
+            return
+        moves = []
+        for load in loads:
+            assert load.piece is not None
+            target = context.buffers.operands[load.side].stages[load.piece]
+            moves.append(StageMove(load.side, load.ring, target, load.tile.rows, load.tile.cols))
+        fill_stage(context, s, moves)
+
+
+@dataclass(frozen=True, slots=True)
+class StageMove:
+    """A tile of A or B on its way from registers to a stage."""
+
+    side: int
+    source: RingBuffer
+    target: RingBuffer
+    rows: int
+    cols: int
+
+
+def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMove]) -> None:
+    """Copy the operands of a block of K from registers to a stage of shared memory."""
+    engine, stage = context.engine(context.registers, context.shared), context.buffers.stage
+    for at, move in enumerate(moves):
+        waits = [move.source.full]
+        if at == 0 and not context.design.is_serial:
+            waits.append(stage.free)
+        signals = [move.source.free, *([stage.full] if at + 1 == len(moves) else [])]
+        target, source = move.target.push(move.rows, move.cols), move.source.pop(move.rows, move.cols)
+        s.emit(engine, "copy", target, [source], waits, signals, label=SIDES[move.side])
+        move.source.popped(s)
+        move.target.pushed(s)
+
+
+def _loads(
+    context: KernelContext, place: Place, k: Affine, size: int, sweep: int, *, in_registers: bool
+) -> list[_Load]:
+    """The tiles of a block of K, and the rings that they go to."""
+    found = []
+    for side, operand in enumerate(context.design.kernel.operands):
+        buffers = context.buffers.operands[side]
+        row = context.rows_of(place, side)
+        unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
+        rings = buffers.landing if in_registers else buffers.stages
+        if operand.raw is not None:
+            assert unsplit is not None
+            wanted: list[tuple[int | None, RingBuffer, MatrixRef]] = [(None, unsplit, operand.raw)]
+        else:
+            matrices = {piece.number: piece.matrix for piece in operand.pieces}
+            wanted = [(p, rings[p], matrices[p]) for p in context.used(side, sweep)]
+        for piece, ring, matrix in wanted:
+            if side == 0:
+                tile = GlobalTile(matrix.name, row + place.row, k, place.m, size)
             else:
-                arrays = [(f"{side}{p}", source.arrays[p]) for p in self._used(i, sweep)]
-            for name, array in arrays:
-                if i == 0:
-                    tile = GlobalTile(array.name, self._row(place, self.sizes[0]) + place.row, k, place.m, size)
-                else:
-                    tile = GlobalTile(array.name, self._row(place, self.sizes[2]) + k, place.col, size, place.n)
-                copies.append((side, name, array.format, tile))
-        through = self.layout.family.through_registers
-        for at, (side, name, fmt, tile) in enumerate(copies):
-            first, last = at == 0, at + 1 == len(copies)
-            ring = Ring(f"{name}.load" if through else name)
-            if through:
-                waits, signals = [self.ring_free(ring.name)], [self.full(ring.name)]
-                if first and self.layout.serial:
-                    waits.append(self.free("stage", self.b.stages))
-            else:
-                waits = [self.free("stage", self.b.stages)] if first else []
-                signals = [self.full("stage")] if last else []
-            target = ring.tile("push", tile.rows, tile.cols, fmt, self.layout.orders[SIDES.index(side)])
-            beside = self._together(side, place)
-            if (own := self.layout.load_formats.get(name, fmt)) != fmt:
-                piece = self.layout.rounded[side]
-                s.emit(
-                    self.load,
-                    "cast",
-                    replace(target, format=own),
-                    [tile],
-                    waits,
-                    signals,
-                    label=side,
-                    rounding=piece.rounding,
-                    overflow=piece.overflow,
-                    multicast=beside,
-                )
-            else:
-                s.emit(self.load, "copy", target, [tile], waits, signals, label=side, multicast=beside)
-            s.pushed(ring)
-        if through and not self.work.in_kernel:
-            self._to_shared(s, [(n, f"{n}.load", t.rows, t.cols, f) for _, n, f, t in copies])
+                tile = GlobalTile(matrix.name, row + k, place.col, size, place.n)
+            found.append(_Load(side, piece, ring, tile, matrix.format))
+    return found
 
-    def _together(self, side: str, place: Place) -> int:
-        """Cores whose reads of this tile cost L2 one: a cluster's, or those that L2 takes together."""
-        l2 = self.layout.device.l2
-        spread = self.layout.spread(SIDES.index(side))
-        if l2 is None or spread > 1:
-            return spread
-        sharing, cluster = (place.across, 1) if side == "A" else (place.along, place.cluster)
-        return max(cluster, min(sharing, l2.coalesced_reads or 1))
 
-    def _to_shared(self, s: StreamBuilder, tiles: Sequence[tuple[str, str, int, int, str]]) -> None:
-        """Registers -> a stage of shared memory: (ring, ring in registers, rows, cols, format) of each operand."""
-        engine = link_engine(self.layout.device, self.rf, self.sh)
-        for at, (name, source, rows, cols, fmt) in enumerate(tiles):
-            waits = [self.full(source)]
-            if at == 0 and not self.layout.serial:
-                waits.append(self.free("stage", self.b.stages))
-            signals = [self.ring_free(source), *([self.full("stage")] if at + 1 == len(tiles) else [])]
-            ring, own = Ring(name), Ring(source)
-            s.emit(
-                engine,
-                "copy",
-                ring.tile("push", rows, cols, fmt),
-                [own.tile("pop", rows, cols, fmt)],
-                waits,
-                signals,
-                label=name[0],
-            )
-            s.popped(own)
-            s.pushed(ring)
+def _emit(
+    context: KernelContext, s: StreamBuilder, place: Place, load: _Load, waits: list[Sync], signals: list[Sync]
+) -> None:
+    """One load; it rounds to the ring's format on the way where that is another."""
+    engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
+    order = context.design.kernel.operands[load.side].order
+    target = load.ring.push(load.tile.rows, load.tile.cols, order)
+    beside, label = _together(context, load.side, place), SIDES[load.side]
+    rounding = context.design.rounding_on_load[load.side]
+    if load.format != load.ring.format:
+        assert rounding is not None
+        given = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
+        s.emit(engine, "cast", target, [load.tile], waits, signals, label=label, **given)
+    else:
+        s.emit(engine, "copy", target, [load.tile], waits, signals, label=label, multicast=beside)
+    load.ring.pushed(s)
 
-    def _load_c(self, s: StreamBuilder, place: Place, array: GlobalArray) -> None:
-        engine, ring = link_engine(self.layout.device, "GM", self.rf), Ring("c")
-        for start, rows in chunks(place.m, self.layout.chunk):
-            tile = GlobalTile(array.name, self._row(place, self.sizes[0]) + place.row + start, place.col, rows, place.n)
-            s.emit(
-                engine,
-                "copy",
-                ring.tile("push", rows, place.n, array.format),
-                [tile],
-                [self.ring_free("c")],
-                [self.full("c")],
-                label="C",
-            )
-            s.pushed(ring)
+
+def _together(context: KernelContext, side: int, place: Place) -> int:
+    """Cores whose reads of this tile cost L2 one: a cluster's, or those that L2 takes together."""
+    l2, spread = context.design.device.l2, context.design.spread(side)
+    if l2 is None or spread > 1:
+        return spread
+    sharing, cluster = (place.across, 1) if side == 0 else (place.along, place.cluster)
+    return max(cluster, min(sharing, l2.coalesced_reads or 1))

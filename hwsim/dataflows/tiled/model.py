@@ -1,16 +1,18 @@
-"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, the work of one kernel.
+"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, what one kernel computes.
 
-Data only; hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms and devices' memories.
+Data only, free of sizes: hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms and devices'
+memories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hwsim.gemm.layouts import Order
 from hwsim.gemm.plan import Expression, Piece, Term
-from hwsim.program.ir import GlobalArray
+
+SIDES = ("A", "B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +22,9 @@ class Shape:
     warp: m, n of C that one warp owns: operand fragments are read from shared memory n / warp n and m / warp m times.
     accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop (two CTAs of a core, two consumer
     warp groups in turn, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
-    bits: widths of operands that it is for (none: all). rounds: most tiles of a core that it is used for (0: any).
-    longest: most of K that it is used for (0: any). turned: whether it is for operands that have to be turned (None:
-    for both).
+    bits: widths of operands that it is for (none: all). max_waves: it is used only where the grid fits in this many
+    waves (0: any). max_k: it is used up to this K (0: any). mn_major: whether it is for an instruction that needs
+    K-major operands while one of them is MN-major (None: for both).
     cores: beside each other, one tile each in a column, whose matrix units multiply together: each loads its part of
     the columns of B, and reads the rest from the others (cta_group::2).
     """
@@ -34,9 +36,9 @@ class Shape:
     accumulators: int = 1
     stages: int = 0
     bits: tuple[int, ...] = ()
-    rounds: int = 0
-    longest: int = 0
-    turned: bool | None = None
+    max_waves: int = 0
+    max_k: int = 0
+    mn_major: bool | None = None
     cores: int = 1
 
 
@@ -89,53 +91,101 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One operand of a kernel: the arrays of its pieces, or the unsplit one and how the kernel splits it."""
+class MatrixRef:
+    """A matrix in global memory, whatever its size: an array of the program by name, its elements, its storage."""
 
-    arrays: Mapping[int, GlobalArray]  # by piece
-    formats: Mapping[int, str]  # of the pieces used, as the unit takes them
-    raw: GlobalArray | None = None
-    pieces: tuple[Piece, ...] = ()
+    name: str
+    format: str
+    order: Order = "rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """What becomes of the terms: target = cast(alpha * value + beta * C), C one of the arrays.
+class StoredPiece:
+    """A piece of an operand: its number in the plan, its matrix, the format in which the unit takes it."""
 
-    value None: each term goes to an array of its own (`partial`), one block of rows per slice of K.
-    stand_ins: elementwise operations per element of `words` 32-bit words that stand for arithmetic that is not fp32
-    (then value, alpha and beta are not formed); bias: one more addition.
+    number: int
+    matrix: MatrixRef
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOperand:
+    """A or B of one kernel: the pieces that its products take, or the unsplit matrix (`raw`) that it splits itself.
+
+    order: storage of all its matrices. rules: how the plan makes each piece.
+    """
+
+    order: Order
+    pieces: tuple[StoredPiece, ...]
+    rules: tuple[Piece, ...] = ()
+    raw: MatrixRef | None = None
+
+    @property
+    def matrices(self) -> tuple[MatrixRef, ...]:
+        """What the kernel loads."""
+        return (self.raw,) if self.raw is not None else tuple(piece.matrix for piece in self.pieces)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Formats of what it loads, as they lie in shared memory."""
+        return (self.raw.format,) if self.raw is not None else tuple(piece.format for piece in self.pieces)
+
+    @property
+    def formats(self) -> dict[int, str]:
+        """Formats of the pieces as the unit takes them, by number."""
+        return {piece.number: piece.format for piece in self.pieces}
+
+
+@dataclass(frozen=True, slots=True)
+class TileEpilogue:
+    """What becomes of the terms of a tile: target = cast(alpha * value + beta * C), C one of the matrices.
+
+    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K.
+    placeholder_ops: elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32
+    (timing only; value, alpha and beta are then not formed). bias: one more addition. order: which of value and C is
+    the left operand of their sum.
     """
 
     value: Expression | None
-    target: GlobalArray
+    target: MatrixRef
     alpha: float = 1.0
     beta: float = 0.0
-    c: GlobalArray | None = None
+    c: MatrixRef | None = None
     bias: bool = False
-    partial: tuple[GlobalArray, ...] = ()
-    stand_ins: int = 0
+    partial: tuple[MatrixRef, ...] = ()
+    placeholder_ops: int = 0
     words: int = 1
-    order: Literal["value", "c"] = "value"  # which of the two is the left operand of their sum
+    order: Literal["value", "c"] = "value"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One GEMM kernel: `terms` accumulate products of pieces of A and B over K; runs[i]: term i's run of K (None: all).
+class GemmKernel:
+    """One kernel that multiplies: `terms` accumulate products of pieces of A and B over K.
 
-    joined: the terms are joined by finish.value after every run and added to one sum.
+    unit: the matrix instruction. runs: for each term the length of K after which its accumulator is promoted, None:
+    never. joined: the terms are joined by epilogue.value after every run and added to one sum.
     """
 
     name: str
     unit: str
     terms: tuple[Term, ...]
     runs: tuple[int | None, ...]
-    a: Source
-    b: Source
-    finish: Finish
+    a: KernelOperand
+    b: KernelOperand
+    epilogue: TileEpilogue
     joined: bool = False
 
     @property
-    def in_kernel(self) -> bool:
+    def operands(self) -> tuple[KernelOperand, KernelOperand]:
+        """A and B."""
+        return self.a, self.b
+
+    @property
+    def splits_operands(self) -> bool:
         """Whether the kernel splits its operands itself."""
         return self.a.raw is not None
+
+    @property
+    def products(self) -> int:
+        """Products of pieces."""
+        return sum(len(term.products) for term in self.terms)

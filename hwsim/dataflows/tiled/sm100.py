@@ -8,21 +8,8 @@ for each of them; without it an SM works alone: a tile of 256 x 256 then moves t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-OPTIONS = (*tiled.OPTIONS, "cta_group")
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm100",
@@ -58,10 +45,4 @@ FAMILY = Family(
     ),
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

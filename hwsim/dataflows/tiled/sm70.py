@@ -6,20 +6,8 @@ holds two. Tiles: those of CUTLASS's and cuBLAS's kernels for sm_70 and sm_75 (2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm70",
@@ -44,10 +32,4 @@ FAMILY = Family(
     lanes=LANES,
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

@@ -6,20 +6,8 @@ CUTLASS's and cuBLAS's kernels for sm_80 (256x128x32, 128x256x32 with 64x64 warp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm80",
@@ -47,10 +35,4 @@ FAMILY = Family(
     lanes=LANES,
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

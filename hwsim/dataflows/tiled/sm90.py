@@ -13,20 +13,8 @@ CTAs a core; where fp16, bf16 or int8 are asked for by mma.sync, the same, an as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from hwsim.dataflows.tiled import lowering as tiled
-from hwsim.dataflows.tiled.lowering import OPTIONS, TILE_KEYS
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family, Shape
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Plan
-    from hwsim.program.ir import Program
-
-EPILOGUE = True
-CHOOSERS = ("tlp",)
 
 FAMILY = Family(
     "sm90",
@@ -44,38 +32,38 @@ FAMILY = Family(
         Shape(320, 128, 128, (64, 128), bits=(8, 16)),
         Shape(192, 128, 128, (64, 128), bits=(8, 16)),
         Shape(128, 192, 128, (64, 192), bits=(8, 16)),
-        Shape(128, 112, 128, (64, 112), bits=(8, 16), rounds=4),
-        Shape(128, 144, 128, (64, 144), bits=(8, 16), rounds=4),
-        Shape(128, 168, 128, (64, 168), bits=(8, 16), rounds=4),
-        Shape(128, 256, 128, (64, 256), bits=(32,), turned=False),
+        Shape(128, 112, 128, (64, 112), bits=(8, 16), max_waves=4),
+        Shape(128, 144, 128, (64, 144), bits=(8, 16), max_waves=4),
+        Shape(128, 168, 128, (64, 168), bits=(8, 16), max_waves=4),
+        Shape(128, 256, 128, (64, 256), bits=(32,), mn_major=False),
         Shape(256, 128, 128, (64, 128), bits=(32,)),
         Shape(128, 128, 128, (64, 128), bits=(32,)),
         Shape(256, 64, 128, (64, 64), bits=(32,)),
         Shape(128, 64, 128, (64, 64), bits=(32,)),
-        Shape(64, 128, 128, (64, 128), bits=(32,), turned=False),
-        Shape(64, 64, 128, (64, 64), bits=(32,), turned=False),
-        Shape(64, 64, 128, (64, 64), bits=(32,), turned=True, longest=640),
-        Shape(192, 96, 128, (64, 96), bits=(8, 16), rounds=1),
-        Shape(128, 128, 128, (64, 128), bits=(8, 16), rounds=1),
-        Shape(128, 72, 128, (64, 72), bits=(8, 16), rounds=1),
-        Shape(128, 64, 128, (64, 64), bits=(8, 16), rounds=1),
-        Shape(64, 128, 128, (64, 128), bits=(8, 16), rounds=1),
-        Shape(64, 96, 128, (64, 96), bits=(8, 16), rounds=1),
-        Shape(64, 80, 128, (64, 80), bits=(8, 16), rounds=1),
-        Shape(64, 72, 128, (64, 72), bits=(8, 16), rounds=1),
-        Shape(64, 64, 128, (64, 64), bits=(8, 16), rounds=1),
-        Shape(64, 48, 128, (64, 48), bits=(8, 16), rounds=1),
-        Shape(64, 32, 128, (64, 32), bits=(8, 16), rounds=1),
-        Shape(64, 24, 128, (64, 24), bits=(8, 16), rounds=1),
-        Shape(64, 16, 128, (64, 16), bits=(8, 16), rounds=1),
-        Shape(64, 8, 128, (64, 8), bits=(8, 16), rounds=1),
-        Shape(64, 32, 64, (64, 32), bits=(8, 16), rounds=1),
+        Shape(64, 128, 128, (64, 128), bits=(32,), mn_major=False),
+        Shape(64, 64, 128, (64, 64), bits=(32,), mn_major=False),
+        Shape(64, 64, 128, (64, 64), bits=(32,), mn_major=True, max_k=640),
+        Shape(192, 96, 128, (64, 96), bits=(8, 16), max_waves=1),
+        Shape(128, 128, 128, (64, 128), bits=(8, 16), max_waves=1),
+        Shape(128, 72, 128, (64, 72), bits=(8, 16), max_waves=1),
+        Shape(128, 64, 128, (64, 64), bits=(8, 16), max_waves=1),
+        Shape(64, 128, 128, (64, 128), bits=(8, 16), max_waves=1),
+        Shape(64, 96, 128, (64, 96), bits=(8, 16), max_waves=1),
+        Shape(64, 80, 128, (64, 80), bits=(8, 16), max_waves=1),
+        Shape(64, 72, 128, (64, 72), bits=(8, 16), max_waves=1),
+        Shape(64, 64, 128, (64, 64), bits=(8, 16), max_waves=1),
+        Shape(64, 48, 128, (64, 48), bits=(8, 16), max_waves=1),
+        Shape(64, 32, 128, (64, 32), bits=(8, 16), max_waves=1),
+        Shape(64, 24, 128, (64, 24), bits=(8, 16), max_waves=1),
+        Shape(64, 16, 128, (64, 16), bits=(8, 16), max_waves=1),
+        Shape(64, 8, 128, (64, 8), bits=(8, 16), max_waves=1),
+        Shape(64, 32, 64, (64, 32), bits=(8, 16), max_waves=1),
     ),
     lanes=(
         Shape(256, 128, 32, (64, 64), stages=3),
         Shape(128, 128, 32, (64, 64), stages=3),
-        Shape(64, 128, 32, (32, 64), stages=3, rounds=1),
-        Shape(128, 64, 32, (64, 32), stages=3, rounds=1),
+        Shape(64, 128, 32, (32, 64), stages=3, max_waves=1),
+        Shape(128, 64, 32, (64, 32), stages=3, max_waves=1),
         Shape(64, 64, 32, (32, 32), stages=3),
         Shape(32, 32, 32, (32, 32), stages=3),
     ),
@@ -92,10 +80,4 @@ FAMILY = Family(
     ),
 )
 
-
-def lower(plan: Plan, device: Device, m: int, n: int, k: int, options: Mapping[str, Any]) -> Program:
-    """See hwsim.dataflows.tiled.lowering.lower."""
-    return tiled.lower(FAMILY, plan, device, m, n, k, options)
-
-
-__all__ = ["CHOOSERS", "EPILOGUE", "FAMILY", "OPTIONS", "TILE_KEYS", "lower"]
+DATAFLOW = TiledDataflow(FAMILY)

@@ -1,4 +1,4 @@
-"""How many slices of K a kernel is cut into where the caller leaves it to the estimate (split_k = "auto").
+"""How many slices of K a GEMM is cut into where the caller leaves it to the estimate (split_k = "auto").
 
 A library cuts K where C has too few tiles for the cores; each candidate is a kernel over all slices and the pass that
 merges them. The count changes bits, so nothing is cut unless it is asked for. It knows estimates alone.
@@ -13,7 +13,7 @@ COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # slices that
 SHORTEST = 64  # elements of K in a slice
 
 
-def slices(k: int, estimate: Callable[[int], float], bound: Callable[[int], float]) -> tuple[int, float]:
+def best_split(k: int, estimate: Callable[[int], float], bound: Callable[[int], float]) -> tuple[int, float]:
     """The count with the least `estimate` (seconds), of equals the smaller, and that estimate over the one of no cut.
 
     k: elements. bound: seconds that no estimate of the count is below; counts whose bound rules them out are passed

@@ -1,0 +1,153 @@
+"""Accumulators between the matrix unit and the lanes: in registers, or in TMEM, from where rows are brought first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiles import Place
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import LocalTile, Sync
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of an accumulator of a tile; is_first, is_last: of those that are read of it in turn."""
+
+    start: int
+    count: int
+    is_first: bool
+    is_last: bool
+
+
+class Accumulators(Protocol):
+    """How the lanes get at accumulators."""
+
+    def rows_at_a_time(self, rows: int, chunk: int) -> int:
+        """Rows that are read at a time of `rows`; chunk: of the epilogue's."""
+
+    def wait(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        """The next operation of the lanes waits for these terms' sums."""
+
+    def values(
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+    ) -> dict[int, LocalTile]:
+        """Rows of accumulators where the lanes can read them."""
+
+    def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
+        """What `values` gave has been read."""
+
+    def give_back(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        """All rows have been read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAccumulators:
+    """The lanes read them where they lie."""
+
+    context: KernelContext
+
+    def rows_at_a_time(self, rows: int, chunk: int) -> int:
+        return rows
+
+    def wait(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        ops.wait(*(self.context.buffers.accumulators[t].ring.full for t in terms))
+
+    def values(
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+    ) -> dict[int, LocalTile]:
+        return {t: accumulator_rows(self.context, t, place, rows) for t in terms}
+
+    def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
+        pass
+
+    def give_back(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        ops.signal(*(self.context.buffers.accumulators[t].ring.free for t in terms))
+
+
+@dataclass(frozen=True, slots=True)
+class TmemAccumulators:
+    """Rows are brought to registers, whose copies wait for accumulators and give them back."""
+
+    context: KernelContext
+
+    def rows_at_a_time(self, rows: int, chunk: int) -> int:
+        return chunk
+
+    def wait(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        pass
+
+    def values(
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+    ) -> dict[int, LocalTile]:
+        found = {}
+        for t in terms:
+            ring = self.context.buffers.accumulators[t].read
+            assert ring is not None
+            self.bring(s, t, ring.push(rows.count, place.n), place, rows, [ring.free], [ring.full])
+            ring.pushed(s)
+            ops.wait(ring.full)
+            found[t] = ring.pop(rows.count, place.n)
+        return found
+
+    def bring(
+        self,
+        s: StreamBuilder,
+        t: int,
+        target: LocalTile,
+        place: Place,
+        rows: Rows,
+        waits: list[Sync],
+        signals: list[Sync],
+    ) -> None:
+        """TMEM -> registers."""
+        context, ring = self.context, self.context.buffers.accumulators[t].ring
+        waits = waits + ([ring.full] if rows.is_first else [])
+        signals = signals + ([ring.free] if rows.is_last else [])
+        engine, source = (
+            context.engine(context.design.c_memory, context.registers),
+            accumulator_rows(context, t, place, rows),
+        )
+        s.emit(engine, "copy", target, [source], waits, signals, label="C")
+
+    def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
+        rings = [self.context.buffers.accumulators[t].read for t in terms]
+        if not rings:
+            return
+        ops.signal(*(ring.free for ring in rings if ring is not None))
+        for ring in rings:
+            if ring is not None:
+                ring.popped(s)
+
+    def give_back(self, ops: VectorOps, terms: Sequence[int]) -> None:
+        pass
+
+
+def accumulators_of(context: KernelContext) -> RegisterAccumulators | TmemAccumulators:
+    """The accumulators of a kernel, by where they lie."""
+    return RegisterAccumulators(context) if context.design.in_registers else TmemAccumulators(context)
+
+
+def accumulator_rows(context: KernelContext, t: int, place: Place, rows: Rows) -> LocalTile:
+    """Rows of the accumulator of term t, where it lies."""
+    whole = context.buffers.accumulators[t].ring.pop(place.m, place.n)
+    return whole.part(rows.start, rows.count)
+
+
+def acquire(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:
+    """The matrix unit waits for free accumulators of these terms."""
+    if terms:
+        rings = [context.buffers.accumulators[t].ring for t in terms]
+        s.emit(context.design.unit.engine, "sync", waits=[ring.free for ring in rings])
+
+
+def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:
+    """It hands full ones over."""
+    if terms:
+        rings = [context.buffers.accumulators[t].ring for t in terms]
+        s.emit(context.design.unit.engine, "sync", signals=[ring.full for ring in rings])
+        for ring in rings:
+            ring.pushed(s)

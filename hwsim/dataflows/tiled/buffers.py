@@ -1,0 +1,377 @@
+"""The buffers of a tiled GEMM kernel as typed handles, and the bytes of each memory that they take.
+
+A handle gives tiles and semaphores to the parts of a kernel that share it; its name in the program is written here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.elementwise import depth
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.model import SIDES
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.gemm.layouts import Order
+from hwsim.program.ir import LocalTile, Sync, variable
+
+if TYPE_CHECKING:
+    from hwsim.program.builder import KernelBuilder, StreamBuilder
+
+SHORT_SLOTS = 4  # accumulators of short runs, where the memory of accumulators has room: it takes long to read them
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Slots handed from a producer to a consumer and back: the semaphores `free` (at first all) and `full` (none).
+
+    is_gate: slots are only given back, so there is no `full`.
+    """
+
+    name: str
+    slots: int
+    is_gate: bool = False
+
+    @property
+    def free(self) -> Sync:
+        """One empty slot."""
+        return Sync(f"{self.name}.free")
+
+    @property
+    def full(self) -> Sync:
+        """One filled slot."""
+        return Sync(f"{self.name}.full")
+
+    def declare(self, builder: KernelBuilder) -> None:
+        """Declare the semaphores."""
+        builder.semaphore(f"{self.name}.free", self.slots)
+        if not self.is_gate:
+            builder.semaphore(f"{self.name}.full", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RingBuffer:
+    """Slots that are filled and emptied in turn, each a tile of elements of `format`.
+
+    spread: cores over whose memories a slot lies. barrier: its own, None where it shares another's or one engine
+    writes and reads it.
+    """
+
+    name: str
+    memory: str
+    slots: int
+    slot_bytes: int
+    format: str
+    spread: int = 1
+    barrier: Barrier | None = None
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of one core's memory."""
+        return self.slots * self.slot_bytes // self.spread
+
+    @property
+    def free(self) -> Sync:
+        """One empty slot, of a ring with a barrier of its own."""
+        assert self.barrier is not None
+        return self.barrier.free
+
+    @property
+    def full(self) -> Sync:
+        """One filled slot, of a ring with a barrier of its own."""
+        assert self.barrier is not None
+        return self.barrier.full
+
+    def push(self, rows: int, cols: int, order: Order = "rows") -> LocalTile:
+        """The slot that is filled next."""
+        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.push"), order=order)
+
+    def pop(self, rows: int, cols: int) -> LocalTile:
+        """The slot that is emptied next."""
+        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.pop"))
+
+    def whole(self, rows: int, cols: int) -> LocalTile:
+        """The only slot."""
+        return LocalTile(self.name, rows, cols, self.format)
+
+    def pushed(self, stream: StreamBuilder) -> None:
+        """Go on to the next slot to fill."""
+        stream.advance(f"{self.name}.push")
+
+    def popped(self, stream: StreamBuilder) -> None:
+        """Go on to the next slot to empty."""
+        stream.advance(f"{self.name}.pop")
+
+
+@dataclass(frozen=True, slots=True)
+class OperandBuffers:
+    """A or B on its way. By number of the piece but for the unsplit operand.
+
+    stages: pieces in shared memory; raw_stage: the unsplit operand there. landing, raw_landing: the same in registers
+    behind the load, where a family loads through them. raw: the unsplit operand in the registers of the split. made:
+    pieces fresh from it. taken: where the unit takes pieces from, with one barrier for all of them (`ready`); empty
+    where it takes them from the stages.
+    """
+
+    stages: dict[int, RingBuffer]
+    raw_stage: RingBuffer | None
+    landing: dict[int, RingBuffer]
+    raw_landing: RingBuffer | None
+    raw: RingBuffer | None
+    made: dict[int, RingBuffer]
+    taken: dict[int, RingBuffer]
+    ready: Barrier | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorBuffers:
+    """A term's accumulator, and where its rows come to from TMEM (`read`; None where it lies in registers)."""
+
+    ring: RingBuffer
+    read: RingBuffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBuffers:
+    """All buffers of a kernel. `every`: in the order in which a program lists them.
+
+    stage: the barrier of a stage of both operands. cta: the gate by which a CTA waits for the one before. accumulators:
+    by term (of terms joined in turn one for all). sums: by term (of joined terms one for all). joins: scratch of a
+    joined value; join_barrier: where its first value is copied there from TMEM. out, scratch, c: of the epilogue.
+    staging: results on their way through shared memory.
+    """
+
+    every: tuple[RingBuffer, ...]
+    barriers: tuple[Barrier, ...]
+    stage: Barrier
+    cta: Barrier | None
+    operands: tuple[OperandBuffers, OperandBuffers]
+    split_scratch: tuple[RingBuffer, ...]
+    accumulators: tuple[AccumulatorBuffers, ...]
+    sums: dict[int, RingBuffer]
+    joins: tuple[RingBuffer, ...]
+    join_barrier: Barrier | None
+    out: RingBuffer | None
+    scratch: tuple[RingBuffer, ...]
+    c: RingBuffer | None
+    staging: RingBuffer | None
+
+    def declare(self, builder: KernelBuilder) -> None:
+        """Declare buffers and semaphores."""
+        for ring in self.every:
+            builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread)
+        for barrier in self.barriers:
+            barrier.declare(builder)
+
+
+def kernel_buffers(design: KernelDesign) -> KernelBuffers:
+    """The buffers of a kernel."""
+    return _Allocation(design).made()
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes of each memory that the buffers of a blocking take: `fixed` and as many as `per_stage` for every stage."""
+
+    memories: tuple[tuple[str, int, int], ...]  # name, fixed, per stage
+
+    def excess(self, stages: int, capacities: dict[str, int], device: str) -> str:
+        """What does not fit with so many stages, in words; empty where all fits."""
+        for memory, fixed, per_stage in self.memories:
+            capacity = _capacity(memory, capacities, device)
+            size = fixed + stages * per_stage
+            if size > capacity:
+                return f"{size} bytes of {memory}, which holds {capacity}"
+        return ""
+
+    def most_stages(self, most: int, capacities: dict[str, int], device: str) -> int:
+        """As many stages as fit, `most` at most."""
+        for memory, fixed, per_stage in self.memories:
+            if per_stage:
+                most = min(most, (_capacity(memory, capacities, device) - fixed) // per_stage)
+        return most
+
+
+def _capacity(memory: str, capacities: dict[str, int], device: str) -> int:
+    if memory not in capacities:
+        raise UnsupportedError(f"device {device}: its file has no memory {memory}")
+    return capacities[memory]
+
+
+def footprint(design: KernelDesign) -> Footprint:
+    """The footprint of a kernel, whatever the number of stages of its blocking."""
+    used: dict[str, list[int]] = {}
+    buffers = kernel_buffers(design)
+    staged = {
+        ring.name
+        for operand in buffers.operands
+        for ring in (*operand.stages.values(), operand.raw_stage)
+        if ring is not None
+    }
+    for ring in buffers.every:
+        found = used.setdefault(ring.memory, [0, 0])
+        if ring.name in staged:
+            found[1] += ring.own_bytes // ring.slots
+        else:
+            found[0] += ring.own_bytes
+    return Footprint(tuple((memory, fixed, stage) for memory, (fixed, stage) in used.items()))
+
+
+class _Allocation:
+    """Buffers in the making."""
+
+    def __init__(self, design: KernelDesign) -> None:
+        self.design, self.kernel, self.blocking, self.family = design, design.kernel, design.blocking, design.family
+        self.every: list[RingBuffer] = []
+        self.barriers: list[Barrier] = []
+
+    def barrier(self, name: str, slots: int, is_gate: bool = False) -> Barrier:
+        self.barriers.append(Barrier(name, slots, is_gate))
+        return self.barriers[-1]
+
+    def size(self, memory: str, elements: int, format: str) -> int:
+        """Bytes of a slot for `elements`, aligned as the memory wants it."""
+        memories = self.design.device.memories
+        align = memories[memory].align_bytes if memory in memories else 1
+        return -(-elements * format_of(format).bits // (8 * align)) * align
+
+    def ring(
+        self, name: str, memory: str, slots: int, elements: int, format: str, *, spread: int = 1, synced: bool = False
+    ) -> RingBuffer:
+        """A buffer; synced: with a barrier of its own."""
+        own = self.size(memory, -(-elements // spread), format)
+        barrier = self.barrier(name, slots) if synced else None
+        self.every.append(RingBuffer(name, memory, slots, own * spread, format, spread, barrier))
+        return self.every[-1]
+
+    def made(self) -> KernelBuffers:
+        design, kernel, family = self.design, self.kernel, self.family
+        cta = self.barrier("cta", 1, is_gate=True) if design.waits_for_tile else None
+        stage = self.barrier("stage", self.blocking.stages)
+        operands = self.operand(0), self.operand(1)
+        split = self.split_scratch()
+        accumulators = self.accumulators()
+        m, n = self.blocking.m, self.blocking.n
+        summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
+        sums = {t: self.ring(f"sum{t}", family.registers, 1, m * n, design.accumulator) for t in summed}
+        joins = self.joins()
+        straight = bool(design.turns) and not design.in_registers and not design.turns[0].own
+        join_barrier = self.barrier("join0", 1) if straight else None
+        out: RingBuffer | None = None
+        scratch: tuple[RingBuffer, ...] = ()
+        c: RingBuffer | None = None
+        chunk, end = design.chunk_rows * n, kernel.epilogue
+        if not design.stores_accumulators:
+            wide = chunk * (end.words if end.placeholder_ops else 1)
+            out = self.ring("out", family.registers, 2, wide, design.out_format, synced=True)
+            count = 0 if end.placeholder_ops else design.epilogue_scratch
+            scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, "fp32") for i in range(count))
+            if end.c is not None:
+                c = self.ring("c", family.registers, 2, chunk, end.c.format, synced=True)
+        staging: RingBuffer | None = None
+        if family.store_shared:
+            staged = design.accumulator if design.stores_accumulators else end.target.format
+            staging = self.ring("out.sh", family.shared, 2, chunk, staged, synced=True)
+        return KernelBuffers(
+            tuple(self.every),
+            tuple(self.barriers),
+            stage,
+            cta,
+            operands,
+            split,
+            accumulators,
+            sums,
+            joins,
+            join_barrier,
+            out,
+            scratch,
+            c,
+            staging,
+        )
+
+    def operand(self, i: int) -> OperandBuffers:
+        design, family, blocking = self.design, self.family, self.blocking
+        side, operand = SIDES[i], self.kernel.operands[i]
+        registers, shared, raw = family.registers, family.shared, operand.raw
+        block, step = design.extent(i, blocking.k), design.extent(i, design.step_k)
+        formats = operand.formats
+        pipelined = 2 * -(-blocking.k // design.step_k) if any(design.promoted) else 2
+        stages, landing, made, taken = {}, {}, {}, {}
+        raw_stage, raw_landing, split_from = None, None, None
+        ready: Barrier | None = None
+        if family.through_registers:
+            depth = blocking.accumulators
+            if raw is not None:
+                raw_landing = self.ring(f"{side}raw.load", registers, depth, block, raw.format, synced=True)
+            else:
+                for p, fmt in formats.items():
+                    landing[p] = self.ring(f"{side}{p}.load", registers, depth, block, fmt, synced=True)
+            for p, fmt in formats.items():
+                if raw is not None:
+                    made[p] = self.ring(f"{side}{p}.new", registers, 1, block, fmt, synced=True)
+                stages[p] = self.ring(f"{side}{p}", shared, blocking.stages, block, fmt)
+        elif raw is not None:
+            raw_stage = self.ring(f"{side}raw", shared, blocking.stages, block, raw.format, spread=design.spread(i))
+            split_from = self.ring(f"{side}raw.rf", registers, 2, step, raw.format, synced=True)
+            for p, fmt in formats.items():
+                if design.places[i] != registers:
+                    made[p] = self.ring(f"{side}{p}.new", registers, 1, step, fmt, synced=True)
+                taken[p] = self.ring(f"{side}{p}.op", design.places[i], pipelined, step, fmt)
+            ready = self.barrier(f"{side}.op", pipelined)
+        else:
+            for p, fmt in formats.items():
+                stages[p] = self.ring(f"{side}{p}", shared, blocking.stages, block, fmt, spread=design.spread(i))
+        if design.reads_fragments:
+            for p, fmt in formats.items():
+                taken[p] = self.ring(f"{side}{p}.op", registers, 2, step, fmt)
+            ready = self.barrier(f"{side}.op", 2)
+        return OperandBuffers(stages, raw_stage, landing, raw_landing, split_from, made, taken, ready)
+
+    def split_scratch(self) -> tuple[RingBuffer, ...]:
+        """As split_ops wants them: fragments of warps that overlap are made more than once."""
+        design, kernel = self.design, self.kernel
+        if not kernel.splits_operands:
+            return ()
+        k = self.blocking.k if self.family.through_registers else design.step_k
+        size = max(design.extent(i, k) for i in range(2))
+        dropped = any(
+            [piece.number for piece in operand.pieces] != list(range(len(operand.pieces)))
+            for operand in kernel.operands
+        )
+        count = 4 if design.repeats_fragments else 3 if dropped or design.sweeps > 1 else 2
+        return tuple(self.ring(f"split{i}", self.family.registers, 1, size, "fp32") for i in range(count))
+
+    def accumulators(self) -> tuple[AccumulatorBuffers, ...]:
+        design, kernel, blocking = self.design, self.kernel, self.blocking
+        found = []
+        count = 1 if design.turns else len(kernel.terms)
+        apart = bool(design.turns) or not kernel.joined
+        for t in range(count):
+            rows = design.part_rows if design.short[t] else blocking.m
+            slots = 2 if design.promoted[t] and apart else blocking.accumulators
+            if design.short[t] and not design.in_registers and apart:
+                memory = design.device.memories.get(design.c_memory)
+                one = self.size(design.c_memory, rows * blocking.n, design.accumulator) * count
+                slots = max(slots, min(SHORT_SLOTS, (memory.capacity_bytes if memory else 0) // one))
+            size = rows * blocking.n
+            ring = self.ring(f"acc{t}", design.c_memory, slots, size, design.accumulator, synced=True)
+            read: RingBuffer | None = None
+            if not design.in_registers:
+                size = design.chunk_rows * blocking.n
+                slots = 4 if count == 1 else 2
+                registers = self.family.registers
+                read = self.ring(f"acc{t}.rf", registers, slots, size, design.accumulator, synced=True)
+            found.append(AccumulatorBuffers(ring, read))
+        return tuple(found)
+
+    def joins(self) -> tuple[RingBuffer, ...]:
+        design, value = self.design, self.kernel.epilogue.value
+        registers, n = self.family.registers, self.blocking.n
+        if design.turns:
+            return (self.ring("join0", registers, 1, self.blocking.m * n, "fp32"),)
+        if not self.kernel.joined or value is None:
+            return ()
+        chunk = design.chunk_rows * n
+        return tuple(self.ring(f"join{i}", registers, 1, chunk, "fp32") for i in range(depth(value) + 1))

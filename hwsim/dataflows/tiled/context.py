@@ -1,0 +1,61 @@
+"""What the parts of one kernel share while it is written: its design, its buffers, the sizes, the vector lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hwsim.dataflows.elementwise import link_engine
+from hwsim.dataflows.tiled.buffers import KernelBuffers
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiles import Place
+from hwsim.program.ir import Affine
+
+
+@dataclass(frozen=True, slots=True)
+class KernelContext:
+    """One kernel that is written. sizes: m, n, k of one matrix of the stack; matrices: how many those are."""
+
+    design: KernelDesign
+    buffers: KernelBuffers
+    sizes: tuple[int, int, int]
+    matrices: int
+
+    @property
+    def registers(self) -> str:
+        """Name of the register file."""
+        return self.design.family.registers
+
+    @property
+    def shared(self) -> str:
+        """Name of shared memory."""
+        return self.design.family.shared
+
+    def engine(self, source: str, target: str) -> str:
+        """Engine of the link between two memories."""
+        return link_engine(self.design.device, source, target)
+
+    def rows_of(self, place: Place, side: int) -> Affine:
+        """First row of the place's matrix of A (0), B (1) or C (0), which lie under one another in a stack."""
+        return place.batch * (self.sizes[0] if side == 0 else self.sizes[2])
+
+    def used(self, side: int, sweep: int) -> list[int]:
+        """Pieces of A or B whose products a sweep over K forms."""
+        found = set()
+        for term, short in zip(self.design.kernel.terms, self.design.short, strict=True):
+            stages = (term.stages if sweep == 0 else ()) if short else term.stages[sweep : sweep + 1]
+            found |= {pair[side] for stage in stages for pair in stage.products}
+        return sorted(found)
+
+    def fragment_reads(self, side: int, place: Place) -> int:
+        """How often a fragment is read: by every column of warps (A), by every row of warps (B)."""
+        warp = self.design.blocking.warp
+        if side == 0:
+            return max(1, -(-place.n // warp[1]))
+        return max(1, -(-place.m // warp[0]))
+
+
+def chunks(extent: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, length) of an extent in parts of `size`, the last one shorter."""
+    for start in range(0, extent, size):
+        yield start, min(size, extent - start)

@@ -1,0 +1,339 @@
+"""The dataflow of GPUs: tiles of C by CTAs, blocks of K through stages of shared memory to the matrix unit.
+
+Where the tile, the stages and the kernels of a GEMM on a GPU are decided (`TiledDataflow.map`), and where its program
+comes from (`lower`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import options as declared
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
+from hwsim.dataflows.tiled.partition import KernelTerms, Partition
+from hwsim.dataflows.tiled.program import ProgramWriter, launches, tile_scheduler
+from hwsim.dataflows.tiled.split_k import best_split
+from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.evaluator import instruction_for
+from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
+from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.record import By, Decision
+from hwsim.gemm.schedule import SLICE_MULTIPLE
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.options import Option
+    from hwsim.gemm.record import Gemm
+    from hwsim.program.ir import Program
+
+APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
+TILE_SIDES = (32, 64, 96, 128, 192, 256)  # of C, that a search begins with
+TILE_DEPTHS = (1, 2, 4, 8)  # of K, in the K of an instruction
+ESTIMATE = "best kernel of this dataflow by estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What `map` found: the partition, its kernels, the blocking; why, where kernels are apart."""
+
+    partition: Partition
+    parts: list[KernelTerms]
+    kernels: list[GemmKernel]
+    blocking: Blocking
+    kernels_by: By
+    kernels_why: str
+
+
+@dataclass(frozen=True, eq=False)
+class TiledDataflow:
+    """The dataflow of one family of GPUs (hwsim.dataflows.protocol.Dataflow)."""
+
+    family: Family
+    _chooser: TileChooser = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_chooser", TileChooser(self.family))
+
+    @property
+    def name(self) -> str:
+        """The family's name, as in device files."""
+        return self.family.name
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of its mapping."""
+        own = (
+            *(declared.TILE_OPTION, declared.STAGES, declared.SPLIT_K, declared.SWIZZLE, declared.INSTRUCTION),
+            *(declared.A_LAYOUT, declared.B_LAYOUT),
+        )
+        pairs = any(shape.cores > 1 for shape in self.family.shapes)
+        return (*own, declared.CTA_GROUP) if pairs else own
+
+    @property
+    def tile_order(self) -> tuple[str, str, str]:
+        """The order in which users write tiles."""
+        return ("m", "n", "k")
+
+    @property
+    def features(self) -> Features:
+        """What its programs can do beside the product."""
+        return Features(True, True, choosers=("tlp",), wave_threads=self.family.wave_threads)
+
+    # --- deciding ----------------------------------------------------------------------------------------------
+
+    def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+        """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
+        refuse_schedule(self.name, gemm)
+        check_slices(gemm)
+        k = gemm.problem.k
+        lengths = gemm.schedule.slice_lengths(k)
+        request = TileRequest(
+            keyed_tile(options.get("tile"), self.tile_order), options.get("stages"), options.get("cta_group")
+        )
+        unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
+        partition = Partition(gemm, device, self.family, unit, len(lengths) > 1)
+        found = self._decide(partition, lengths, request)
+        if isinstance(found, TileChoice):
+            raise InputError(found.reason)
+        b = found.blocking
+        fitted = Instructions(device).fitted(unit, b.m, b.n, b.cores)
+        swizzle = options.get("swizzle")
+        kernels = tuple(
+            KernelMapping(
+                kernel.name,
+                part.terms,
+                fitted,
+                Tile(b.m, b.n, b.k),
+                warp=b.warp,
+                stages=b.stages,
+                accumulators=b.accumulators,
+                cluster=(max(self.family.cluster, b.cores), 1),
+                cta_group=b.cores,
+                swizzle=swizzle or 0,
+            )
+            for part, kernel in zip(found.parts, found.kernels, strict=True)
+        )
+        scheduler = tile_scheduler(gemm, device, kernels[0])
+        settings = settings_of(
+            {
+                "k_group": next((run for run in partition.runs if run is not None), max(lengths)),
+                "launches": launches(partition, found.parts, scheduler.tile_count),
+            }
+        )
+        kernels = tuple(replace(kernel, swizzle=scheduler.swizzle, settings=settings) for kernel in kernels)
+        tile_by: By = "user" if request.tile else "estimate"
+        stages_by: By = "user" if request.stages else "default"
+        decisions = [
+            Decision("kernels", str(len(kernels)), found.kernels_by, why=found.kernels_why),
+            Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else ESTIMATE),
+            Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
+            Decision("instruction", fitted, unit_by, why=unit_why),
+            Decision(
+                "swizzle",
+                str(scheduler.swizzle),
+                "user" if swizzle else "default",
+                why="" if swizzle else "what all cores read is nearly square",
+            ),
+        ]
+        if "cta_group" in options or b.cores > 1:
+            group_by: By = "user" if options.get("cta_group") else "default"
+            decisions.append(Decision("cta_group", str(b.cores), group_by))
+        return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
+
+    def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
+        """The first product's instruction: as asked for, as of the library's sliced kernels, or the record's."""
+        plan, library = single_plan(gemm), device.library
+        own, (i, j) = gemm.unit, plan.terms[0].products[0]
+        if wanted is not None:
+            return Instructions(device).like(own, wanted), "user", ""
+        a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
+        is_native = own == instruction_for(device, a, b)
+        if is_sliced and is_native and a == b and plan.products == 1 and library is not None:
+            wanted = library.split_k_instructions.get(a)
+            if wanted is not None:
+                return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
+        return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+
+    def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _Decided | TileChoice:
+        """The kernels and the tile for all of them; one kernel is weighed against kernels apart where both can be."""
+        parts = partition.preferred()
+        kernels = partition.kernels(parts)
+        found = self._choose(partition, kernels, lengths, request)
+        if len(kernels) > 1 or len(kernels[0].terms) == 1 or kernels[0].joined:
+            if found.blocking is None:
+                return found
+            by: By = "scheme" if len(kernels) > 1 or kernels[0].joined else "default"
+            why = "the scheme's terms are GEMMs of their own" if len(kernels) > 1 else ""
+            return _Decided(partition, parts, kernels, found.blocking, by, why)
+        parts_apart = partition.apart()
+        kernels_apart = partition.kernels(parts_apart)
+        apart = self._choose(partition, kernels_apart, lengths, request)
+        if found.blocking is not None and (apart.blocking is None or found.seconds <= apart.seconds / APART_GAIN):
+            return _Decided(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
+        if apart.blocking is None:
+            return apart
+        return _Decided(
+            partition,
+            parts_apart,
+            kernels_apart,
+            apart.blocking,
+            "estimate",
+            "one kernel fits none of its tiles as well",
+        )
+
+    def _choose(
+        self, partition: Partition, kernels: Sequence[GemmKernel], lengths: Sequence[int], request: TileRequest
+    ) -> TileChoice:
+        problem = partition.gemm.problem
+        extent = Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+        return self._chooser.choose(partition.device, kernels, extent, request)
+
+    # --- slices of K -------------------------------------------------------------------------------------------
+
+    def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK:
+        """The number of slices of K with the least estimated time; see Dataflow.split_k."""
+        request = TileRequest(
+            keyed_tile(options.get("tile"), self.tile_order), options.get("stages"), options.get("cta_group")
+        )
+        wanted = options.get("instruction")
+        partitions: dict[bool, Partition] = {}
+
+        def of(count: int) -> tuple[Partition, tuple[int, ...]]:
+            schedule = replace(gemm.schedule, split_k=count, slice_k=None)
+            lengths = schedule.slice_lengths(gemm.problem.k)
+            is_sliced = len(lengths) > 1
+            if is_sliced not in partitions:
+                unit, _, _ = self._unit(gemm, device, wanted, is_sliced)
+                partitions[is_sliced] = Partition(gemm, device, self.family, unit, is_sliced)
+            return partitions[is_sliced], lengths
+
+        def seconds(count: int) -> float:
+            return self.seconds(*of(count), request)
+
+        def bound(count: int) -> float:
+            return least_seconds(*of(count))
+
+        return SplitK(*best_split(gemm.problem.k, seconds, bound))
+
+    def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
+        """Estimated seconds of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
+        found = self._decide(partition, lengths, request)
+        if isinstance(found, TileChoice):
+            raise InputError(found.reason)
+        total = 0.0
+        extent = _extent(partition, lengths)
+        for kernel in found.kernels:
+            total += self._chooser.seconds(partition.device, kernel, found.blocking, extent)
+        return total + merges_seconds(partition, found.parts, len(lengths))
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def lower(self, gemm: Gemm, device: Device) -> Program:
+        """The program that the record says, unchecked."""
+        return ProgramWriter(self.family, gemm, device).program()
+
+    def facts(self, gemm: Gemm) -> dict[str, Any]:
+        """The mapping as `options` of a result show it."""
+        assert gemm.mapping is not None
+        first, problem = gemm.mapping.kernels[0], gemm.problem
+        found: dict[str, Any] = {
+            "swizzle": first.swizzle,
+            "tile": first.tile.to_dict(),
+            "stages": first.stages,
+            "split_k": len(gemm.schedule.slice_lengths(problem.k)),
+            "k_group": first.setting("k_group"),
+            "unit": first.instruction,
+            "kernels": first.setting("launches"),
+        }
+        if first.cta_group > 1:
+            found["cta_group"] = first.cta_group
+        orders = {"a_layout": problem.a_layout, "b_layout": problem.b_layout}
+        return found | {name: order for name, order in orders.items() if order != "rows"}
+
+    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+        """Tiles that a search begins with: powers of two and their halves again, some instructions deep."""
+        unit_k = max(instruction(device, gemm.unit).k, 1)
+        depths = tuple(unit_k * count for count in TILE_DEPTHS)
+        return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
+
+
+def _extent(partition: Partition, lengths: Sequence[int]) -> Extent:
+    problem = partition.gemm.problem
+    return Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+
+
+def least_seconds(partition: Partition, lengths: Sequence[int]) -> float:
+    """Seconds that no estimate is below: every product at the instruction's best rate on all cores, and merges."""
+    problem, device = partition.gemm.problem, partition.device
+    products = problem.matrices * problem.m * problem.n * problem.k * partition.plan.products
+    rate = float(partition.model.macs_per_cycle) * device.cores * device.clock_mhz * 1e6
+    return products / rate + merges_seconds(partition, partition.preferred(), len(lengths))
+
+
+def merges_seconds(partition: Partition, parts: Sequence[KernelTerms], slices: int) -> float:
+    """Estimated seconds of the passes that merge slices."""
+    problem, total = partition.gemm.problem, 0.0
+    for part in parts:
+        target = partition.epilogue(part).target.format
+        terms = len(partition.kernel(part).epilogue.partial)
+        elements = problem.matrices * problem.m * problem.n
+        total += merge_seconds(partition.device, elements, slices, partition.model.d, target, terms)
+    return total
+
+
+def single_plan(gemm: Gemm) -> Plan:
+    """The plan, which is no mixture here."""
+    if isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
+    return gemm.plan
+
+
+def check_slices(gemm: Gemm) -> None:
+    """Raise InputError where K has fewer slices than were asked for."""
+    schedule, k = gemm.schedule, gemm.problem.k
+    multiple = schedule.slice_multiple or SLICE_MULTIPLE
+    most = -(-k // multiple)
+    if schedule.slice_k is None and schedule.split_k > most:
+        raise InputError(
+            f"split_k = {schedule.split_k}: K = {k} has {most} slice{'s' if most > 1 else ''} of {multiple}; allowed: "
+            f"at most {most}"
+        )
+
+
+def refuse_schedule(name: str, gemm: Gemm) -> None:
+    """Raise UnsupportedError for what of a record no program of this dataflow carries, by its field."""
+    problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
+    lengths = schedule.slice_lengths(problem.k)
+    rounding = schedule.operand_rounding
+    rounds = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
+    is_sliced = len(lengths) > 1
+    refused = {
+        "scales": bool(problem.scales),
+        "sparsity": problem.sparsity is not None,
+        "group": bool(problem.group),
+        "k_permutation": schedule.k_permutation is not None,
+        "operand_rounding": rounding is not None and rounds != {rounding},
+        "start='c'": schedule.start == "c",
+        "merge_order": is_sliced and schedule.merge_order not in ("ascending", tuple(range(len(lengths)))),
+        "partial_format": is_sliced and schedule.partial_format is not None,
+        "merge_format": is_sliced and schedule.merge_format is not None,
+        "merge_into='output'": is_sliced and schedule.merge_into == "output",
+        "remainder='first'": schedule.remainder == "first",
+        "sum": schedule.sum is not None,
+        "regions": bool(schedule.regions),
+        "contraction": epilogue.contraction is not None,
+        "product_format": epilogue.product_format is not None,
+        "output_rounding": epilogue.output_rounding != "RNE",
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            raise UnsupportedError(f"the {name} dataflow carries no {what}")

@@ -1,0 +1,288 @@
+"""What follows for a kernel from its blocking and the device: where operands lie, how sums leave the unit, step sizes.
+
+It is worked out before any buffer or instruction, so that a blocking can be refused without writing a program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.elementwise import depth, vector_of
+from hwsim.dataflows.expressions import Step, in_turn
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
+from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.gemm.layouts import K_MAJOR
+from hwsim.gemm.plan import Piece, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InstructionModel
+
+CHUNK_BYTES = 8192  # of C that the epilogue has in hand at a time, in whole rows, at least CHUNK_ROWS
+CHUNK_ROWS = 16
+PART_ROWS = 64  # rows of C of one short run's accumulator: what one warp group's instruction gives
+FRAGMENT_BYTES = 32  # of K per row that a fragment holds, unless an instruction takes more
+
+
+@dataclass(frozen=True, eq=False)
+class KernelDesign:
+    """One kernel with one blocking on one device. Raises InputError and UnsupportedError where they do not fit."""
+
+    device: Device
+    family: Family
+    kernel: GemmKernel
+    blocking: Blocking
+
+    def __post_init__(self) -> None:
+        kernel, blocking, unit = self.kernel, self.blocking, self.unit
+        if unit.together != blocking.cores:
+            raise InputError(
+                f"cta_group = {blocking.cores}: {self.device.name} has no such instruction like {self.unit_name}"
+            )
+        longs = {run for run, short in zip(kernel.runs, self.short, strict=True) if run is not None and not short}
+        if len(longs) > 1:
+            raise UnsupportedError(
+                f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
+            )
+        for run, is_short in zip(kernel.runs, self.short, strict=True):
+            if is_short and run is not None and blocking.k % run:
+                raise InputError(f"tile k = {blocking.k} is not a multiple of k_group = {run}; allowed: its multiples")
+        if blocking.k % unit.k and not all(self.short):
+            raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {self.unit_name} takes")
+        scaled = any(stage.scale_exponent for term in kernel.terms for stage in term.stages)
+        if scaled and unit.scale_input_d is None:
+            raise UnsupportedError(
+                f"device {self.device.name}: {self.unit_name} does not scale its accumulator (scale-input-d)"
+            )
+        if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.sweeps > 1):
+            raise UnsupportedError(
+                f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
+            )
+
+    # --- the matrix instruction --------------------------------------------------------------------------------
+
+    @cached_property
+    def instructions(self) -> Instructions:
+        """The device's instructions."""
+        return Instructions(self.device)
+
+    @cached_property
+    def unit_name(self) -> str:
+        """The instruction of whole tiles, spelt out."""
+        blocking = self.blocking
+        return self.instructions.fitted(self.kernel.unit, blocking.m, blocking.n, blocking.cores)
+
+    @cached_property
+    def unit(self) -> InstructionModel:
+        """The instruction of whole tiles."""
+        return instruction(self.device, self.unit_name)
+
+    @cached_property
+    def on_vector(self) -> bool:
+        """Whether it is the vector engine's own, so that products share the lanes with elementwise work."""
+        return self.unit.engine == self.vector
+
+    @cached_property
+    def vector(self) -> str:
+        """The engine of elementwise work."""
+        return vector_of(self.device).engine
+
+    def instruction_of(self, a: str, b: str, rows: int, cols: int) -> str:
+        """The instruction for operands of these formats and rows x cols of C."""
+        own = self.kernel.unit
+        name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        return self.instructions.fitted(name, rows, cols, self.blocking.cores)
+
+    # --- operands ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def places(self) -> tuple[str, str]:
+        """The memories from which the unit takes A and B: registers for an A that the kernel splits, shared memory
+        where it can."""
+        return self._place(0), self._place(1)
+
+    def _place(self, side: int) -> str:
+        family, allowed = self.family, self.unit.places(side)
+        if not allowed:
+            return family.registers
+        if side == 0 and self.kernel.splits_operands and family.registers in allowed:
+            return family.registers
+        return family.shared if family.shared in allowed else allowed[0]
+
+    @cached_property
+    def reads_fragments(self) -> bool:
+        """Whether operand fragments are copied from shared memory to registers (ldmatrix)."""
+        splits_stages = self.kernel.splits_operands and not self.family.through_registers
+        return self.places[0] == self.family.registers and not splits_stages
+
+    @cached_property
+    def repeats_fragments(self) -> bool:
+        """Whether warps that share fragments split them each for itself."""
+        registers = self.family.registers
+        return self.places == (registers, registers) and not self.family.through_registers
+
+    @cached_property
+    def step_k(self) -> int:
+        """K of one fragment: whole instructions and whole short runs; all of a stage where operands are not copied."""
+        block = self.blocking.k
+        if self.places[0] != self.family.registers:
+            return block
+        bits, unit_k = format_of(self.unit.a).bits, self.unit.k
+        step = max(unit_k, FRAGMENT_BYTES * 8 // bits // unit_k * unit_k)
+        for run, short in zip(self.kernel.runs, self.short, strict=True):
+            if short and run is not None:
+                step = max(step, run) // run * run
+        return min(step, block)
+
+    @cached_property
+    def rounding_on_load(self) -> tuple[Piece | None, Piece | None]:
+        """For A and B the piece to which the load itself rounds the operand on its way; None: it copies."""
+        found: list[Piece | None] = []
+        for operand in self.kernel.operands:
+            rounded = [x for x in operand.pieces if operand.raw is None and x.matrix.format != x.format]
+            found.append(operand.rules[rounded[-1].number] if rounded else None)
+        return found[0], found[1]
+
+    @cached_property
+    def needs_transpose(self) -> bool:
+        """Whether the instruction needs K-major operands and A or B is MN-major."""
+        return needs_transpose(self.unit, self.kernel)
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether a block of K is asked for when the products of the one before are done: one stage, no pipeline.
+
+        A kernel's only barrier then stands behind the products, in the program's order, and nothing is read ahead into
+        registers. Not where sums outside the unit wait for the next block's pieces (see MainLoop.elementwise).
+        """
+        return self.blocking.stages == 1 and not (self.kernel.splits_operands and any(self.short))
+
+    def extent(self, side: int, k: int) -> int:
+        """Elements of K = k of the tile's rows of A or columns of B."""
+        return k * (self.blocking.m if side == 0 else self.blocking.n)
+
+    def spread(self, side: int) -> int:
+        """Cores over whose shared memories a stage of A or B lies."""
+        return self.blocking.cores if side == 1 else 1
+
+    # --- accumulators and sums ---------------------------------------------------------------------------------
+
+    @property
+    def accumulator(self) -> str:
+        """Format of accumulators."""
+        return self.unit.d
+
+    @cached_property
+    def c_memory(self) -> str:
+        """The memory of accumulators: registers or TMEM."""
+        places = self.unit.places(2)
+        return places[0] if places else self.family.registers
+
+    @cached_property
+    def in_registers(self) -> bool:
+        """Whether accumulators lie in registers."""
+        return self.c_memory == self.family.registers
+
+    @cached_property
+    def short(self) -> tuple[bool, ...]:
+        """For each term whether it is promoted within a block of K."""
+        return tuple(run is not None and run <= self.blocking.k for run in self.kernel.runs)
+
+    @cached_property
+    def promoted(self) -> tuple[bool, ...]:
+        """For each term whether it is promoted at all."""
+        return tuple(run is not None for run in self.kernel.runs)
+
+    @cached_property
+    def chained(self) -> tuple[int, ...]:
+        """Terms that accumulate over all of K."""
+        return tuple(t for t, promoted in enumerate(self.promoted) if not promoted)
+
+    @cached_property
+    def long_terms(self) -> tuple[int, ...]:
+        """Terms that are promoted after several blocks of K."""
+        return tuple(t for t, run in enumerate(self.kernel.runs) if run is not None and not self.short[t])
+
+    @cached_property
+    def long_run(self) -> int | None:
+        """K after which those are promoted."""
+        return self.kernel.runs[self.long_terms[0]] if self.long_terms else None
+
+    @cached_property
+    def sweeps(self) -> int:
+        """Times that a run of K is gone over, for terms whose stages follow one another."""
+        terms = zip(self.kernel.terms, self.short, strict=True)
+        return max((len(term.stages) for term, short in terms if not short), default=1)
+
+    @cached_property
+    def turns(self) -> tuple[Step, ...]:
+        """Terms joined one after the other through one accumulator, where runs are short and the sum allows it."""
+        kernel = self.kernel
+        value = kernel.epilogue.value
+        if not kernel.joined or not all(self.short) or value is None or kernel.epilogue.placeholder_ops:
+            return ()
+        turns = in_turn(value)
+        if turns is None or not all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns)):
+            return ()
+        return tuple(_scaled_later(turns))
+
+    @cached_property
+    def part_rows(self) -> int:
+        """Rows of C that an accumulator of short runs holds."""
+        return min(PART_ROWS, self.blocking.m) if self.in_registers and not self.kernel.joined else self.blocking.m
+
+    # --- the epilogue ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def chunk_rows(self) -> int:
+        """Rows of C that the epilogue has in hand at a time."""
+        row_bits = self.blocking.n * format_of(self.kernel.epilogue.target.format).bits
+        return min(max(CHUNK_BYTES * 8 // row_bits, CHUNK_ROWS), self.blocking.m)
+
+    @cached_property
+    def stores_accumulators(self) -> bool:
+        """Whether results leave as the unit gave them (or as they were added up): nothing elementwise at the end."""
+        end = self.kernel.epilogue
+        if end.placeholder_ops:
+            return False
+        untouched = end.alpha == 1 and end.c is None and not end.bias and not any(self.promoted)
+        return untouched and (
+            end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
+        )
+
+    @property
+    def out_format(self) -> str:
+        """Format in which the elementwise lanes leave the result."""
+        return "fp32" if self.kernel.epilogue.placeholder_ops else self.kernel.epilogue.target.format
+
+    @cached_property
+    def epilogue_scratch(self) -> int:
+        """fp32 scratch tiles of the epilogue."""
+        end = self.kernel.epilogue
+        needed = 0 if end.value is None or self.kernel.joined else depth(end.value)
+        if end.c is not None or end.alpha != 1 or end.target.format != "fp32" or needed:
+            return needed + 2
+        return 0
+
+    @property
+    def waits_for_tile(self) -> bool:
+        """Whether a CTA begins when the one before has stored its tile."""
+        return not self.family.persistent and self.blocking.accumulators == 1
+
+
+def _scaled_later(turns: list[Step]) -> list[Step]:
+    """The same sum, the first value scaled within the addition of the second, which costs nothing there."""
+    first, *rest = turns
+    if not rest or first.own > 0 or rest[0].exponent:
+        return turns
+    return [replace(first, own=0), replace(rest[0], exponent=first.own), *rest[1:]]
+
+
+def needs_transpose(unit: InstructionModel, kernel: GemmKernel) -> bool:
+    """Whether the instruction needs K-major operands and A or B of the kernel is MN-major."""
+    k_major_only = unit.timing is not None and bool(unit.timing.turned_macs_per_cycle)
+    return k_major_only and not kernel.splits_operands and (kernel.a.order, kernel.b.order) != K_MAJOR

@@ -1,0 +1,132 @@
+"""The main loop over K of a tile: loads, operands for the unit, products, partial sums.
+
+It is written as the streams of warps with different roles. The vector engine's instructions are all in one stream, in
+an order in which none waits for a later one: pieces for the next block of K are made before the products of this block
+are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
+from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
+from hwsim.dataflows.tiled.products import Products
+from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
+from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
+from hwsim.dataflows.tiles import Place
+from hwsim.errors import UnsupportedError
+from hwsim.program.builder import Span, StreamBuilder
+from hwsim.program.ir import ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class MainLoop:
+    """The main loop by its parts. splitter: None where operands need no split in the kernel."""
+
+    context: KernelContext
+    loader: Loader
+    splitter: Splitter | None
+    products: Products
+    promotion: Promotion
+    sums: Sums
+
+    @property
+    def shares_lanes(self) -> bool:
+        """Whether products are the vector engine's, in one stream with elementwise work."""
+        return self.context.design.on_vector
+
+    def load(self, s: StreamBuilder, place: Place) -> None:
+        """The loads of one tile."""
+        for run in self._runs(s, place.k):
+            for sweep in range(self.context.design.sweeps):
+                for block in s.blocks("k", run.size, self.context.design.blocking.k):
+                    self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
+
+    def multiply(self, s: StreamBuilder, place: Place) -> None:
+        """The products of one tile."""
+        context, design = self.context, self.context.design
+        acquire(context, s, design.chained)
+        for run in self._runs(s, place.k):
+            acquire(context, s, design.long_terms)
+            for sweep in range(design.sweeps):
+                for block in s.blocks("k", run.size, design.blocking.k):
+                    self.products.block(s, place, run, sweep, block)
+            release(context, s, design.long_terms)
+        release(context, s, design.chained)
+
+    def elementwise(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+        """The splits and sums of one tile, and its products where they share the lanes."""
+        context, design = self.context, self.context.design
+        self.sums.fill(ops, place)
+        if self.shares_lanes:
+            acquire(context, s, design.chained)
+        for run in self._runs(s, place.k):
+            if self.shares_lanes:
+                acquire(context, s, design.long_terms)
+            for sweep in range(design.sweeps):
+                promotes = any(design.short) and sweep == 0
+                if self.splitter is not None or promotes or self.shares_lanes:
+                    self._blocks(s, ops, place, run, sweep, promotes)
+            if self.shares_lanes:
+                release(context, s, design.long_terms)
+            self.promotion.long(s, ops, place)
+        if self.shares_lanes:
+            release(context, s, design.chained)
+
+    def _blocks(self, s: StreamBuilder, ops: VectorOps, place: Place, run: Span, sweep: int, promotes: bool) -> None:
+        """Elementwise work of a run, block by block."""
+        if self.splitter is not None and promotes and not self.shares_lanes:
+            self._split_ahead(s, ops, place, run, sweep, self.splitter)
+            return
+        for block in s.blocks("k", run.size, self.context.design.blocking.k):
+            if self.splitter is not None:
+                self.splitter.block(s, ops, place, sweep, block.size)
+            if self.shares_lanes:
+                self.products.block(s, place, run, sweep, block)
+            if promotes:
+                self.promotion.short(s, ops, place, block.size)
+
+    def _split_ahead(
+        self, s: StreamBuilder, ops: VectorOps, place: Place, run: Span, sweep: int, splitter: Splitter
+    ) -> None:
+        """Pieces of the next block of K, then the sums of this one."""
+        size = self.context.design.blocking.k
+        whole, rest = divmod(run.size, size)
+        splitter.block(s, ops, place, sweep, size if whole else rest)
+        if whole > 1:
+            with s.loop("k", whole - 1):
+                splitter.block(s, ops, place, sweep, size)
+                self.promotion.short(s, ops, place, size)
+        if whole and rest:
+            splitter.block(s, ops, place, sweep, rest)
+            self.promotion.short(s, ops, place, size)
+        self.promotion.short(s, ops, place, rest or size)
+
+    def _runs(self, s: StreamBuilder, k: int) -> Iterator[Span]:
+        """Runs of K after which long terms are promoted; one over all of K where there are none."""
+        long_run = self.context.design.long_run
+        if long_run is None:
+            yield Span(ZERO, ZERO, k, None, True)
+        else:
+            yield from s.blocks("run", k, long_run)
+
+
+def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:
+    """The main loop of a kernel. Raises UnsupportedError where the lanes would both multiply and split."""
+    design = context.design
+    through, splits = design.family.through_registers, design.kernel.splits_operands
+    if design.on_vector and splits:
+        raise UnsupportedError(f"{design.kernel.unit} shares its lanes with a split in the kernel; split in a pass")
+    loader = RegisterLoader(context) if through else SharedLoader(context)
+    splitter: Splitter | None = None
+    if splits:
+        splitter = SplitOnLoad(context) if through else SplitStages(context)
+    ringed = design.reads_fragments or splits
+    feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
+    promotion = promotion_of(context, accumulators)
+    return MainLoop(context, loader, splitter, Products(context, feed), promotion, Sums(context))

@@ -1,0 +1,270 @@
+"""Which kernels a plan becomes: all terms as accumulators of one kernel, or each a kernel that adds to C.
+
+Free of tiles: it says what each kernel multiplies, from which matrices, and what its epilogue does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from hwsim.dataflows.expressions import has_integer_parts, in_turn, operations, scaled
+from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
+from hwsim.devices import instruction
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.gemm.layouts import Order
+from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.gemm.record import Gemm
+
+WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTerms:
+    """The part of a plan that one kernel computes: its terms, what it makes of them and of the C of the one before.
+
+    exponent: of C. order: which of value and C is the left operand of their sum. accumulates: C is read. final: alpha,
+    beta and bias follow. target: the matrix that it writes.
+    """
+
+    terms: tuple[int, ...]
+    value: Expression
+    exponent: int = 0
+    order: Literal["value", "c"] = "value"
+    accumulates: bool = False
+    final: bool = True
+    target: str = "C"
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A record's plan as kernels of the matrix instruction `unit`.
+
+    is_sliced: K is cut, so that kernels store partial results and merge kernels do the epilogue.
+    """
+
+    gemm: Gemm
+    device: Device
+    family: Family
+    unit: str
+    is_sliced: bool
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan."""
+        plan = self.gemm.plan
+        assert isinstance(plan, Plan)
+        return plan
+
+    @cached_property
+    def model(self) -> InstructionModel:
+        """The matrix instruction."""
+        return instruction(self.device, self.unit)
+
+    @property
+    def orders(self) -> tuple[Order, Order]:
+        """Storage of A and B, and of the pieces made of them."""
+        return self.gemm.problem.a_layout, self.gemm.problem.b_layout
+
+    @cached_property
+    def output(self) -> MatrixRef:
+        """C, the result."""
+        return MatrixRef("C", self.gemm.output)
+
+    @cached_property
+    def runs(self) -> tuple[int | None, ...]:
+        """For each term the length of K after which its accumulator is promoted."""
+        found: list[int | None] = []
+        for term in self.plan.terms:
+            run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
+            found.append(self.model.k if run == "instruction" else run)
+        return tuple(found)
+
+    @cached_property
+    def words(self) -> int:
+        """32-bit words of an element of the sums."""
+        return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether the plan is one term."""
+        return len(self.plan.terms) == 1 and isinstance(self.plan.combine, TermValue)
+
+    @cached_property
+    def placeholder_ops(self) -> int:
+        """Operations per element in place of an arithmetic that the fp32 lanes cannot do; 0: they do it all."""
+        expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
+        has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
+        is_plain = self.is_single and not has_epilogue and self.runs[0] is None
+        if is_plain and self.output.format == self.model.d and not self.is_sliced:
+            return 0
+        is_fp32 = self.model.d == "fp32" and self.plan.arithmetic == "fp32" and not has_integer_parts(expression)
+        return 0 if is_fp32 else max(1, operations(expression))
+
+    @property
+    def computes(self) -> bool:
+        """Whether the functional machine forms the plan's values from the program."""
+        plan, problem = self.plan, self.gemm.problem
+        if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
+            return False
+        if problem.bias is not None or problem.has_c or (self.gemm.epilogue.alpha != 1 and self.model.d != "fp32"):
+            return False
+        is_wide = format_of(plan.input_format).bits > 32
+        return not (is_wide and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)))
+
+    # --- operands ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def splits(self) -> bool:
+        """Whether the operands have to be split or rounded at all."""
+        return not all(is_unsplit(self.plan, pieces) for pieces in (self.plan.a_pieces, self.plan.b_pieces))
+
+    @cached_property
+    def has_words(self) -> bool:
+        """Whether the operands are words that the unit reads fewer bits of: rounded in registers, not in a pass."""
+        plan = self.plan
+        pieces = (*plan.a_pieces, *plan.b_pieces)
+        words = all(format_of(fmt).bits == 32 for fmt in (plan.input_format, *(piece.format for piece in pieces)))
+        return words and len(plan.a_pieces) == len(plan.b_pieces) == 1 and not any(p.scale_exponent for p in pieces)
+
+    @cached_property
+    def rounds_on_load(self) -> bool:
+        """Whether the load rounds the operands to the unit's format on their way (TMA's TF32 type)."""
+        if not self.has_words or self.plan.split != "round" or not self.splits:
+            return False
+        target = self.family.registers if self.family.through_registers else self.family.shared
+        rounds = {f"{self.plan.input_format}.{p.format}" for p in (*self.plan.a_pieces, *self.plan.b_pieces)}
+        links = (x for x in self.device.links.values() if (x.source, x.target) == ("GM", target))
+        return any(rounds <= set(link.casts) for link in links)
+
+    @cached_property
+    def splits_in_kernel(self) -> bool:
+        """Whether the GEMM kernel splits its operands itself."""
+        in_kernel = self.plan.split == "round" and self.splits and not self.rounds_on_load
+        return in_kernel and (self.plan.split_in == "kernel" or self.has_words)
+
+    def used(self, side: int, terms: Sequence[int]) -> list[int]:
+        """Pieces of A or B in products of these terms."""
+        return sorted({pair[side] for t in terms for pair in self.plan.terms[t].products})
+
+    def _operand(self, side: int, terms: Sequence[int]) -> KernelOperand:
+        plan, order = self.plan, self.orders[side]
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        raw = MatrixRef(SIDES[side], plan.input_format, order) if self.splits_in_kernel else None
+        pieces = []
+        for p in self.used(side, terms):
+            stored = plan.input_format if self.rounds_on_load else rules[p].format
+            pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
+        return KernelOperand(order, tuple(pieces), tuple(rules), raw)
+
+    # --- kernels -----------------------------------------------------------------------------------------------
+
+    @property
+    def everything(self) -> tuple[int, ...]:
+        """All terms."""
+        return tuple(range(len(self.plan.terms)))
+
+    def preferred(self) -> list[KernelTerms]:
+        """One kernel of all terms, or one for each where the plan asks for calls."""
+        plan = self.plan
+        if plan.join == "group" or len(plan.terms) == 1 or not plan.calls:
+            return [KernelTerms(self.everything, plan.combine)]
+        return self.apart()
+
+    def apart(self) -> list[KernelTerms]:
+        """Each term a kernel that adds to C where the sum allows it, else to a matrix of its own."""
+        steps = in_turn(self.plan.combine)
+        if steps is None:
+            if self.gemm.epilogue.alpha != 1 or self.gemm.problem.has_c or self.gemm.problem.bias is not None:
+                raise UnsupportedError(f"scheme {self.plan.scheme}: its terms join in a pass that knows no alpha and C")
+            return [KernelTerms((t,), TermValue(0), final=False, target=f"T{t + 1}") for t in self.everything]
+        return [
+            KernelTerms(
+                (step.term,),
+                scaled(TermValue(0), step.own),
+                step.exponent,
+                "c" if step.order == "c" else "value",
+                i > 0,
+                i + 1 == len(steps),
+            )
+            for i, step in enumerate(steps)
+        ]
+
+    def of(self, terms: Sequence[Sequence[int]]) -> list[KernelTerms]:
+        """The kernels that compute these terms each, in order."""
+        if len(terms) == 1 and len(terms[0]) == len(self.plan.terms):
+            return [KernelTerms(self.everything, self.plan.combine)]
+        return self.apart()
+
+    def kernel(self, part: KernelTerms) -> GemmKernel:
+        """The kernel that computes a part of the plan."""
+        name = "gemm" if len(part.terms) == len(self.plan.terms) else f"gemm_{part.terms[0] + 1}"
+        epilogue = self._partial(part, name) if self.is_sliced else self.epilogue(part)
+        return GemmKernel(
+            name,
+            self.unit,
+            tuple(self.plan.terms[t] for t in part.terms),
+            tuple(self.runs[t] for t in part.terms),
+            self._operand(0, part.terms),
+            self._operand(1, part.terms),
+            epilogue,
+            joined=self.plan.join == "group",
+        )
+
+    def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:
+        """The kernels of several parts."""
+        return [self.kernel(part) for part in parts]
+
+    def epilogue(self, part: KernelTerms) -> TileEpilogue:
+        """What a part does with its finished sum, in its own kernel or behind the merge of its slices."""
+        problem, end = self.gemm.problem, self.gemm.epilogue
+        target = self.output
+        if part.target != "C":
+            target = MatrixRef(part.target, self.plan.output_format if self.placeholder_ops else self.model.d)
+        # A kernel does its own part of the sum alone.
+        own = max(1, operations(part.value)) if self.placeholder_ops else 0
+        value = TermValue(0) if self.placeholder_ops else part.value
+        c, beta, alpha, bias = None, 0.0, 1.0, False
+        if part.accumulates:
+            c, beta = self.output, 2.0**part.exponent
+        if part.final:
+            alpha, bias = end.alpha, problem.bias is not None
+            if problem.has_c:
+                if c is not None and end.beta != 1:
+                    bias = True  # one more operation in place of the second addend
+                elif c is None:
+                    assert end.beta is not None
+                    c, beta = MatrixRef("C.in", self.output.format), end.beta
+        return TileEpilogue(
+            value, target, alpha, beta, c, bias, placeholder_ops=own, words=self.words, order=part.order
+        )
+
+    def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
+        """Partial results of slices, for a merge kernel."""
+        is_joined = self.plan.join == "group"
+        count = 1 if is_joined else len(part.terms)
+        partial = tuple(MatrixRef(f"{name}.partial{t + 1}", self.model.d) for t in range(count))
+        is_promoted = any(self.runs[t] is not None for t in part.terms)
+        return TileEpilogue(
+            part.value if is_joined and not self.placeholder_ops else None,
+            partial[0],
+            partial=partial,
+            placeholder_ops=int(is_promoted and self.model.d != "fp32"),
+            words=format_of(self.model.d).bits // 32 or 1,
+        )
+
+
+def is_unsplit(plan: Plan, pieces: Sequence[Piece]) -> bool:
+    """Whether an operand is its one piece."""
+    return len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent
+
+
+def piece_name(side: int, p: int, pieces: Sequence[Piece]) -> str:
+    """The matrix of a piece of A or B."""
+    return SIDES[side] if len(pieces) == 1 else f"{SIDES[side]}{p + 1}"

@@ -1,0 +1,186 @@
+"""The program that a resolved record says: passes that split operands, GEMM kernels, merges of slices of K.
+
+A pure reading: nothing is chosen or estimated here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, stand_in_pass
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.kernel import gemm_kernel
+from hwsim.dataflows.tiled.merge import merge_pass
+from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
+from hwsim.dataflows.tiled.partition import KernelTerms, Partition, is_unsplit, piece_name
+from hwsim.dataflows.tiles import StaticTileScheduler, fields, slices_of
+from hwsim.program.builder import KernelBuilder, StreamBuilder
+from hwsim.program.ir import GlobalArray, Kernel, Program
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import Device
+    from hwsim.gemm.mapping import KernelMapping
+    from hwsim.gemm.plan import Side
+    from hwsim.gemm.record import Gemm
+
+
+class ProgramWriter:
+    """A record on its way to a program."""
+
+    def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
+        assert gemm.mapping is not None
+        self.family, self.gemm, self.device, self.mapping = family, gemm, device, gemm.mapping
+        self.m, self.n, self.k = gemm.problem.sizes
+        self.matrices = gemm.problem.matrices
+        self.lengths = gemm.schedule.slice_lengths(self.k)
+        unit = self.mapping.kernels[0].instruction
+        self.partition = Partition(gemm, device, family, unit, len(self.lengths) > 1)
+        self.arrays: dict[str, GlobalArray] = {}
+        self.kernels: list[Kernel] = []
+
+    def program(self) -> Program:
+        """The program."""
+        partition = self.partition
+        self._declare(partition.output)
+        inputs = [self._operand(side) for side in range(2)]
+        if self.gemm.problem.has_c:
+            self._declare(MatrixRef("C.in", partition.output.format))
+        parts = partition.of([kernel.terms for kernel in self.mapping.kernels])
+        for part, mapping in zip(parts, self.mapping.kernels, strict=True):
+            self._gemm(part, partition.kernel(part), mapping)
+        if parts[0].target != "C":
+            self._combine()
+        arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
+        return Program(arrays, kernels, tuple(inputs), "C", {}, computes=partition.computes)
+
+    def _declare(self, matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
+        """A matrix of the size of C, or `blocks` of them under one another, as an array."""
+        array = GlobalArray(matrix.name, blocks * self.matrices * self.m, self.n, matrix.format, matrix.order)
+        return self.arrays.setdefault(matrix.name, array)
+
+    # --- operands ----------------------------------------------------------------------------------------------
+
+    def _operand(self, side: int) -> str:
+        """Arrays of A or B and the passes that make its pieces; the name of the input."""
+        plan, name, order = self.partition.plan, SIDES[side], self.partition.orders[side]
+        rows, cols = (self.m, self.k) if side == 0 else (self.k, self.n)
+        rows *= self.matrices
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        if self.partition.splits_in_kernel or self.partition.rounds_on_load or is_unsplit(plan, rules):
+            self.arrays[name] = GlobalArray(name, rows, cols, plan.input_format, order)
+            return name
+        source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
+        used = self.partition.used(side, self.partition.everything)
+        made = {p: GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, order) for p in used}
+        self.arrays[source.name] = source
+        self.arrays.update({array.name: array for array in made.values()})
+        letter: Side = "a" if side == 0 else "b"
+        for work in operand_passes(plan, letter, source, made):
+            self._pass(work)
+        return source.name
+
+    def _pass(self, work: Pass) -> None:
+        self.kernels.append(lower_pass(work, self.device))
+
+    # --- kernels -----------------------------------------------------------------------------------------------
+
+    def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
+        """One GEMM kernel, and the merge of its slices."""
+        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        scheduler = self.scheduler(mapping)
+        self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
+        for matrix in kernel.epilogue.partial:
+            self._declare(matrix, len(self.lengths))
+        if counts_tiles(self.family, self.device, scheduler.tile_count):
+            self.kernels.append(self._tile_counter)
+        self.kernels.append(gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices))
+        if self.partition.is_sliced:
+            self._merge(part, kernel)
+
+    def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
+        """The tiles of a kernel, and who takes them."""
+        return tile_scheduler(self.gemm, self.device, mapping)
+
+    @cached_property
+    def _tile_counter(self) -> Kernel:
+        """The memset of the counter that hands out tiles: no data of the program's."""
+        library = self.device.library
+        assert library is not None and library.tile_counter_us is not None
+        engine = link_engine(self.device, self.family.registers, "GM")
+        cycles = library.tile_counter_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles
+        stream = StreamBuilder("memset")
+        stream.emit(engine, "sync", repeat=math.ceil(cycles))
+        builder = KernelBuilder("tile_counter")
+        builder.group(0, 1, stream)
+        return builder.finish()
+
+    def _merge(self, part: KernelTerms, kernel: GemmKernel) -> None:
+        """Slices added in order, then what a kernel without slices does at the end of a tile."""
+        epilogue = self.partition.epilogue(part)
+        c = None if epilogue.c is None else self._declare(epilogue.c)
+        target = self._declare(epilogue.target)
+        self._pass(
+            merge_pass(
+                f"merge_{kernel.name}",
+                [self.arrays[matrix.name] for matrix in kernel.epilogue.partial],
+                c,
+                target,
+                epilogue,
+                len(self.lengths),
+                joined=kernel.joined,
+                placeholder=bool(self.partition.placeholder_ops),
+                words=self.partition.words,
+            )
+        )
+
+    def _combine(self) -> None:
+        """Terms that lie in arrays of their own join to C."""
+        partition, plan = self.partition, self.partition.plan
+        terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
+        target = self.arrays["C"]
+        if partition.placeholder_ops:
+            self._pass(stand_in_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
+        else:
+            self._pass(combine_pass("combine", plan.combine, terms, target))
+
+
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> StaticTileScheduler:
+    """The tiles of a kernel and who takes them; mapping.swizzle 0: a band as wide as suits L2."""
+    m, n, k = gemm.problem.sizes
+    slices = slices_of(gemm.schedule.slice_lengths(k))
+    tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
+    grids = fields(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
+    return StaticTileScheduler(tuple(grids), device.cores, matrices)
+
+
+def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
+    """Whether the library clears a counter that hands out tiles before a kernel of so many tiles."""
+    library = device.library
+    if library is None or not library.tile_counter_us or library.tile_counter_tiles is None:
+        return False
+    return family.persistent and tiles > library.tile_counter_tiles * device.cores
+
+
+def blocking_of(mapping: KernelMapping) -> Blocking:
+    """The blocking of a kernel of the record."""
+    tile = mapping.tile
+    assert mapping.warp is not None
+    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, mapping.cta_group)
+
+
+def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:
+    """How many device kernels the program has, passes included. tiles: of each GEMM kernel."""
+    plan = partition.plan
+    count = 0
+    if not (partition.splits_in_kernel or partition.rounds_on_load):
+        sides: tuple[tuple[int, Side], ...] = ((0, "a"), (1, "b"))
+        for side, letter in sides:
+            rules = (plan.a_pieces, plan.b_pieces)[side]
+            if not is_unsplit(plan, rules):
+                pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
+                count += len(operand_passes(plan, letter, GlobalArray("", 1, 1, plan.input_format), pieces))
+    each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
+    return count + each * len(parts) + (parts[0].target != "C")

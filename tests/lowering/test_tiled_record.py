@@ -1,0 +1,204 @@
+"""The dataflow of GPUs over the resolved record: who decided what, a program that is a reading of it, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+from operands import bits
+
+from hwsim.dataflows import dataflow
+from hwsim.dataflows.protocol import Dataflow
+from hwsim.devices import load
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import evaluator
+from hwsim.gemm.problem import OperandScale, Problem, Sparsity
+from hwsim.gemm.record import Gemm
+from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.gemm.summation import Chain, Range, Region
+from hwsim.machines import functional
+from hwsim.program.check import check
+from hwsim.resolve.record import record_of
+from hwsim.schemes import scheme_of
+
+FAMILIES = ("v100", "a100", "h200", "b200", "mi210")
+
+
+def flow_of(device):
+    return dataflow(load(device)).DATAFLOW
+
+
+def record(device, scheme="native", problem=None, schedule=None, **options):
+    """An unmapped record; the native scheme takes fp16."""
+    given = {"format": "fp16"} | options if scheme == "native" else options
+    problem = problem or Problem("fp16" if scheme == "native" else "fp32", 70, 40, 300)
+    chosen = scheme_of(scheme)
+    return record_of(chosen.plan(chosen.complete(given), problem), load(device), problem, schedule)
+
+
+def mapped(device, *args, mapping=None, **given):
+    return flow_of(device).map(record(device, *args, **given), load(device), mapping or {})
+
+
+def test_every_family_is_a_dataflow():
+    for device in FAMILIES:
+        flow = flow_of(device)
+        assert isinstance(flow, Dataflow) and flow.name == load(device).family
+        assert ("cta_group" in {option.name for option in flow.options}) is (device == "b200")
+
+
+@pytest.mark.parametrize("device", FAMILIES)
+@pytest.mark.parametrize(
+    ("scheme", "schedule"),
+    [
+        ("native", Schedule(split_k=2, epilogue=Epilogue(alpha=2.0))),
+        ("native", Schedule(promotion_k=64)),
+        ("ootomo-fp16", Schedule()),
+        ("sgemm-cube", Schedule(split_k=3)),
+    ],
+)
+def test_a_program_is_a_reading_of_the_record(device, scheme, schedule):
+    """The same from the record's JSON, and what `facts` says is what the record holds."""
+    chip, flow = load(device), flow_of(device)
+    problem = Problem("fp16" if scheme == "native" else "fp32", 130, 96, 512, lead=(4,), has_c=True, bias="fp32")
+    gemm = mapped(device, scheme, problem, schedule)
+    program = flow.lower(gemm, chip)
+    check(program, chip)
+    again = flow.lower(Gemm.from_dict(json.loads(gemm.to_json())), chip)
+    assert repr(again) == repr(program)
+    facts, [kernel, *_] = flow.facts(gemm), gemm.mapping.kernels
+    assert facts["kernels"] == len(program.kernels) and facts["split_k"] == schedule.split_k
+    assert facts["tile"] == kernel.tile.to_dict() and facts["stages"] == kernel.stages
+    assert {instr.unit for x in program.kernels for instr in x.instrs() if instr.opcode == "mma"} >= {facts["unit"]}
+
+
+def test_who_decided_is_said():
+    free = mapped("h200", problem=Problem("fp16", 512, 512, 1024))
+    assert {x.name: x.by for x in free.decisions} == {
+        "kernels": "default", "tile": "estimate", "stages": "default", "instruction": "device", "swizzle": "default",
+    }  # fmt: skip
+    assert free.decided("tile").why == "best kernel of this dataflow by estimate"
+    given = {"tile": (128, 128, 64), "stages": 3, "swizzle": 2, "instruction": "mma.m16n8k16.f32.f16.f16.f32"}
+    asked = mapped("h200", problem=Problem("fp16", 512, 512, 1024), mapping=given)
+    assert {x.by for x in asked.decisions if x.name != "kernels"} == {"user"}
+    [kernel] = asked.mapping.kernels
+    assert (kernel.tile.to_dict(), kernel.stages, kernel.swizzle) == ({"m": 128, "n": 128, "k": 64}, 3, 2)
+    assert asked.decided("swizzle").value == "2" and kernel.instruction == given["instruction"]
+    cut = mapped("h200", problem=Problem("tf32", 256, 256, 4096), schedule=Schedule(split_k=4), format="tf32")
+    assert cut.decided("instruction").by == "library" and cut.mapping.kernels[0].instruction.startswith("mma.")
+
+
+def test_terms_in_kernels_of_their_own_stand_one_by_one():
+    gemm = mapped("b200", "ootomo-fp16", Problem("fp32", 300, 200, 128))
+    terms = [kernel.terms for kernel in gemm.mapping.kernels]
+    assert sorted(t for group in terms for t in group) == list(range(len(gemm.single.terms)))
+    pair = mapped("b200", problem=Problem("fp16", 512, 128, 256), mapping={"cta_group": 2})
+    assert pair.mapping.kernels[0].cta_group == 2 and pair.decided("cta_group").by == "user"
+    assert flow_of("b200").facts(pair)["cta_group"] == 2
+
+
+SCHEDULES = [
+    Schedule(promotion_k=64),
+    Schedule(promotion_k=128, split_k=2),
+    Schedule(slice_k=128),
+    Schedule(slice_k=(100, 40, 160)),
+    Schedule(slice_k=(200, 100), promotion_k=96, merge_order=(0, 1)),
+    Schedule(split_k=2, epilogue=Epilogue(alpha=1.5, output_format="fp16")),
+]
+
+
+@pytest.mark.parametrize("device", FAMILIES)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=range(len(SCHEDULES)))
+def test_what_it_carries_of_a_schedule_has_the_evaluators_bits(device, schedule):
+    chip, flow, problem = load(device), flow_of(device), Problem("fp16", 37, 21, 300)
+    a, b = (
+        bits(shape, 3 + i, -6, 6).astype(np.float16).view(np.uint16) for i, shape in enumerate([(37, 300), (300, 21)])
+    )
+    gemm = mapped(device, problem=problem, schedule=schedule)
+    program = flow.lower(gemm, chip)
+    check(program, chip)
+    assert program.computes
+    got = functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
+    expected = evaluator.evaluate(gemm.plan, gemm.schedule, chip, [a], [b])
+    assert np.array_equal(got, expected)
+    whole = mapped(device, problem=problem)
+    other = functional.run(flow.lower(whole, chip), chip, dict(zip(program.inputs, (a, b), strict=True)))
+    assert other.dtype != got.dtype or not np.array_equal(got, other)
+
+
+def test_the_instruction_of_a_schedule_is_that_of_the_program():
+    name = "mma.m16n8k8.f32.f16.f16.f32"
+    gemm = mapped("h200", schedule=Schedule(instruction=name))
+    assert gemm.mapping.kernels[0].instruction == name
+    assert gemm.decided("instruction").by == "user"
+    with pytest.raises(InputError, match="with the bits of"):
+        mapped("h200", schedule=Schedule(instruction=name), mapping={"instruction": "wgmma.m64n256k16.f32.f16.f16"})
+
+
+PROBLEM = Problem("fp16", 70, 40, 300)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule(k_permutation=(1, 0)), "k_permutation"),
+        (Schedule(operand_rounding="RZ"), "operand_rounding"),
+        (Schedule(split_k=2, merge_order="descending"), "merge_order"),
+        (Schedule(split_k=2, merge_order="pairwise"), "merge_order"),
+        (Schedule(split_k=2, partial_format="fp16"), "partial_format"),
+        (Schedule(split_k=2, merge_format="fp64"), "merge_format"),
+        (Schedule(split_k=2, merge_into="output"), "merge_into"),
+        (Schedule(remainder="first", tile_k=32), "remainder"),
+        (Schedule(sum=Chain((Range(0, 300),))), "sum"),
+        (Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),)), "regions"),
+        (Schedule(epilogue=Epilogue(contraction="alpha")), "contraction"),
+        (Schedule(epilogue=Epilogue(product_format="fp16")), "product_format"),
+        (Schedule(epilogue=Epilogue(output_rounding="RZ", output_format="fp16")), "output_rounding"),
+    ],
+)
+def test_what_no_program_carries_of_a_schedule_is_refused_by_name(schedule, words):
+    with pytest.raises(UnsupportedError, match=f"the sm90 dataflow carries no {words}"):
+        mapped("h200", problem=PROBLEM, schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (Problem("fp16", 64, 64, 64, scales=(OperandScale("a", "fp32"),)), "scales"),
+        (Problem("fp16", 64, 64, 64, sparsity=Sparsity(2, 4)), "sparsity"),
+        (Problem("fp16", 64, 64, 64, group=((32, 32, 32),)), "group"),
+    ],
+)
+def test_what_no_program_carries_of_a_problem_is_refused_by_name(problem, words):
+    with pytest.raises(UnsupportedError, match=f"carries no {words}"):
+        mapped("a100", problem=problem)
+
+
+def test_c_in_the_accumulator_is_refused():
+    with pytest.raises(UnsupportedError, match="carries no start"):
+        mapped("h200", problem=Problem("fp16", 64, 64, 64, has_c=True), schedule=Schedule(start="c"))
+
+
+def test_more_slices_than_there_are_are_refused():
+    with pytest.raises(InputError, match="split_k = 2: K = 64 has 1 slice of 64; allowed: at most 1"):
+        mapped("a100", problem=Problem("fp16", 64, 64, 64), schedule=Schedule(split_k=2))
+
+
+def test_advice_on_slices_follows_the_record():
+    flow, chip = flow_of("h200"), load("h200")
+    few = flow.split_k(record("h200", problem=Problem("fp16", 128, 128, 8192)), chip, {})
+    full = flow.split_k(record("h200", problem=Problem("fp16", 4096, 4096, 1024)), chip, {})
+    assert few.slices > 1 and few.share < 0.6
+    assert full.slices == 1 and full.share == 1.0
+
+
+def test_another_device_of_one_name_is_not_taken_for_it():
+    """Candidates are kept by device: a smaller shared memory holds fewer stages."""
+    chip, flow = load("h200"), flow_of("h200")
+    gemm = record("h200", problem=Problem("fp16", 4096, 4096, 4096))
+    before = flow.map(gemm, chip, {}).mapping.kernels[0]
+    memories = dict(chip.memories)
+    memories["SMEM"] = memories["SMEM"].model_copy(update={"capacity_bytes": memories["SMEM"].capacity_bytes // 2})
+    small = chip.model_copy(update={"memories": memories})
+    after = flow.map(gemm, small, {}).mapping.kernels[0]
+    assert after.stages * (after.tile.m + after.tile.n) < before.stages * (before.tile.m + before.tile.n)
+    assert flow.map(gemm, chip, {}).mapping.kernels[0] == before
