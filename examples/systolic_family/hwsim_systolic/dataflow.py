@@ -64,17 +64,17 @@ class SystolicDataflow:
             allowed = f"m from 1 to {most}, n={array.cols}, k={array.rows}"
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {allowed}")
         settings = settings_of({"weight_tiles": weight_tiles})
-        kernel = KernelMapping("gemm", tuple(range(len(plan.terms))), gemm.unit, tile, settings=settings)
+        names = ["gemm"] if len(plan.terms) == 1 else [f"gemm_{t + 1}" for t in range(len(plan.terms))]
+        kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         made = (
             decision(options, "tile", tile_text(tile, order), "default", "all rows, or as many as memories hold"),
             decision(options, "weight_tiles", weight_tiles, "default", "weights shift in, then rows stream"),
         )
-        return replace(gemm, mapping=GemmMapping(NAME, (kernel,)), decisions=(*gemm.decisions, *made))
+        return replace(gemm, mapping=GemmMapping(NAME, kernels), decisions=(*gemm.decisions, *made))
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """Operands split where the plan asks for pieces, one kernel of folds per term, the terms joined."""
-        plan, kernel, (m, n, k) = plan_of(gemm), mapping_of(gemm, NAME).kernels[0], gemm.problem.sizes
-        array, weight_tiles = Array.of(device, kernel.instruction), whole(kernel, "weight_tiles")
+        plan, (m, n, k) = plan_of(gemm), gemm.problem.sizes
         a, b = OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)
         output = GlobalArray("C", m, n, gemm.output)
         sums, joins = [output], list[Pass]()
@@ -82,12 +82,15 @@ class SystolicDataflow:
             sums = [GlobalArray(f"T{i + 1}", m, n, gemm.output) for i in range(len(plan.terms))]
             joins = [combine_pass("combine", plan.combine, sums, output)]
         kernels = [lower_pass(work, device) for work in (*a.passes, *b.passes)]
-        for term, target in zip(plan.terms, sums, strict=True):
-            stages = [[(a.pieces[i], b.pieces[j]) for i, j in stage.products] for stage in term.stages]
-            kernels.append(FoldKernel(device, array, kernel.tile.m, weight_tiles, stages, target).kernel())
+        for mapped in mapping_of(gemm, NAME).kernels:
+            (term,), array = mapped.terms, Array.of(device, mapped.instruction)
+            stages = [[(a.pieces[i], b.pieces[j]) for i, j in stage.products] for stage in plan.terms[term].stages]
+            rows, weight_tiles = mapped.tile.m, whole(mapped, "weight_tiles")
+            kernels.append(FoldKernel(mapped.name, device, array, rows, weight_tiles, stages, sums[term]).kernel())
         kernels += [lower_pass(work, device) for work in joins]
         arrays = (*a.arrays, *b.arrays, *(sums if joins else ()), output)
-        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name)
+        computes = plan.specials == "unit" and not plan.clamp
+        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name, computes=computes)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """None: K is not cut into slices."""
@@ -112,17 +115,16 @@ def _is_single(plan: Plan) -> bool:
 
 
 def _check_plan(plan: Plan) -> None:
-    """Raise UnsupportedError for a plan whose bits array and vector unit do not give."""
+    """Raise UnsupportedError for a plan that array and vector unit do not carry."""
     pieces = (*plan.a_pieces, *plan.b_pieces)
     is_split = any(piece.format != plan.input_format for piece in pieces) or len(pieces) > 2
     wrong = {
         "pieces of several formats": len({piece.format for piece in pieces}) > 1,
         "scaled sums": any(stage.scale_exponent for term in plan.terms for stage in term.stages),
         "pieces not rounded from fp32": is_split
-        and (plan.split != "round" or plan.clamp or format_of(plan.input_format).bits > WORD_BITS),
+        and (plan.split != "round" or format_of(plan.input_format).bits > WORD_BITS),
         "sums not joined in fp32 after all of K": not _is_single(plan)
         and (plan.join != "end" or plan.arithmetic != "fp32" or has_integer_parts(plan.combine)),
-        "specials of an FMA chain": plan.specials != "unit",
     }
     found = ", ".join(name for name, is_wrong in wrong.items() if is_wrong)
     if found:

@@ -35,8 +35,8 @@ class Array:
         places = [model.places(operand) for operand in range(3)]
         if any(len(place) != 1 for place in places):
             raise UnsupportedError(f"device {device.name}: {unit} needs `memories`, one each for A, B and C")
-        weights_bytes = model.k * model.n * bytes_of(model.b)
-        return cls(unit, model.engine, model.k, model.n, *(place[0] for place in places), weights_bytes)
+        memory, pe, acc = (place[0] for place in places)
+        return cls(unit, model.engine, model.k, model.n, memory, pe, acc, model.k * model.n * bytes_of(model.b))
 
     def most_rows(self, device: Device, weight_tiles: int) -> int:
         """Rows of A in a tile, at most. Raises InputError for more tiles of weights than the PEs hold."""
@@ -55,6 +55,7 @@ class FoldKernel:
     rows: of A in a tile. weight_tiles: tiles of B in the PEs.
     """
 
+    name: str
     device: Device
     array: Array
     rows: int
@@ -64,7 +65,7 @@ class FoldKernel:
 
     def kernel(self) -> Kernel:
         """The device kernel, on as many arrays as there are columns of tiles."""
-        kernel, array, cores = KernelBuilder("gemm"), self.array, self.device.cores
+        kernel, array, cores = KernelBuilder(self.name), self.array, self.device.cores
         a_bytes = self.rows * self.array.weights_bytes // array.cols
         sum_bytes = self.rows * array.cols * bytes_of(self.target.format)
         for ring, memory, slots, slot_bytes in (
