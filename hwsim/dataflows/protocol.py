@@ -25,8 +25,8 @@ class Features:
 
     epilogue: alpha, beta, C, bias and another output format. stacks: all matrices of a stack in one program. k_group:
     where the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits
-    depend on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it. wave_threads: of a warp
-    or wavefront; 0 where cores have no threads.
+    depend on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
+    wave_threads: of a warp or wavefront; 0 where cores have no threads.
     """
 
     epilogue: bool = False

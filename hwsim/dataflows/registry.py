@@ -15,6 +15,7 @@ from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.davinci.separated import SEPARATED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.dataflows.tiled import cdna, sm70, sm80, sm90, sm100
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import UnsupportedError, nearest
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 GROUP = "hwsim.dataflows"
 OWN: tuple[Dataflow, ...] = (
-    *(COUPLED, SEPARATED),
-    *(sm70.DATAFLOW, sm80.DATAFLOW, sm90.DATAFLOW, sm100.DATAFLOW, cdna.DATAFLOW),
+    COUPLED,
+    SEPARATED,
+    *(TiledDataflow(module.FAMILY) for module in (sm70, sm80, sm90, sm100, cdna)),
 )
 
 

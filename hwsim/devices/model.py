@@ -179,15 +179,15 @@ class MmaTiming(Record):
     operand_bytes_per_cycle, by memory: a port that feeds operands; the interval is at least the bytes of the
     instruction's A and B that lie in that memory of one core / this rate. tile_macs_per_cycle: the rate where the
     accumulators are a tile of that size ("64x128", m x n elements), of which a core has too few warps, or threads too
-    small blocks. turned_macs_per_cycle: the rate by tile ("any": the others) where an operand in shared memory does
-    not run along K and the instruction takes it only so: it goes through registers. Absent: it takes no longer.
+    small blocks. mn_major_macs_per_cycle: the rate by tile ("any": the others) where the instruction needs K-major
+    operands and one in shared memory is MN-major, so that it goes through registers. Absent: not known.
     """
 
     issue_interval_cycles: Rate | None = None
     macs_per_cycle: Rate | None = None
     operand_bytes_per_cycle: dict[Name, Rate] = {}
     tile_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^{TILE}$")], Rate] = {}
-    turned_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^({TILE}|any)$")], Rate] = {}
+    mn_major_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^({TILE}|any)$")], Rate] = {}
     overhead_cycles: Count = 0
     drain_cycles: Count = 0
     accumulate_latency_cycles: Count = 0
@@ -208,6 +208,7 @@ class InstructionModel(Record):
 
     One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
     the entry's name says nN; A and B each any of `formats` where it says .A.B (a and b then are examples).
+    k_major_only: operands in shared memory have to be K-major (wgmma's of all but 16 bits).
     cores: that carry it out together (None: one; tcgen05's cta_group::2): each has an equal part of the rows of A and
     C, and of the columns of B, which the others read from it; the timing's macs_per_cycle is of all of them.
     """
@@ -231,6 +232,7 @@ class InstructionModel(Record):
     scale_block: PositiveInt | None = None
     scale_input_d: PositiveInt | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
+    k_major_only: bool = False
     cores: PositiveInt | None = None
     timing: MmaTiming | None = None
 
@@ -267,21 +269,24 @@ class InstructionModel(Record):
         return places[0] if len(places) == 1 else ""
 
     def interval_cycles(
-        self, in_memory: tuple[str, str] | None = None, tile: tuple[int, int] | None = None, turned: bool = False
+        self,
+        in_memory: tuple[str, str] | None = None,
+        tile: tuple[int, int] | None = None,
+        needs_transpose: bool = False,
     ) -> Fraction:
         """Cycles from the issue of one instruction to that of the next, decimals of the file taken as written.
 
         in_memory: where A and B lie, for the ports that feed them (default: where they may lie, if that is one place
-        each). tile: m, n of the accumulators. turned: whether an operand does not run along K. Raises ValueError
-        without timing data.
+        each). tile: m, n of the accumulators. needs_transpose: whether it needs K-major operands and an operand is
+        MN-major. Raises ValueError without timing data.
         """
         if self.timing is None:
             raise ValueError("no timing data")
         time = self.timing
         name = "any" if tile is None else f"{tile[0]}x{tile[1]}"
         of_tile = time.tile_macs_per_cycle.get(name)
-        if turned:
-            of_tile = time.turned_macs_per_cycle.get(name, time.turned_macs_per_cycle.get("any", of_tile))
+        if needs_transpose:
+            of_tile = time.mn_major_macs_per_cycle.get(name, time.mn_major_macs_per_cycle.get("any", of_tile))
         if of_tile is not None:
             interval = self.m * self.n * self.k / Fraction(str(of_tile))
         elif time.macs_per_cycle is not None:

@@ -187,8 +187,8 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     target = instr.writes[0]
     memories = (scope.memory(instr.reads[0]), scope.memory(instr.reads[1]))
     a, b = instr.reads
-    turned = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
-    interval = model.interval_cycles(memories, (target.rows, target.cols), turned)
+    needs_transpose = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
+    interval = model.interval_cycles(memories, (target.rows, target.cols), needs_transpose)
     step = max(m_blocks * n_blocks * interval, Fraction(time.accumulate_latency_cycles))
     return Cost(
         instr.repeat * ticks(time.overhead_cycles + k_blocks * step),

@@ -69,13 +69,13 @@ def test_wgmma_interval_is_the_larger_of_products_and_operand_bytes() -> None:
         assert abs(interval / expected - 1) < 0.01, name
 
 
-def test_the_rate_of_turned_operands_is_from_the_calibration_gemm() -> None:
+def test_the_rate_of_mn_major_operands_is_from_the_calibration_gemm() -> None:
     """How busy the tensor pipe was with B by rows, of how busy with B by columns; one wait more for each K of 8."""
     busy = {row.b_layout: row.tensor_pipe_busy_percent for row in measured.tensor_pipe() if row.role == "calibration"}
     rows, columns = busy["rows"], busy["columns"]
     timing = instruction(load("h200"), "wgmma.m64n128k8.f32.tf32.tf32").timing
     assert timing is not None
-    rate = timing.turned_macs_per_cycle
+    rate = timing.mn_major_macs_per_cycle
     assert rate["any"] == round(timing.macs_per_cycle * rows / columns)
     wait = 128 * (columns / rows - 1)
     assert rate["128x64"] == round(timing.macs_per_cycle * 64 / (64 + wait))

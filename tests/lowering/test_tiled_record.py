@@ -1,18 +1,19 @@
 """The dataflow of GPUs over the resolved record: who decided what, a program that is a reading of it, refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from operands import bits
 
-from hwsim.dataflows import dataflow
 from hwsim.dataflows.protocol import Dataflow
+from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
 from hwsim.gemm.problem import OperandScale, Problem, Sparsity
-from hwsim.gemm.record import Gemm
+from hwsim.gemm.record import Decision, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Region
 from hwsim.machines import functional
@@ -24,7 +25,7 @@ FAMILIES = ("v100", "a100", "h200", "b200", "mi210")
 
 
 def flow_of(device):
-    return dataflow(load(device)).DATAFLOW
+    return dataflow(load(device))
 
 
 def record(device, scheme="native", problem=None, schedule=None, **options):
@@ -202,3 +203,50 @@ def test_another_device_of_one_name_is_not_taken_for_it():
     after = flow.map(gemm, small, {}).mapping.kernels[0]
     assert after.stages * (after.tile.m + after.tile.n) < before.stages * (before.tile.m + before.tile.n)
     assert flow.map(gemm, chip, {}).mapping.kernels[0] == before
+
+
+EIGHT_BITS = [("e4m3", {}), ("e5m2", {}), ("int8", {})]
+
+
+@pytest.mark.parametrize(("fmt", "options"), EIGHT_BITS)
+@pytest.mark.parametrize("device", ["h100", "h200"])
+def test_wgmma_of_8_bits_takes_k_major_operands_only(device, fmt, options):
+    """Storage left open is K-major, and said to be; B by rows, or A by columns, that was asked for is refused."""
+    chip, flow = load(device), flow_of(device)
+    gemm = record(device, problem=Problem(fmt, 512, 256, 256), format=fmt)
+    left_open = flow.map(gemm, chip, {})
+    assert (left_open.decided("b_layout").value, left_open.decided("b_layout").by) == ("columns", "device")
+    assert flow.facts(left_open)["b_layout"] == "columns" and left_open.decided("a_layout") is None
+    program = flow.lower(left_open, chip)
+    assert {array.name: array.order for array in program.arrays} == {"A": "rows", "B": "columns", "C": "rows"}
+    assert repr(program) == repr(flow.lower(Gemm.from_dict(json.loads(left_open.to_json())), chip))
+    columns = record(device, problem=Problem(fmt, 512, 256, 256, b_layout="columns"), format=fmt)
+    assert repr(flow.lower(flow.map(columns, chip, {}), chip)) == repr(program)
+    for name, order in (("b_layout", "rows"), ("a_layout", "columns")):
+        problem = replace(gemm.problem, **{name: order})
+        asked = replace(gemm, problem=problem, decisions=(Decision(name, order, "user"),))
+        with pytest.raises(UnsupportedError, match=f"{name} = '{order}': wgmma.*needs K-major operands; allowed"):
+            flow.map(asked, chip, {})
+        with pytest.raises(UnsupportedError, match="needs K-major"):
+            flow.map(replace(asked, decisions=()), chip, {name: order})
+
+
+def test_other_instructions_take_either_storage():
+    """16 bits transpose themselves, tf32 has a rate for it, mma.sync reads fragments."""
+    chip, flow = load("h200"), flow_of("h200")
+    for fmt, unit in (("fp16", None), ("tf32", None), ("int8", "mma.m16n8k32.s32.s8.s8.s32")):
+        gemm = record("h200", problem=Problem(fmt, 256, 256, 256), format=fmt)
+        given = {"b_layout": "rows"} | ({} if unit is None else {"instruction": unit})
+        made = flow.map(gemm, chip, given)
+        assert made.decided("b_layout") is None
+        orders = {array.name: array.order for array in flow.lower(made, chip).arrays}
+        assert orders["B"] == "rows"
+
+
+def test_passes_write_pieces_as_the_instruction_needs_them():
+    """Slices of int8 come from a pass: it reads B by rows and writes K-major pieces."""
+    for device, order in (("h200", "columns"), ("a100", "rows")):
+        problem = Problem("fp64", 96, 64, 128)
+        gemm = mapped(device, "ozaki-int8", problem, slices=2)
+        arrays = {array.name: array.order for array in flow_of(device).lower(gemm, load(device)).arrays}
+        assert arrays["B.in"] == "rows" and arrays["B1"] == arrays["B2"] == order

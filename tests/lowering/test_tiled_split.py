@@ -89,10 +89,13 @@ def test_counts_that_cannot_win_are_not_weighed():
 def test_no_estimate_is_below_its_bound(device, format, sizes):
     chip = load(device)
     plan = plan_for(chip, scheme_of("native"), Problem("fp32", *sizes), format, {}).plan
-    flow = dataflow(chip).DATAFLOW
+    flow = dataflow(chip)
     for count in (1, 2, 5, 16):
         gemm = record_of(plan, chip, Problem("fp32", *sizes), Schedule(split_k=count))
-        cut = Partition(gemm, chip, flow.family, gemm.unit, count > 1), gemm.schedule.slice_lengths(sizes[2])
+        cut = (
+            Partition(gemm, chip, flow.family, gemm.unit, ("rows", "rows"), count > 1),
+            gemm.schedule.slice_lengths(sizes[2]),
+        )
         assert 0 < least_seconds(*cut) <= flow.seconds(*cut, TileRequest())
 
 

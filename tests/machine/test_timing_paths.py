@@ -105,7 +105,7 @@ def test_interval_by_rate_and_by_what_feeds_the_operands(timing, cycles):
     ],
 )
 def test_operands_that_do_not_run_along_k(rates, order, cycles):
-    dev = device(**{MM: {"macs_per_cycle": 1024.0, "turned_macs_per_cycle": rates}})
+    dev = device(**{MM: {"macs_per_cycle": 1024.0, "mn_major_macs_per_cycle": rates}})
     one = mma(32, 32, 32)
     one = replace(one, reads=tuple(replace(tile, order=x) for tile, x in zip(one.reads, order, strict=True)))
     (row,) = rows_of(program(kernel((one,))), dev)

@@ -374,5 +374,7 @@ def test_a_block_larger_than_the_matrices_is_one_block() -> None:
     a, b = pair((40, 50), (50, 30))
     whole = hwsim.matmul(a, b, device="a100", scheme="ape", block=64)
     assert np.array_equal(hwsim.matmul(a, b, device="a100", scheme="ape", block=(1 << 31) - 1), whole)
-    with pytest.raises(InputError, match=r"block = 9223372036854775808; allowed: an integer of at least 16 and at most 2147483647"):
+    with pytest.raises(
+        InputError, match=r"block = 9223372036854775808; allowed: an integer of at least 16 and at most 2147483647"
+    ):
         hwsim.matmul(a, b, device="a100", scheme="ape", block=1 << 63)

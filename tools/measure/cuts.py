@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 
 from hwsim.dataflows.registry import dataflow
-from hwsim.dataflows.tiled import lowering as tiled
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.papers.measured import GemmTime, gemm_times
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 HEAD = "format  shapes  alike  cut by cuBLAS alone  by the estimate alone"
@@ -29,11 +29,13 @@ def is_cut(row: GemmTime) -> bool:
 def main() -> None:
     """Print the table."""
     chip, counts = load("h200"), {}
-    family = dataflow(chip).FAMILY
+    flow = dataflow(chip)
     shapes = {(row.format, (row.m, row.n, row.k), row.b_layout, is_cut(row)) for row in gemm_times() if row.kernels}
     for format, sizes, layout, library in sorted(shapes):
-        plan = plan_for(chip, scheme_of("native"), Problem(format, *sizes), format, {}).plan
-        ours = tiled.cut(family, plan, chip, *sizes, {"b_layout": layout})[0] > 1
+        problem = Problem(format, *sizes, b_layout=layout)
+        plan = plan_for(chip, scheme_of("native"), problem, format, {}).plan
+        best = flow.split_k(record_of(plan, chip, problem), chip, {})
+        ours = best is not None and best.slices > 1
         counts.setdefault(format, Counter())[library, ours] += 1
     print(HEAD)
     for format, found in counts.items():

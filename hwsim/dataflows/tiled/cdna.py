@@ -6,7 +6,6 @@ buffered where it holds two.
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
 
 FAMILY = Family(
@@ -32,5 +31,3 @@ FAMILY = Family(
     lanes=LANES,
     wave_threads=64,  # CDNA instruction set: a wavefront
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

@@ -15,11 +15,13 @@ from hwsim.dataflows import options as declared
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
 from hwsim.dataflows.tiled.program import ProgramWriter, launches, tile_scheduler
 from hwsim.dataflows.tiled.split_k import best_split
+from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.evaluator import instruction_for
@@ -86,7 +88,8 @@ class TiledDataflow:
     @property
     def features(self) -> Features:
         """What its programs can do beside the product."""
-        return Features(True, True, choosers=("tlp",), wave_threads=self.family.wave_threads)
+        threads = self.family.wave_threads
+        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -100,11 +103,15 @@ class TiledDataflow:
             keyed_tile(options.get("tile"), self.tile_order), options.get("stages"), options.get("cta_group")
         )
         unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
-        partition = Partition(gemm, device, self.family, unit, len(lengths) > 1)
+        partition = self._partition(gemm, device, unit, len(lengths) > 1)
+        storage = storage_for(partition, options)
+        partition = replace(partition, orders=storage.orders)
         found = self._decide(partition, lengths, request)
         if isinstance(found, TileChoice):
             raise InputError(found.reason)
         b = found.blocking
+        for kernel in found.kernels:
+            KernelDesign(device, self.family, kernel, b).check_streams()
         fitted = Instructions(device).fitted(unit, b.m, b.n, b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
@@ -125,7 +132,8 @@ class TiledDataflow:
         scheduler = tile_scheduler(gemm, device, kernels[0])
         settings = settings_of(
             {
-                "k_group": next((run for run in partition.runs if run is not None), max(lengths)),
+                **storage.settings,
+                "k_group": partition.k_group(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )
@@ -144,10 +152,15 @@ class TiledDataflow:
                 why="" if swizzle else "what all cores read is nearly square",
             ),
         ]
+        decisions += storage.decisions
         if "cta_group" in options or b.cores > 1:
             group_by: By = "user" if options.get("cta_group") else "default"
             decisions.append(Decision("cta_group", str(b.cores), group_by))
         return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
+
+    def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
+        orders = gemm.problem.a_layout, gemm.problem.b_layout
+        return Partition(gemm, device, self.family, unit, orders, is_sliced)
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The first product's instruction: as asked for, as of the library's sliced kernels, or the record's."""
@@ -213,7 +226,8 @@ class TiledDataflow:
             is_sliced = len(lengths) > 1
             if is_sliced not in partitions:
                 unit, _, _ = self._unit(gemm, device, wanted, is_sliced)
-                partitions[is_sliced] = Partition(gemm, device, self.family, unit, is_sliced)
+                made = self._partition(gemm, device, unit, is_sliced)
+                partitions[is_sliced] = replace(made, orders=storage_for(made, options).orders)
             return partitions[is_sliced], lengths
 
         def seconds(count: int) -> float:
@@ -244,19 +258,19 @@ class TiledDataflow:
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
         assert gemm.mapping is not None
-        first, problem = gemm.mapping.kernels[0], gemm.problem
+        first = gemm.mapping.kernels[0]
         found: dict[str, Any] = {
             "swizzle": first.swizzle,
             "tile": first.tile.to_dict(),
             "stages": first.stages,
-            "split_k": len(gemm.schedule.slice_lengths(problem.k)),
+            "split_k": len(gemm.schedule.slice_lengths(gemm.problem.k)),
             "k_group": first.setting("k_group"),
             "unit": first.instruction,
             "kernels": first.setting("launches"),
         }
         if first.cta_group > 1:
             found["cta_group"] = first.cta_group
-        orders = {"a_layout": problem.a_layout, "b_layout": problem.b_layout}
+        orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return found | {name: order for name, order in orders.items() if order != "rows"}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:

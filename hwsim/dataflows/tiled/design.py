@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth, vector_of
+from hwsim.dataflows.elementwise import depth, link_engine, vector_of
 from hwsim.dataflows.expressions import Step, in_turn
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
@@ -62,6 +62,17 @@ class KernelDesign:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
+
+    def check_streams(self) -> None:
+        """Raise UnsupportedError for what no order of instructions carries, once this blocking is the one."""
+        kernel = self.kernel
+        if self.on_vector and kernel.splits_operands:
+            raise UnsupportedError(f"{kernel.unit} shares its lanes with a split in the kernel; split in a pass")
+        for term, short in zip(kernel.terms, self.short, strict=True):
+            if not short and any(stage.scale_exponent for stage in term.stages):
+                raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
+        if not self.in_registers:
+            link_engine(self.device, self.c_memory, self.family.registers)
 
     # --- the matrix instruction --------------------------------------------------------------------------------
 
@@ -284,5 +295,4 @@ def _scaled_later(turns: list[Step]) -> list[Step]:
 
 def needs_transpose(unit: InstructionModel, kernel: GemmKernel) -> bool:
     """Whether the instruction needs K-major operands and A or B of the kernel is MN-major."""
-    k_major_only = unit.timing is not None and bool(unit.timing.turned_macs_per_cycle)
-    return k_major_only and not kernel.splits_operands and (kernel.a.order, kernel.b.order) != K_MAJOR
+    return unit.k_major_only and not kernel.splits_operands and (kernel.a.order, kernel.b.order) != K_MAJOR

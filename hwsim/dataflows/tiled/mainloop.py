@@ -19,7 +19,6 @@ from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
 from hwsim.dataflows.tiles import Place
-from hwsim.errors import UnsupportedError
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import ZERO
 
@@ -117,11 +116,9 @@ class MainLoop:
 
 
 def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:
-    """The main loop of a kernel. Raises UnsupportedError where the lanes would both multiply and split."""
+    """The main loop of a kernel."""
     design = context.design
     through, splits = design.family.through_registers, design.kernel.splits_operands
-    if design.on_vector and splits:
-        raise UnsupportedError(f"{design.kernel.unit} shares its lanes with a split in the kernel; split in a pass")
     loader = RegisterLoader(context) if through else SharedLoader(context)
     splitter: Splitter | None = None
     if splits:

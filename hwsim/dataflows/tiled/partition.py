@@ -15,13 +15,14 @@ from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import K_MAJOR, Order
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device, InstructionModel
     from hwsim.gemm.record import Gemm
 
+WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -46,13 +47,15 @@ class KernelTerms:
 class Partition:
     """A record's plan as kernels of the matrix instruction `unit`.
 
-    is_sliced: K is cut, so that kernels store partial results and merge kernels do the epilogue.
+    orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: K is cut, so that kernels store partial
+    results and merge kernels do the epilogue.
     """
 
     gemm: Gemm
     device: Device
     family: Family
     unit: str
+    orders: tuple[Order, Order]
     is_sliced: bool
 
     @cached_property
@@ -67,11 +70,6 @@ class Partition:
         """The matrix instruction."""
         return instruction(self.device, self.unit)
 
-    @property
-    def orders(self) -> tuple[Order, Order]:
-        """Storage of A and B, and of the pieces made of them."""
-        return self.gemm.problem.a_layout, self.gemm.problem.b_layout
-
     @cached_property
     def output(self) -> MatrixRef:
         """C, the result."""
@@ -79,12 +77,19 @@ class Partition:
 
     @cached_property
     def runs(self) -> tuple[int | None, ...]:
-        """For each term the length of K after which its accumulator is promoted."""
+        """For each term the length of K after which its accumulator is promoted: None where the unit's chain is the
+        term, WHOLE where terms join after all of a slice."""
         found: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
+            if run is None and self.plan.join == "group":
+                run = WHOLE
             found.append(self.model.k if run == "instruction" else run)
         return tuple(found)
+
+    def k_group(self, longest: int) -> int:
+        """K that the unit accumulates from zero; longest: slice of K."""
+        return next((run for run in self.runs if run not in (None, WHOLE)), None) or longest
 
     @cached_property
     def words(self) -> int:
@@ -149,12 +154,22 @@ class Partition:
         in_kernel = self.plan.split == "round" and self.splits and not self.rounds_on_load
         return in_kernel and (self.plan.split_in == "kernel" or self.has_words)
 
+    def is_made(self, side: int) -> bool:
+        """Whether a pass makes the pieces of A or B, so that their storage is its choice."""
+        rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
+        return not (self.splits_in_kernel or self.rounds_on_load or is_unsplit(self.plan, rules))
+
+    def loaded_order(self, side: int) -> Order:
+        """Storage of what the kernels load of A or B: pieces lie as their operand does, unless the unit must have them
+        K-major."""
+        return K_MAJOR[side] if self.is_made(side) and takes_k_major(self.model) else self.orders[side]
+
     def used(self, side: int, terms: Sequence[int]) -> list[int]:
         """Pieces of A or B in products of these terms."""
         return sorted({pair[side] for t in terms for pair in self.plan.terms[t].products})
 
     def _operand(self, side: int, terms: Sequence[int]) -> KernelOperand:
-        plan, order = self.plan, self.orders[side]
+        plan, order = self.plan, self.loaded_order(side)
         rules = (plan.a_pieces, plan.b_pieces)[side]
         raw = MatrixRef(SIDES[side], plan.input_format, order) if self.splits_in_kernel else None
         pieces = []
@@ -258,6 +273,11 @@ class Partition:
             placeholder_ops=int(is_promoted and self.model.d != "fp32"),
             words=format_of(self.model.d).bits // 32 or 1,
         )
+
+
+def takes_k_major(unit: InstructionModel) -> bool:
+    """Whether operands have to be stored K-major for the instruction: no rate is known for any other way to it."""
+    return unit.k_major_only and not (unit.timing is not None and unit.timing.mn_major_macs_per_cycle)
 
 
 def is_unsplit(plan: Plan, pieces: Sequence[Piece]) -> bool:

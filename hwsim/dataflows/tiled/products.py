@@ -9,7 +9,6 @@ from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.operands import BlockStep, OperandFeed
 from hwsim.dataflows.tiles import Place
-from hwsim.errors import UnsupportedError
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
@@ -107,8 +106,6 @@ class Products:
             if design.short[t]:
                 continue
             for stage in term.stages[sweep : sweep + 1]:
-                if stage.scale_exponent:
-                    raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
                 for which, (pair, k, depth) in enumerate(self._units(stage.products, step.size)):
                     operands = self.feed.tiles(pair, step, k, depth, range(place.m), place.n)
                     target = self._accumulator(t).push(place.m, place.n)

@@ -15,7 +15,8 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
-from hwsim.dataflows.tiled.partition import KernelTerms, Partition, is_unsplit, piece_name
+from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiles import StaticTileScheduler, fields, slices_of
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
@@ -37,7 +38,8 @@ class ProgramWriter:
         self.matrices = gemm.problem.matrices
         self.lengths = gemm.schedule.slice_lengths(self.k)
         unit = self.mapping.kernels[0].instruction
-        self.partition = Partition(gemm, device, family, unit, len(self.lengths) > 1)
+        orders = recorded_orders(gemm)
+        self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
 
@@ -65,16 +67,17 @@ class ProgramWriter:
 
     def _operand(self, side: int) -> str:
         """Arrays of A or B and the passes that make its pieces; the name of the input."""
-        plan, name, order = self.partition.plan, SIDES[side], self.partition.orders[side]
+        plan, name = self.partition.plan, SIDES[side]
+        order, made_order = self.partition.orders[side], self.partition.loaded_order(side)
         rows, cols = (self.m, self.k) if side == 0 else (self.k, self.n)
         rows *= self.matrices
         rules = (plan.a_pieces, plan.b_pieces)[side]
-        if self.partition.splits_in_kernel or self.partition.rounds_on_load or is_unsplit(plan, rules):
+        if not self.partition.is_made(side):
             self.arrays[name] = GlobalArray(name, rows, cols, plan.input_format, order)
             return name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         used = self.partition.used(side, self.partition.everything)
-        made = {p: GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, order) for p in used}
+        made = {p: GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order) for p in used}
         self.arrays[source.name] = source
         self.arrays.update({array.name: array for array in made.values()})
         letter: Side = "a" if side == 0 else "b"
@@ -175,12 +178,11 @@ def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> 
     """How many device kernels the program has, passes included. tiles: of each GEMM kernel."""
     plan = partition.plan
     count = 0
-    if not (partition.splits_in_kernel or partition.rounds_on_load):
-        sides: tuple[tuple[int, Side], ...] = ((0, "a"), (1, "b"))
-        for side, letter in sides:
-            rules = (plan.a_pieces, plan.b_pieces)[side]
-            if not is_unsplit(plan, rules):
-                pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
-                count += len(operand_passes(plan, letter, GlobalArray("", 1, 1, plan.input_format), pieces))
+    sides: tuple[tuple[int, Side], ...] = ((0, "a"), (1, "b"))
+    for side, letter in sides:
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        if partition.is_made(side):
+            pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
+            count += len(operand_passes(plan, letter, GlobalArray("", 1, 1, plan.input_format), pieces))
     each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
     return count + each * len(parts) + (parts[0].target != "C")

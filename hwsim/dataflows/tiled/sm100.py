@@ -8,7 +8,6 @@ for each of them; without it an SM works alone: a tile of 256 x 256 then moves t
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family, Shape
 
 FAMILY = Family(
@@ -44,5 +43,3 @@ FAMILY = Family(
         Shape(32, 32, 32, (32, 32)),
     ),
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

@@ -6,7 +6,6 @@ holds two. Tiles: those of CUTLASS's and cuBLAS's kernels for sm_70 and sm_75 (2
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
 
 FAMILY = Family(
@@ -31,5 +30,3 @@ FAMILY = Family(
     ),
     lanes=LANES,
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

@@ -6,7 +6,6 @@ CUTLASS's and cuBLAS's kernels for sm_80 (256x128x32, 128x256x32 with 64x64 warp
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import LANES, Family, Shape
 
 FAMILY = Family(
@@ -34,5 +33,3 @@ FAMILY = Family(
     ),
     lanes=LANES,
 )
-
-DATAFLOW = TiledDataflow(FAMILY)

@@ -1,8 +1,8 @@
 """The dataflow of Hopper (sm_90): TMA into a ring of stages, wgmma from shared memory, persistent CTAs.
 
 Tiles: those of cuBLAS 13's kernels on an H200, by width of the operands; the small ones it was seen to use only where
-no core has a second tile, that of 64 x 64 for a turned tf32 operand (a kernel of mma.sync) up to 640 of K. By the names
-in configs/measured/gemm_times.csv.
+no core has a second tile, that of 64 x 64 for an MN-major tf32 operand (a kernel of mma.sync) up to 640 of K. By the
+names in configs/measured/gemm_times.csv.
 A tile's sum is stored before the next begins.
 fp32 and fp64: kernels of the Ampere kind, two CTAs a core but for the largest. The CTAs of an fp32 kernel that share a
 core begin together and are equally long, so their epilogues do not hide behind each other's products: two of 64 x 128
@@ -13,7 +13,6 @@ CTAs a core; where fp16, bf16 or int8 are asked for by mma.sync, the same, an as
 
 from __future__ import annotations
 
-from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family, Shape
 
 FAMILY = Family(
@@ -79,5 +78,3 @@ FAMILY = Family(
         Shape(256, 64, 128, (64, 64), stages=3, bits=(8, 16, 32)),
     ),
 )
-
-DATAFLOW = TiledDataflow(FAMILY)
