@@ -347,10 +347,11 @@ class LinkModel(StrictRecord):
 
 
 class EngineModel(StrictRecord):
-    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream."""
+    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream (0: a sequencer of
+    its own is always ahead)."""
 
     queue_depth: PositiveInt
-    issue_cycles: Rate = 1.0
+    issue_cycles: Annotated[float, Field(ge=0)] = 1.0
     sync_cycles: Count = 1  # time that a sync instruction occupies the engine
 
 
