@@ -68,6 +68,11 @@ def example(device: DeviceModel, key: str, *, n: int | None = None, a: str | Non
     return spell(key, model.n if n is None else n, a or model.a, b or model.b)
 
 
+def taken_format(device: DeviceModel, input_format: str) -> str:
+    """Return the format that a native GEMM without one computes in: the operands' own, or the device's default."""
+    return input_format if input_format in device.native else device.default_format
+
+
 def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     """Return what fixes the bits of the instruction `name`: its dot unit and formats. The same record each time."""
     found = device._specs.get(name)

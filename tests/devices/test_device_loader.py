@@ -225,7 +225,8 @@ def test_mistakes_in_base_and_variant_are_told_together(write, small):
 def test_a_variant_of_a_variant(write, small):
     write("d.yaml", small)
     write("one.yaml", VARIANT)
-    two = "schema_version: 1\nname: two\nextends: ./one.yaml\ninherited: {source: S, evidence: assumption}\nsources: {S: s}\n"
+    head = "schema_version: 1\nname: two\nextends: ./one.yaml\n"
+    two = head + "inherited: {source: S, evidence: assumption}\nsources: {S: s}\n"
     first, second = devices.load(write("one.yaml", VARIANT)), devices.load(write("two.yaml", two))
     assert second.name == "two" and second.clock_mhz == first.clock_mhz == 2000
     assert second.evidence["clock_mhz"].evidence == "assumption" and second.cores == first.cores
