@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
