@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from hwsim._version import __version__
-from hwsim.datafiles.provenance import About, Annotated
+from hwsim.datafiles import messages
+from hwsim.datafiles.provenance import About, Annotated, Level
+from hwsim.datafiles.record import Provenance
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from hwsim.datafiles.record import Provenance
-
-    Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
@@ -51,10 +50,6 @@ def validated(
     annotated: Annotated, model: type[Model], version: int, file_only: Collection[str]
 ) -> tuple[Model | None, list[FileProblem]]:
     """Return the record of a file's tree, or None and what is wrong. file_only: keys that are not part of the model."""
-    from pydantic import ValidationError
-
-    from hwsim.datafiles import messages
-
     data = {key: value for key, value in plain(annotated.tree).items() if key not in file_only}
     right = {"schema_version": version} if "schema_version" in data else {}  # a wrong one is told apart
     try:
@@ -71,9 +66,6 @@ def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
 
 def provenance_of(about: About) -> Provenance:
     """Return what is said about a value as the record that models carry."""
-    from hwsim.datafiles.provenance import Level
-    from hwsim.datafiles.record import Provenance
-
     return Provenance(
         source=about.source or "",
         evidence=Level(about.evidence or "unknown"),

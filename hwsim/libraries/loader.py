@@ -7,16 +7,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim.datafiles import places, provenance
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse, plain
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.formats import FORMATS
-
-if TYPE_CHECKING:
-    from hwsim.libraries.model import Library
+from hwsim.libraries.model import Library
 
 SCHEMA_VERSION = 1
 SUFFIX = ".yaml"
@@ -53,8 +51,6 @@ def _shipped(name: str) -> Library:
 
 
 def _built(tree: Node, problems: list[FileProblem]) -> Library:
-    from hwsim.libraries.model import Library
-
     if not isinstance(tree.value, dict):
         problems.append(FileProblem(tree.mark, "", "a library file is a mapping of keys to values"))
         tree = Node(tree.mark, {})

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "schemes" / "straight"))
 from straight_fp16 import ape_fp32_f
 from straight_unit import Outside, operand, same
 from straight_wide import ape_fp32_b, native
