@@ -17,7 +17,7 @@ from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.storage import recorded_orders
-from hwsim.dataflows.tiles import StaticTileScheduler, fields, slices_of
+from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
@@ -155,7 +155,7 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Static
     m, n, k = gemm.problem.sizes
     slices = slices_of(gemm.schedule.slice_lengths(k))
     tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
-    grids = fields(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
+    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
     return StaticTileScheduler(tuple(grids), device.cores, matrices)
 
 
