@@ -107,11 +107,8 @@ class TmemAccumulators:
         context, ring = self.context, self.context.buffers.accumulators[t].ring
         waits = waits + ([ring.full] if rows.is_first else [])
         signals = signals + ([ring.free] if rows.is_last else [])
-        engine, source = (
-            context.engine(context.design.c_memory, context.registers),
-            accumulator_rows(context, t, place, rows),
-        )
-        s.emit(engine, "copy", target, [source], waits, signals, label="C")
+        engine = context.engine(context.design.c_memory, context.registers)
+        s.emit(engine, "copy", target, [accumulator_rows(context, t, place, rows)], waits, signals, label="C")
 
     def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
         rings = [self.context.buffers.accumulators[t].read for t in terms]
@@ -133,8 +130,7 @@ def accumulators_of(context: KernelContext) -> RegisterAccumulators | TmemAccumu
 
 def accumulator_rows(context: KernelContext, t: int, place: Place, rows: Rows) -> LocalTile:
     """Rows of the accumulator of term t, where it lies."""
-    whole = context.buffers.accumulators[t].ring.pop(place.m, place.n)
-    return whole.part(rows.start, rows.count)
+    return context.buffers.accumulators[t].ring.pop(rows.count, place.n, row=rows.start, width=place.n)
 
 
 def acquire(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.tiled.context import KernelContext
@@ -65,8 +65,8 @@ class StageFeed:
         rings = [operand.stages[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
         first, second = (operand.order for operand in self.context.design.kernel.operands)
         at = step.start + k
-        a = replace(rings[0].pop(len(rows), depth), row=rows.start, col=at, width=step.block, order=first)
-        return [a, replace(rings[1].pop(depth, n), row=at, width=n, order=second)]
+        a = rings[0].pop(len(rows), depth, row=rows.start, col=at, width=step.block, order=first)
+        return [a, rings[1].pop(depth, n, row=at, width=n, order=second)]
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         pass
@@ -102,10 +102,10 @@ class FragmentFeed:
             ready = operand.ready
             assert ready is not None
             if side == 0:
-                part = replace(source.pop(place.m, step.size), col=step.start, width=step.block)
+                part = source.pop(place.m, step.size, col=step.start, width=step.block)
                 target = own.push(place.m, step.size)
             else:
-                part = replace(source.pop(step.size, place.n), row=step.start, width=place.n)
+                part = source.pop(step.size, place.n, row=step.start, width=place.n)
                 target = own.push(step.size, place.n)
             waits = [stage.full] if step.is_first and at == 0 else []
             waits += [ready.free] if begins else []
@@ -130,8 +130,8 @@ class FragmentFeed:
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         rings = [operand.taken[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
         first, second = K_MAJOR
-        a = replace(rings[0].pop(len(rows), depth), row=rows.start, col=k, width=step.size, order=first)
-        return [a, replace(rings[1].pop(depth, n), row=k, width=n, order=second)]
+        a = rings[0].pop(len(rows), depth, row=rows.start, col=k, width=step.size, order=first)
+        return [a, rings[1].pop(depth, n, row=k, width=n, order=second)]
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         for side, operand in enumerate(self.context.buffers.operands):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, split_ops
@@ -77,8 +77,10 @@ class SplitStages:
         raw, source, ready = operand.raw, operand.raw_stage, operand.ready
         assert raw is not None and source is not None and ready is not None
         rows, cols = (place.m, k) if side == 0 else (k, place.n)
-        tile = source.pop(rows, cols)
-        tile = replace(tile, col=start, width=size) if side == 0 else replace(tile, row=start, width=cols)
+        if side == 0:
+            tile = source.pop(rows, cols, col=start, width=size)
+        else:
+            tile = source.pop(rows, cols, row=start, width=cols)
         stays = not operand.made
         repeat = context.fragment_reads(side, place) if context.design.repeats_fragments else 1
         waits = [raw.free, *([stage.full] if is_first and side == 0 else [])]
