@@ -64,8 +64,8 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One tile (or one of a loop's): first element of C within its matrix, sizes, batch, slice of K."""
+class WorkTile:
+    """One tile of C to work on (or one of a loop's): first element within its matrix, sizes, matrix of the stack, K."""
 
     row: Affine
     col: Affine
@@ -153,7 +153,9 @@ def distribute(grids: Sequence[TileGrid], cores: int) -> list[Cores]:
     return found
 
 
-def places(stream: StreamBuilder, grids: Sequence[TileGrid], group: Cores, cores: int, batch: int) -> Iterator[Place]:
+def places(
+    stream: StreamBuilder, grids: Sequence[TileGrid], group: Cores, cores: int, batch: int
+) -> Iterator[WorkTile]:
     """The tiles of `group`, in one stream: a loop over each grid's waves, whose body is emitted once."""
     for grid, waves in zip(grids, group.waves, strict=True):
         if not waves:
@@ -166,7 +168,7 @@ def places(stream: StreamBuilder, grids: Sequence[TileGrid], group: Cores, cores
             yield _place(stream, grid, turn * cores + place, batch, min(cores, grid.tiles))
 
 
-def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, together: int) -> Place:
+def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, together: int) -> WorkTile:
     layer = ZERO
     if grid.depth > 1:
         layer, number = stream.derive("layer", number, grid.rows * grid.cols)
@@ -192,7 +194,7 @@ def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, to
         in_batch = layer
     else:
         which = layer
-    return Place(
+    return WorkTile(
         row * grid.m + grid.row,
         col * grid.n + grid.col,
         grid.m,
@@ -217,7 +219,7 @@ class TileScheduler(Protocol):
     def cores(self) -> list[Cores]:
         """Groups of cores that take as many tiles of each size, those without any left out."""
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
         """The tiles of a group, in one stream: what is emitted for each is emitted once, within loops."""
 
 
@@ -246,7 +248,7 @@ class StaticTileScheduler:
         """Groups of cores that take as many tiles of each size."""
         return distribute(self.grids, self.device_cores)
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
         """The tiles of a group."""
         yield from places(stream, self.grids, cores, self.device_cores, self.matrices)
 

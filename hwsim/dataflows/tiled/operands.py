@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
@@ -27,7 +27,7 @@ class BlockStep:
 class OperandFeed(Protocol):
     """Where products take their operands from."""
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         """Write what comes before the products of a step."""
 
     def waits(self, step: BlockStep) -> list[Sync]:
@@ -52,7 +52,7 @@ class StageFeed:
 
     context: KernelContext
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         pass
 
     def waits(self, step: BlockStep) -> list[Sync]:
@@ -87,7 +87,7 @@ class FragmentFeed:
     context: KernelContext
     copies: bool
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         """Shared memory -> registers."""
         if not self.copies:
             return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, stand_in_pass
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
@@ -145,7 +145,7 @@ class ProgramWriter:
         terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
         target = self.arrays["C"]
         if partition.placeholder_ops:
-            self._pass(stand_in_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
+            self._pass(placeholder_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
         else:
             self._pass(combine_pass("combine", plan.combine, terms, target))
 
