@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hwsim.resolve.bits import carries, plan_for
-
 import hwsim
 from hwsim.api import program
-from hwsim.dataflows import FAMILIES
+from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
 from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
@@ -30,6 +28,7 @@ from hwsim.papers import anchors as measured
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.report.device_text import evidence_text
+from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import OWN, scheme_of
 
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -81,7 +80,7 @@ def devices() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
             device = hwsim.device(PACKAGE / f"{name}.yaml")
-            whole = device.family in FAMILIES and timing.missing(device) is None
+            whole = device.family in dataflows() and timing.missing(device) is None
             yield (
                 f"`{name}`",
                 device.title,

@@ -12,12 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwsim.dataflows.registry import dataflows
+from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option
+from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Kind, Option
 from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
 DEFAULT_SIZE = 1024
+
+
+def _clock(value: Any) -> float:
+    try:
+        return checked_clock(value)
+    except InputError as error:
+        raise ValueError(str(error).rpartition("allowed: ")[2]) from None
+
+
+MHZ = Kind("own", _clock, NUMBER.parse, "MHZ", "float")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 PROBLEM = (
@@ -87,7 +98,7 @@ MACHINE = (
     ),
     Option(
         "clock_mhz",
-        NUMBER,
+        MHZ,
         None,
         "core clock for the cycles of a single run with nothing in L2",
         unit="MHz",

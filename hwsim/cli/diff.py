@@ -105,7 +105,7 @@ def _both(name: str, given: list[str] | None) -> tuple[str | None, str | None]:
 
 def schedule(text: str | None) -> dict[str, Any] | None:
     """The mapping of a schedule, None for the default. Raises InputError for text that is none."""
-    found: dict[str, Any] = own()["schedule"].check(text) or {}
+    found: dict[str, Any] = own()["schedule"].read(text) if text is not None else {}
     return found or None
 
 

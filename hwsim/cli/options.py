@@ -78,9 +78,10 @@ def _add(parser: argparse.ArgumentParser, group: Any, entry: Declared) -> None:
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of `add_options`' flags, as keywords of hwsim.run: text, or arrays read from files."""
-    found = {}
+    found: dict[str, Any] = {}
+    options = {entry.option.name: entry.option for entry in declared()}
     for key, value in vars(arguments).items():
         if key.startswith(DEST) and value is not None:
             name = key.removeprefix(DEST)
-            found[name] = read_array(name, value) if isinstance(value, Path) else value
+            found[name] = read_array(name, value) if isinstance(value, Path) else options[name].read(value)
     return found

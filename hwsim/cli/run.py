@@ -160,7 +160,7 @@ def _inputs(arguments: argparse.Namespace, result: Result) -> str:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
         return f"no operands, {result.options['input_format']} in memory assumed"
-    return f"A and B random N(0, 1), seed {arguments.seed}"
+    return f"A and B random N(0, 1), seed {result.seed}"
 
 
 def _write_trace(path: Path, result: Any) -> str:

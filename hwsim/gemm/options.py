@@ -9,7 +9,6 @@ that a user gave.
 from __future__ import annotations
 
 import json
-import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -183,7 +182,7 @@ PAIR = Kind("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
 ARRAY = Kind("array", _array, _parse_array, "FILE.npy", "ArrayLike")
 INDICES = Kind("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
 MAPPING = Kind("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
-OWN_MESSAGE = ("tile", "pair", "array", "indices", "mapping")  # kinds that say themselves what is allowed
+OWN_MESSAGE = ("tile", "pair", "array", "indices", "mapping", "own")  # kinds that say themselves what is allowed
 _BY_TYPE: dict[type, Kind] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
 
 
@@ -234,7 +233,7 @@ class Option:
         if self.type is WHOLE or self.type is NUMBER:
             said = "an integer" if self.type is WHOLE else "a number"
             if self.least is not None and self.most is not None:
-                said += f" from {_plain(self.least)} to {_plain(self.most)}"
+                said += f" of at least {_plain(self.least)} and at most {_plain(self.most)}"
             elif self.least is not None:
                 said += f" of at least {_plain(self.least)}"
         elif self.type is TRUTH:
@@ -243,8 +242,20 @@ class Option:
             said = "a name" if self.type is TEXT else self.type.metavar
         return ", or ".join((said, *(repr(word) for word in self.words)))
 
+    def read(self, text: str) -> Any:
+        """What a command line's text means; text that is no value of the kind is left for `check` to refuse.
+
+        Raises InputError for text of a kind with a form of its own (tiles, ranges, mappings) that has not that form.
+        """
+        if text in self.words:
+            return text
+        try:
+            return self.type.parse(text)
+        except ValueError as error:
+            raise InputError(f"{self.name} = {text!r}; allowed: {error}") from None
+
     def check(self, value: object, where: str = "") -> Any:
-        """`value` as the record holds it; text is read as the command line gives it. None: the default.
+        """`value` as the record holds it; None: the default.
 
         where: whose option it is, before the message. Raises InputError with what was got and what is allowed.
         """
@@ -254,15 +265,14 @@ class Option:
             return value
         before = f"{where}: " if where else ""
         try:
-            read = self.type.parse(value) if isinstance(value, str) else value
-            found = self.type.check(read)
+            found = self.type.check(value)
         except (ValueError, TypeError) as error:
             own = str(error) if self.type.name in OWN_MESSAGE else self.allowed
             raise InputError(f"{before}{self.name} = {value!r}; allowed: {own}") from None
         if isinstance(found, int | float) and not isinstance(found, bool):
             is_low = self.least is not None and not found >= self.least
             is_high = self.most is not None and not found <= self.most
-            if is_low or is_high or math.isnan(found):
+            if is_low or is_high:
                 raise InputError(f"{before}{self.name} = {value!r}; allowed: {self.allowed}")
         if self.choices and found not in self.choices:
             near = nearest(str(found), self.choices)
@@ -299,14 +309,18 @@ def by_name(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def checked(options: Iterable[Option], given: Mapping[str, object], where: str) -> dict[str, Any]:
-    """All options with their values: those given, checked, and defaults. Raises InputError, also for unknown names."""
+    """All options with their values: those given (text is read first), checked, and defaults.
+
+    Raises InputError, also for unknown names.
+    """
     known = by_name(options)
     for name in given:
         if name not in known:
             raise InputError(
                 f"{where} has no option {name!r}; it has {', '.join(known) or 'none'}{nearest(name, list(known))}"
             )
-    return {name: option.check(given.get(name), where) for name, option in known.items()}
+    read = {name: known[name].read(value) if isinstance(value, str) else value for name, value in given.items()}
+    return {name: option.check(read.get(name), where) for name, option in known.items()}
 
 
 def _plain(number: float) -> str:

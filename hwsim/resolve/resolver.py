@@ -158,7 +158,15 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
-    return Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
+    found = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
+    try:
+        _ = found.program  # what the dataflow finds only when it writes it
+    except UnsupportedError as error:
+        if not request.exact:
+            raise
+        gemm = replace(gemm, mapping=None)
+        found = replace(found, gemm=gemm, no_program=f"{error}: bits only")
+    return found
 
 
 def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:

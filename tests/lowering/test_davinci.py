@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lowered import lower
 from operands import bits
 from straight_line import product, sgemm_cube, to_fp16
 
 import hwsim
 from hwsim import _kernels
-from hwsim.dataflows import lower
 from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic, legal, n_fused
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError

@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 import pytest
+from lowered import facts, lower
 from operands import bits
 from straight_line import product
 
 import hwsim
 from hwsim.api import program
-from hwsim.dataflows import lower
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.devices import load
 from hwsim.devices.variants import changed
@@ -99,8 +99,8 @@ def test_blocking_changes_no_bit():
         {"tile": {"m": 32, "n": 64, "k": 48}, "step_ka": 4, "step_kb": 1},
         {"tile": {"m": 64, "n": 32, "k": 32}, "step_ka": 2, "step_kb": 4, "buffering": "single"},
         {"tile": {"m": 16, "n": 32, "k": 16}, "swizzle": 2},
-        {"tile": {"m": 16, "n": 16, "k": 64}, "deal": "blocks"},
-        {"tile": {"m": 32, "n": 16, "k": 64}, "deal": "blocks", "grid": (2, 3)},
+        {"tile": {"m": 16, "n": 16, "k": 64}, "distribution": "block"},
+        {"tile": {"m": 32, "n": 16, "k": 64}, "distribution": "block", "grid": (2, 3)},
         {"tile": {"m": 32, "n": 16, "k": 64}, "a_layout": "columns", "b_layout": "columns"},
     ):
         program = lower(plan, CHIP, 50, 70, 130, options)
@@ -135,7 +135,7 @@ def test_cube_and_vector_cores_meet_in_global_memory_alone():
     for kernel in program.kernels:
         engines = {instr.engine for instr in kernel.instrs()}
         assert engines <= (cube if kernel.name.startswith("gemm") else vector)
-    assert program.facts["k_group"] == 64
+    assert facts(program)["k_group"] == 64
     ends = {(link.source, link.target) for link in CHIP.links.values()}
     assert ("UB", "L1") not in ends and ("L0C", "UB") not in ends
 
@@ -180,7 +180,7 @@ def test_traffic_of_the_gemm_is_what_the_tiles_need():
 def test_packets_fill_l1_as_huaweis_do():
     """base 128 x 256 x 64 in FP16 with stepKa, stepKb = 8, 4 fills the 512 KB."""
     _, result = program(m=8192, n=8192, k=8192, device="ascend910b1", format="fp16", tile=(128, 256, 64))
-    assert (result.facts["step_ka"], result.facts["step_kb"]) == (8, 4)
+    assert (facts(result)["step_ka"], facts(result)["step_kb"]) == (8, 4)
 
 
 def test_unit_flag_saves_time_and_changes_no_bit():
@@ -191,7 +191,7 @@ def test_unit_flag_saves_time_and_changes_no_bit():
     given = {"tile": {"m": 128, "n": 256, "k": 64}}  # one tile of C in L0C
     plain, flagged = (lower(plan, chip, *sizes, given | {"unit_flag": flag}) for flag in (False, True))
     check(flagged, chip)
-    assert flagged.facts["unit_flag"] and not plain.facts["unit_flag"]
+    assert facts(flagged)["unit_flag"] and not facts(plain)["unit_flag"]
     assert [s.name for s in flagged.kernels[0].semaphores if s.pieces] == ["C.L0.free", "C.L0.full"]
     results = [functional.run(made, chip, {"A": a, "B": b}) for made in (plain, flagged)]
     assert (results[0] == results[1]).all()
@@ -244,8 +244,8 @@ def test_wrong_options_are_named(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"deal": "rows"}, "distribution = .rows.; allowed: cyclic, block"),
-        ({"deal": "blocks", "grid": (5, 5)}, "25 blocks"),
+        ({"distribution": "rows"}, "distribution = .rows.; allowed: cyclic, block"),
+        ({"distribution": "block", "grid": (5, 5)}, "25 blocks"),
         ({"step_ka": 0}, "step_ka = 0"),
         ({"tile": {"m": 16, "n": 16, "k": 16}, "step_ka": 3, "step_kb": 2}, "multiple of the other"),
         ({"tile": {"m": 128, "n": 256, "k": 64}, "step_ka": 16}, "L1"),
@@ -292,7 +292,7 @@ def test_columns_of_b_are_the_rows_of_its_packets_where_it_is_stored_so():
     link = CHIP.links["GM_L1"]
     more = 256 * link.row_cycles - 64 * 512 * float(link.conflict_factor) / float(link.bytes_per_cycle)
     assert mte2_busy(128, 1, b_layout="columns") - mte2_busy(128, 1) == pytest.approx(2 * more, abs=0.1)
-    assert lower(plan, CHIP, 128, 256, 128, {"b_layout": "columns"}).facts["b_layout"] == "columns"
+    assert facts(lower(plan, CHIP, 128, 256, 128, {"b_layout": "columns"}))["b_layout"] == "columns"
 
 
 def test_a_gemm_of_16384_is_lowered_and_timed_in_seconds():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hwsim.resolve.bits import Planned, prepared
+from lowered import evaluator_of, lower
 
 import hwsim
-from hwsim.dataflows import lower
 from hwsim.devices import load
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
@@ -73,5 +72,5 @@ def test_the_readable_machine_fills_it_too(device, fmt):
     program = lower(plan, chip, *sizes, {})
     a, b = (operand(x, y).converted(fmt) for x, y in (("A", tiny(fmt, (5, 17), 3)), ("B", tiny(fmt, (17, 6), 4))))
     got = reference.run(program, chip, dict(zip(program.inputs, (a.codes, b.codes), strict=True)))
-    ready = prepared(chip, Planned({}, plan), Schedule())
+    ready = evaluator_of(plan, chip, sizes, Schedule())
     assert np.array_equal(got, ready.evaluate(*ready.pieces(a, b)))

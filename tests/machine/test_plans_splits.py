@@ -15,11 +15,11 @@ from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS
 from hwsim.gemm.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.operands import Operand
-from hwsim.resolve.bits import Problem
 from hwsim.schemes import scheme_of
 
 M, N = 5, 4

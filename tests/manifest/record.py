@@ -20,6 +20,7 @@ import yaml
 
 import hwsim
 import hwsim.api
+from hwsim.resolve.mapping import facts_of
 
 HERE = Path(__file__).parent
 MANIFEST, CHANGED, VALUES = HERE / "manifest.json", HERE / "changed.yaml", HERE / "changed.json"
@@ -228,8 +229,9 @@ def _dot(row: Row, arrays: Row, keywords: Row, _: Row) -> None:
 
 
 def _program(row: Row, _: Row, keywords: Row, __: Row) -> None:
-    program = hwsim.api.program(**keywords)[1]
-    row["rest"] = _hash([program.facts, program.computes])
+    device, program = hwsim.api.program(**keywords)
+    assert program.gemm is not None
+    row["rest"] = _hash([facts_of(program.gemm, device), program.computes])
 
 
 def _trace(row: Row, _: Row, keywords: Row, __: Row) -> None:
@@ -277,7 +279,7 @@ _CALLS: dict[str, Callable[[Row, Row, Row, Row], None]] = {
 
 def _result(row: Row, result: hwsim.Result) -> None:
     # Predicted errors are left out: their last bits are another library's.
-    options = {name: value for name, value in result.options.items() if name != "choice"}
+    options = {name: value for name, value in result.options.items() if name not in ("choice", "input_format")}
     row["c"] = None if result.codes is None else _codes(result.codes, str(result.c.dtype))
     row["cycles"] = result.cycles
     row["times"] = _hash([result.seconds, result.tflops, result.peak_fraction]) if result.cycles is not None else None

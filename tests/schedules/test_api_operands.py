@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows.davinci import coupled as davinci
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate import mixed as adaptive
+from hwsim.evaluate import product
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
-from hwsim.gemm.schedule import Schedule
 from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import scheme_of, schemes
 
@@ -189,7 +188,7 @@ def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append((chip.name, plan.plans, a.format, threads))
         return (a.array @ b.array).view(np.uint32)
 
-    monkeypatch.setattr(adaptive, "evaluate_mixed", evaluated)
+    monkeypatch.setattr(product, "evaluate_mixed", evaluated)
     a, b = np.ones((4, 3), np.float32), np.ones((3, 4), np.float16)
     got = hwsim.matmul(a, b, np.ones((4, 4)), device="a100", scheme=scheme, alpha=2.0, threads=1)
     assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed.plans, "fp32", 1)]
@@ -200,17 +199,32 @@ def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> N
 # Programs.
 
 
-def test_program_and_evaluator_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that does not compute leaves the bits to the evaluator, with the program's groups of K."""
+@pytest.mark.parametrize(
+    ("device", "scheme", "given"),
+    [
+        ("ascend910a", "sgemm-cube", {"tile": (16, 16, 16), "n_fused": 2}),
+        ("ascend910a", "native", {"schedule": {"promotion_k": 32}}),
+        ("ascend910b3", "native", {"format": "fp16", "alpha": 2.0}),
+        ("v100", "markidis", {"split_k": 2}),
+        ("a100", "sgemm-cube", {"accumulation": "elementwise"}),
+        ("h200", "native", {"format": "fp16", "schedule": {"split_k": 2}}),
+        ("b200", "native", {"format": "bf16", "schedule": {"slice_k": 48}, "output": "fp16"}),
+        ("mi210", "le-gemm", {}),
+    ],
+)
+def test_program_and_evaluator_read_one_record(device: str, scheme: str, given: dict[str, Any]) -> None:
+    """Two readings of the record, for every family: the same bits and the same cycles."""
     a, b = pair((40, 90), (90, 33))
-    given = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "n_fused": 2}
-    program = hwsim.run(a, b, **given)
-    assert program.schedule is None and program.options["k_group"] == 32
-    lower = davinci.lower
-    monkeypatch.setattr(davinci, "lower", lambda *x: dataclasses.replace(lower(*x), computes=False))
-    direct = hwsim.run(a, b, **given)
-    assert direct.schedule is not None and direct.schedule["promotion_k"] == 32
-    assert np.array_equal(direct.codes, program.codes) and direct.cycles == program.cycles
+    direct = hwsim.run(a, b, device=device, scheme=scheme, **given)
+    program = hwsim.run(a, b, device=device, scheme=scheme, functional=True, **given)
+    assert direct.gemm == program.gemm and direct.gemm.digest == program.gemm.digest
+    assert np.array_equal(direct.codes, program.codes) and direct.cycles == program.cycles > 0
+    assert direct.schedule is not None and program.schedule is None
+
+
+def test_the_record_holds_what_the_dataflow_chose_of_the_sum() -> None:
+    result = hwsim.run(*pair((40, 90), (90, 33)), device="ascend910a", tile=(16, 16, 16), n_fused=2)
+    assert result.options["k_group"] == 32 and result.gemm.schedule.promotion_k == 32
 
 
 def test_bits_by_the_program_or_directly() -> None:
@@ -223,38 +237,30 @@ def test_bits_by_the_program_or_directly() -> None:
     cut = hwsim.run(a, b, split_k=2, **given)
     assert cut.schedule is not None and cut.schedule["split_k"] == 2
     assert np.array_equal(cut.codes, hwsim.run(a, b, split_k=2, functional=True, **given).codes)
+    scaled = hwsim.run(a, b, functional=True, alpha=2.0, **given)
+    assert np.array_equal(scaled.codes, hwsim.run(a, b, alpha=2.0, **given).codes)
     with pytest.raises(UnsupportedError, match="functional=True"):
-        hwsim.run(a, b, functional=True, alpha=2.0, **given)
+        hwsim.run(a, b, np.zeros((70, 33), np.float32), functional=True, **given)
     with pytest.raises(InputError, match="split_k = 2: programs of family davinci have tile, n_fused, buffering"):
         hwsim.run(a, b, split_k=2, **npu)
 
 
-def test_epilogue_goes_to_dataflows_that_take_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epilogue_that_the_dataflow_does_not_carry_gives_bits_alone() -> None:
     a, b = pair((8, 9), (9, 8))
-    seen = []
-    lower = davinci.lower
-
-    def spied(plan, device, m, n, k, options):
-        seen.append({name: options.get(name) for name in ("alpha", "beta", "c", "bias", "output")})
-        return lower(plan, device, m, n, k, {name: options[name] for name in davinci.OPTIONS})
-
-    monkeypatch.setattr(davinci, "lower", spied)
     without = hwsim.run(a, b, a[:8, :8], device="ascend910a", alpha=2.0)
-    assert without.cycles is None and "knows no alpha, c" in without.timing_note
-    monkeypatch.setattr(davinci, "EPILOGUE", True, raising=False)
-    taken = hwsim.run(a, b, a[:8, :8], device="ascend910a", alpha=2.0, bias=np.ones(8))
+    assert without.cycles is None and "carry no alpha, beta, c" in without.timing_note
+    taken = hwsim.run(a, b, a[:8, :8], device="a100", format="fp16", alpha=2.0, bias=np.ones(8))
     assert taken.cycles is not None and taken.timing_note == ""
-    assert seen[-1] == {"alpha": 2.0, "beta": None, "c": True, "bias": True, "output": None}
-    assert np.array_equal(taken.c, without.c + np.float32(1))
-    cut = hwsim.run(a, b, device="ascend910a", alpha=2.0, schedule=Schedule())
-    assert cut.cycles is None and "knows no alpha, schedule" in cut.timing_note
+    epilogue = taken.gemm.epilogue
+    assert (epilogue.alpha, epilogue.beta, taken.gemm.problem.has_c, taken.gemm.problem.bias) == (2, 1, True, "fp32")
+    plain = hwsim.run(a, b, a[:8, :8], device="a100", format="fp16", alpha=2.0)
+    assert np.array_equal(taken.c, plain.c + np.float32(1))
 
 
-def test_bits_alone_need_no_program_that_does_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_alone_of_a_gpu_need_no_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair((8, 9), (9, 8))
-    monkeypatch.setattr(davinci, "CHOOSES_K_GROUP", False)
-    monkeypatch.setattr(davinci, "lower", lambda *x: pytest.fail("lowered for nothing"))
-    assert hwsim.matmul(a, b, device="ascend910a").shape == (8, 8)
+    assert hwsim.run(a, b, device="a100", timing=False).gemm.mapping is None
+    assert hwsim.run(a, b, device="ascend910a", timing=False).gemm.mapping is not None  # k_group follows from it
 
 
 def test_clock_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,5 +374,7 @@ def test_a_block_larger_than_the_matrices_is_one_block() -> None:
     a, b = pair((40, 50), (50, 30))
     whole = hwsim.matmul(a, b, device="a100", scheme="ape", block=64)
     assert np.array_equal(hwsim.matmul(a, b, device="a100", scheme="ape", block=(1 << 31) - 1), whole)
-    with pytest.raises(InputError, match=r"block = 9223372036854775808; allowed: int >= 16, at most 2,147,483,647"):
+    with pytest.raises(
+        InputError, match=r"block = 9223372036854775808; allowed: an integer of at least 16 and at most 2147483647"
+    ):
         hwsim.matmul(a, b, device="a100", scheme="ape", block=1 << 63)

@@ -374,7 +374,7 @@ def test_the_evaluator_gives_the_bits_of_the_program(scheme: str, options: dict)
     rng = np.random.default_rng(12)
     a, b = rng.standard_normal((33, 300), F32) * 40, rng.standard_normal((300, 21), F32)
     a[0, 0], b[5, 5] = np.inf, np.nan
-    program = hwsim.run(a, b, device="ascend910a", scheme=scheme, timing=False, **options)
+    program = hwsim.run(a, b, device="ascend910a", scheme=scheme, timing=False, functional=True, **options)
     assert program.schedule is None and "schedule" not in program.evidence
     group = program.options["k_group"]
     direct = hwsim.run(a, b, device="ascend910a", scheme=scheme, schedule=Schedule(promotion_k=group), timing=False)
@@ -382,7 +382,7 @@ def test_the_evaluator_gives_the_bits_of_the_program(scheme: str, options: dict)
     assert direct.schedule is not None and direct.schedule["promotion_k"] == group
     if scheme == "sgemm-cube":
         joined = {"accumulation": "elementwise", **options}
-        program = hwsim.run(a, b, device="ascend910a", scheme=scheme, timing=False, **joined)
+        program = hwsim.run(a, b, device="ascend910a", scheme=scheme, timing=False, functional=True, **joined)
         group = program.options["k_group"]
         joined["k_group"] = group
         direct = hwsim.run(a, b, device="ascend910a", scheme=scheme, schedule={}, timing=False, **joined)
@@ -391,8 +391,11 @@ def test_the_evaluator_gives_the_bits_of_the_program(scheme: str, options: dict)
 
 def test_result_says_what_it_rests_on() -> None:
     r = hwsim.run(m=8, n=8, k=70, device="h200", format="fp16", schedule=Schedule(split_k=2))
-    assert r.cycles is None and "schedule" in r.timing_note
-    assert r.evidence == {"numerics": "silicon", "schedule": "assumption"}  # the caller's own
+    assert r.cycles is not None and [phase["name"] for phase in r.phases][-1] == "merge_gemm"
+    assert {name: r.evidence[name] for name in ("numerics", "schedule")} == {
+        "numerics": "silicon",
+        "schedule": "assumption",  # the caller's own
+    }
     assert r.schedule is not None and Schedule.from_dict(r.schedule).split_k == 2
     assert np.array_equal(r.codes, bits(r.c))
     assert hwsim.run(m=8, n=8, k=8, device="a100").evidence["schedule"] == "assumption"
@@ -432,14 +435,14 @@ def test_formats_follow_the_input_and_codes_are_codes() -> None:
         ({"beta": 1.0}, "needs a C"),
         ({"c": np.zeros((3, 3), F32)}, "C has shape"),
         ({"bias": np.zeros(3, F32)}, "bias has shape"),
-        ({"alpha": 2, "schedule": Schedule(epilogue=Epilogue(alpha=3))}, "alpha = 2, but the schedule says 3"),
+        ({"alpha": 2, "schedule": Schedule(epilogue=Epilogue(alpha=3))}, "alpha = 2.0, but the schedule says 3"),
         ({"schedule": {"split": 2}}, "unknown key 'split'.*did you mean 'split_k'"),
         ({"schedule": 3}, "got int"),
         ({"schedule": {"slice_k": (1, 2)}}, "adds up to 3"),
         ({"schedule": {"slice_k": 2, "merge_order": (0,)}}, "names 1 slices, but K = 4"),
         ({"schedule": {"promotion_k": 2}, "k_group": 4}, "promotion_k = 2"),
         ({"schedule": {"instruction": "wgmma.m64n8k17.f32.f16.f16"}}, "has no instruction"),
-        ({"tile": (16, 16, 16), "schedule": Schedule()}, "tile: for a device's program"),
+        ({"tile": (16, 16, 16), "schedule": {"k_permutation": (1, 0)}}, "tile: for a device's program"),
         ({"accumulate": "promoted"}, "8-bit float"),
         ({"output": "fp17"}, "not a format"),
         ({"threads": 0}, "threads = 0"),

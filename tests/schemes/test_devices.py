@@ -12,7 +12,7 @@ import hwsim
 from hwsim.cli import main
 from hwsim.errors import HwsimError
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.bits import prepare
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import OWN, Scheme
 
 DEVICES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "devices").glob("*.yaml"))

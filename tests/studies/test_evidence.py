@@ -12,8 +12,8 @@ from hwsim import devices
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.golden.survey import read_survey
-from hwsim.resolve.bits import prepare
 from hwsim.resolve.evidence import of_schedule
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,7 +11,7 @@ import hwsim
 from hwsim.gemm.problem import Problem
 from hwsim.numerics.units import DotSpec, FmaChainUnit, FusedUnit, IntegerUnit
 from hwsim.operands import operand
-from hwsim.resolve.bits import plan_for
+from hwsim.resolve.planning import plan_for
 from hwsim.resolve.predicted_error import normal_sample, predicted_error, rests_of, roundoff_of, sample_of
 from hwsim.schemes import scheme_of, schemes
 

@@ -57,7 +57,7 @@ def test_sorted_by_what_they_move(case):
 
 def test_other_instructions_do_not_count(case):
     _, lowered, found = case
-    unit = lowered.facts["unit"]
+    unit = lowered.gemm.mapping.kernels[0].instruction
     named = [one.path for one in found if one.path.startswith("instructions.")]
     assert all(path.startswith(f"instructions.{unit}.timing.") for path in named)
 

@@ -46,7 +46,8 @@ def test_table_has_every_point(points):
 
 
 def gemm(m, n, k, tile, fused, buffering="double"):
-    from hwsim.dataflows import lower
+    from lowered import lower
+
     from hwsim.machines import timing
     from hwsim.schemes import scheme_of
 

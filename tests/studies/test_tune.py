@@ -12,7 +12,7 @@ from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.report.tune_text import heat, plotting, tune_csv, tune_text, write_heat
-from hwsim.resolve.bits import plan_for
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.analytic_tiles import eq11, parallelism, tlp
 from hwsim.studies.tune import tune

@@ -7,8 +7,9 @@ elements; traffic is elements per term, as in the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.errors import InputError, UnsupportedError
@@ -124,14 +125,17 @@ def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> 
         )
 
 
-def legal(limits: Limits, accumulators: int = 1) -> Iterator[tuple[int, int, int]]:
+@lru_cache(maxsize=32)
+def legal(limits: Limits, accumulators: int = 1) -> tuple[tuple[int, int, int], ...]:
     """All legal (b_m, b_k, b_n), in order."""
     step, deep = limits.rows, limits.depth
-    for b_m in range(step, limits.l0a // deep + 1, step):
-        for b_k in range(deep, limits.l0a // b_m + 1, deep):
-            for b_n in range(limits.columns, limits.l0b // b_k + 1, limits.columns):
-                if not problems(limits, b_m, b_k, b_n, accumulators):
-                    yield b_m, b_k, b_n
+    return tuple(
+        (b_m, b_k, b_n)
+        for b_m in range(step, limits.l0a // deep + 1, step)
+        for b_k in range(deep, limits.l0a // b_m + 1, deep)
+        for b_n in range(limits.columns, limits.l0b // b_k + 1, limits.columns)
+        if not problems(limits, b_m, b_k, b_n, accumulators)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,27 +165,45 @@ def estimate_cycles(
 
     Only for choosing a default among legal tiles; the timing machine gives the cycles.
     """
-    b_m, b_k, b_n = (
-        min(size, -(-extent // unit) * unit)
-        for size, extent, unit in zip(tile, (m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
+    return estimator(device, unit, limits, (m, n, k))(*tile)
+
+
+def estimator(
+    device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int]
+) -> Callable[[int, int, int], float]:
+    """`estimate_cycles` of (b_m, b_k, b_n) for one GEMM; sizes: m, n, k."""
+    m, n, k = sizes
+    most_m, most_k, most_n = (
+        -(-extent // unit) * unit
+        for extent, unit in zip((m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
     )
     link = {(x.source, x.target): x for x in device.links.values()}
     mma = device.matrix_instructions[unit]
-    cube = float((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows))
-    if mma.timing is not None:
-        cube = cube * float(mma.interval_cycles()) + mma.timing.overhead_cycles
+    interval = None if mma.timing is None else float(mma.interval_cycles())
+    mma_overhead = 0 if mma.timing is None else mma.timing.overhead_cycles
     element = device.fractal["row_bytes"] // limits.depth
-    to_l0a, to_l0b = link["L1", "L0A"], link["L1", "L0B"]
-    mte1 = element * b_k * (b_m / to_l0a.bytes_per_cycle + b_n / to_l0b.bytes_per_cycle)
-    mte1 += to_l0a.startup_cycles + to_l0b.startup_cycles
-    mte2 = element * b_k * b_n / link["GM", "L1"].bytes_per_cycle
+    to_l0a, to_l0b, to_l1 = link["L1", "L0A"], link["L1", "L0B"], link["GM", "L1"]
+    rates = to_l0a.bytes_per_cycle, to_l0b.bytes_per_cycle, to_l1.bytes_per_cycle
+    mte1_startup = to_l0a.startup_cycles + to_l0b.startup_cycles
+    c_startups = link["UB", "GM"].startup_cycles, link["GM", "UB"].startup_cycles
     share = device.hbm.bytes_per_second / (device.clock_mhz * 1e6) / device.cores if device.hbm else math.inf
-    c_block = 4 * b_m * b_n * 2 / share + link["UB", "GM"].startup_cycles + link["GM", "UB"].startup_cycles
-    rows = -(-m // b_m)
-    waves = -(-rows // device.cores)
-    steps, columns = -(-k // b_k), -(-n // b_n)
-    groups = -(-steps // max(1, n_fused(limits, b_m, b_k, b_n)))
-    return waves * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
+
+    def estimate(b_m: int, b_k: int, b_n: int) -> float:
+        b_m, b_k, b_n = min(b_m, most_m), min(b_k, most_k), min(b_n, most_n)
+        cube = float((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows))
+        if interval is not None:
+            cube = cube * interval + mma_overhead
+        mte1 = element * b_k * (b_m / rates[0] + b_n / rates[1])
+        mte1 += mte1_startup
+        mte2 = element * b_k * b_n / rates[2]
+        c_block = 4 * b_m * b_n * 2 / share + c_startups[0] + c_startups[1]
+        rows = -(-m // b_m)
+        waves = -(-rows // limits.cores)
+        steps, columns = -(-k // b_k), -(-n // b_n)
+        groups = -(-steps // max(1, n_fused(limits, b_m, b_k, b_n)))
+        return waves * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
+
+    return estimate
 
 
 def choose(
@@ -196,8 +218,9 @@ def choose(
 
     unit: the matrix instruction. sizes: m, n, k. None when no tile fits.
     """
+    estimate = estimator(device, unit, limits, sizes)
     tiles = (tile for tile in legal(limits, accumulators) if fits(*tile))
-    return min(tiles, key=lambda tile: estimate_cycles(device, unit, limits, tile, *sizes), default=None)
+    return min(tiles, key=lambda tile: estimate(*tile), default=None)
 
 
 def best_of_each_side(
@@ -205,7 +228,8 @@ def best_of_each_side(
 ) -> list[tuple[int, int, int]]:
     """Legal tiles, one for each (b_m, b_n) with the b_k of the least estimated cycles, the fastest first."""
     best: dict[tuple[int, int], tuple[float, int]] = {}
+    estimate = estimator(device, unit, limits, sizes)
     for b_m, b_k, b_n in legal(limits):
-        estimate = estimate_cycles(device, unit, limits, (b_m, b_k, b_n), *sizes)
-        best[b_m, b_n] = min(best.get((b_m, b_n), (estimate, b_k)), (estimate, b_k))
+        found = estimate(b_m, b_k, b_n), b_k
+        best[b_m, b_n] = min(best.get((b_m, b_n), found), found)
     return [(b_m, best[b_m, b_n][1], b_n) for b_m, b_n in sorted(best, key=lambda pair: best[pair])]
