@@ -290,3 +290,48 @@ def test_a_kernel_runs_over_the_tiles_of_any_scheduler(device):
     a, b = (bits(shape, i, -6, 6).astype(np.float16).view(np.uint16) for i, shape in enumerate([(150, 96), (96, 70)]))
     first, second = (functional.run(x, chip, {"A": a, "B": b}) for x in (own, other))
     assert first.any() and np.array_equal(first, second)
+
+
+def edited(gemm, **given):
+    """The record with its first kernel changed."""
+    first, *rest = gemm.mapping.kernels
+    return replace(gemm, mapping=replace(gemm.mapping, kernels=(replace(first, **given), *rest)))
+
+
+def test_records_that_no_program_can_be_read_from_are_refused():
+    flow, chip = flow_of("h200"), load("h200")
+    gemm = mapped("h200", "ootomo-tf32", Problem("fp32", 300, 200, 128))
+    for bad, words in (
+        (record("h200"), "no mapping; a program of h200 needs one of sm90"),
+        (mapped("a100"), "a mapping of sm80"),
+        (edited(gemm, warp=None), "has no warp"),
+        (edited(gemm, settings=()), "lacks the settings k_group, launches"),
+        (edited(gemm, terms=(7,)), r"kernels of terms \[\[7\]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            flow.lower(bad, chip)
+
+
+@pytest.mark.parametrize("scheme", ["native", "ootomo-fp16", "sgemm-cube", "bf16x9"])
+@pytest.mark.parametrize("device", FAMILIES)
+def test_as_many_stages_as_fit(device, scheme):
+    """By the bytes of buffers that a program with so many, and with one more, has."""
+    chip, flow = load(device), flow_of(device)
+    if scheme == "bf16x9" and device == "v100":
+        pytest.skip("no bf16")
+    unmapped = record(device, scheme, Problem("fp16" if scheme == "native" else "fp32", 512, 512, 512))
+    options = {"tile": (64, 64, 32)}
+    found = flow.map(unmapped, chip, options)
+    [stages] = {kernel.stages for kernel in found.mapping.kernels}
+
+    def most_used(count):
+        """Bytes of shared memory of the program with so many stages, whether they fit or not."""
+        changed = replace(found, mapping=replace(found.mapping, kernels=tuple(
+            replace(kernel, stages=count) for kernel in found.mapping.kernels
+        )))  # fmt: skip
+        kernels = [x for x in flow.lower(changed, chip).kernels if x.name.startswith("gemm")]
+        return max(sum(b.own_bytes for b in kernel.buffers if b.memory == flow.family.shared) for kernel in kernels)
+
+    capacity = chip.memories[flow.family.shared].capacity_bytes
+    assert most_used(stages) <= capacity
+    assert stages == flow.family.stages or most_used(stages + 1) > capacity
