@@ -17,9 +17,9 @@ from typing import Any
 
 import hwsim
 from hwsim.api import program
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
-from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hwsim.devices import instruction
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
 from hwsim.machines.timing import Timing, seconds
 

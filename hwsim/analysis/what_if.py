@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hwsim.devices import changed
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.machines import timing
 from hwsim.machines.cost import Free
 from hwsim.program.ir import Program

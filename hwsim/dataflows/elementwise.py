@@ -18,7 +18,8 @@ from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, deal, deal
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, VectorModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import VectorModel
 
 
 WORD_BITS = 32

@@ -12,16 +12,16 @@ from hwsim.libraries.loader import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hwsim.devices.model import Device
+    from hwsim.devices.model import DeviceModel
     from hwsim.libraries.model import Library, ObservationModel
 
 
-def library_of(device: Device) -> Library | None:
+def library_of(device: DeviceModel) -> Library | None:
     """Return the library that the device file names, or None. Raises UnsupportedError where there is none such."""
     return None if device.library is None else load(device.library.name)
 
 
-def observed(device: Device) -> ObservationModel | None:
+def observed(device: DeviceModel) -> ObservationModel | None:
     """Return what the library was seen to do on the chip, or None where the device file names no observations.
 
     Raises ConfigError where the library has none of that name, or they name instructions that the chip does not have or
@@ -44,7 +44,7 @@ def observed(device: Device) -> ObservationModel | None:
     return found
 
 
-def observed_level(device: Device, part: str) -> Level:
+def observed_level(device: DeviceModel, part: str) -> Level:
     """Return the weakest evidence of a part ("in_order.fp16") of what was seen on the chip.
 
     That is the library's, and the device's own where its file says how far the observations hold for it.
@@ -57,7 +57,7 @@ def observed_level(device: Device, part: str) -> Level:
     return max(levels, key=list(Level).index)
 
 
-def _unfit(device: Device, seen: ObservationModel) -> Iterator[str]:
+def _unfit(device: DeviceModel, seen: ObservationModel) -> Iterator[str]:
     """Observations of formats that the device has no native instruction for, or by instructions of other bits."""
     from hwsim.devices.model import ARITHMETIC
 

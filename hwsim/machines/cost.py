@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device, LinkModel
+from hwsim.devices.device import Device
+from hwsim.devices.model import LinkModel
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.machines.cost import (
@@ -48,7 +48,7 @@ from hwsim.machines.cost import (
     windows,
 )
 from hwsim.machines.cost import exact as exact_number
-from hwsim.machines.trace_rows import ROW_DTYPE, Rows
+from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
 from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
@@ -108,7 +108,7 @@ class Timing:
     macs: int
     padded_macs: int
     instructions: int
-    trace: Rows | None
+    trace: TickRows | None
 
 
 def missing(device: Device, program: Program | None = None) -> str | None:
@@ -450,10 +450,10 @@ class _Collector:
         rows["cause"] = table[column["cause"]]
         self.parts.append(rows)
 
-    def finish(self) -> Rows:
+    def finish(self) -> TickRows:
         """All rows taken."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
-        return Rows(
+        return TickRows(
             rows,
             TICKS_PER_CYCLE,
             self.kernels,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from math import lcm
 
 from hwsim.devices import find
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds
 from hwsim.program.ir import (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hwsim.devices.model import Device, InstructionModel, LinkModel
+from hwsim.devices.device import Device
+from hwsim.devices.model import InstructionModel, LinkModel
 from hwsim.formats import format_of
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.libraries import library_of, observed
 from hwsim.report import provenance_text
 from hwsim.report.text import count, data, facts, table

@@ -16,7 +16,7 @@ from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.libraries import observed, observed_level
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
     from hwsim.libraries.model import InOrderModel

@@ -17,7 +17,7 @@ from hwsim.resolve.planned import Planned
 from hwsim.resolve.record import check_mixed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
     from hwsim.schemes import Scheme
 

@@ -1,8 +1,5 @@
 """Loading: every kind of mistake, provenance, variants, the hash."""
 
-import subprocess
-import sys
-
 import pytest
 
 from hwsim import devices
@@ -225,10 +222,23 @@ def test_mistakes_in_base_and_variant_are_told_together(write, small):
     assert [p.split(" ")[0] for p in caught.value.problems] == ["d.yaml:8:8:", "fast.yaml:4:20:"]
 
 
+def test_a_variant_of_a_variant(write, small):
+    write("d.yaml", small)
+    write("one.yaml", VARIANT)
+    two = "schema_version: 1\nname: two\nextends: ./one.yaml\ninherited: {source: S, evidence: assumption}\nsources: {S: s}\n"
+    first, second = devices.load(write("one.yaml", VARIANT)), devices.load(write("two.yaml", two))
+    assert second.name == "two" and second.clock_mhz == first.clock_mhz == 2000
+    assert second.evidence["clock_mhz"].evidence == "assumption" and second.cores == first.cores
+    with pytest.raises(ConfigError, match="more than 8 devices that extend one another"):
+        for index in range(10):
+            base = "./d.yaml" if index == 0 else f"./v{index - 1}.yaml"
+            devices.load(write(f"v{index}.yaml", two.replace("./one.yaml", base)))
+
+
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        ("./other.yaml", "may not itself extend another"),
+        ("./circle.yaml", "a circle: fast.yaml extends circle.yaml extends fast.yaml"),
         ("./missing.yaml", "cannot read"),
         ("nobody", "no device 'nobody'"),
         ("3", "needs the name"),
@@ -236,7 +246,7 @@ def test_mistakes_in_base_and_variant_are_told_together(write, small):
 )
 def test_a_base_that_cannot_be_had_is_the_only_complaint(write, small, base, words):
     write("d.yaml", small)
-    write("other.yaml", VARIANT)
+    write("circle.yaml", VARIANT.replace("./d.yaml", "./fast.yaml"))
     text = f"schema_version: 1\nname: fast\nextends: {base}\n"
     with pytest.raises(ConfigError) as caught:
         devices.load(write("fast.yaml", text))
@@ -277,11 +287,6 @@ def test_the_expanded_form_is_the_same_device(write, small):
 def test_a_loaded_device_passes_through(write, small):
     device = devices.load(write("d.yaml", small))
     assert devices.load(device) is device
-
-
-def test_importing_the_package_does_not_import_pydantic_or_yaml():
-    code = "import sys, hwsim.devices; sys.exit('pydantic' in sys.modules or 'yaml' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 FITTED = "clock_mhz: {{value: 1000, source: s, {}}}"

@@ -23,7 +23,7 @@ from hwsim.errors import InputError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import Tile
 
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C

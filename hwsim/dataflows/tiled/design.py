@@ -20,7 +20,8 @@ from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Piece, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 CHUNK_BYTES = 8192  # of C that the epilogue has in hand at a time, in whole rows, at least CHUNK_ROWS
 CHUNK_ROWS = 16

@@ -24,7 +24,7 @@ from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping
     from hwsim.gemm.plan import Side
     from hwsim.gemm.record import Gemm
