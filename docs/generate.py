@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hwsim.devices.provenance import LEVELS
-
 import hwsim
 from hwsim.api import program
 from hwsim.cli.options import APART
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
 from hwsim.errors import UnsupportedError
