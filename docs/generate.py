@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hwsim.devices.provenance import LEVELS
+
 import hwsim
 from hwsim.api import program
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
-from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
@@ -40,15 +41,25 @@ SOURCES = FOLDER.parent / "hwsim"
 PARTS = (
     "",
     "numerics",
+    "datafiles",
     "devices",
-    "program",
-    "machine",
-    "lowering",
+    "libraries",
+    "gemm",
     "schemes",
-    "studies",
-    "golden",
-    "report",
+    "program",
+    "arithmetic",
+    "evaluate",
+    "dataflows",
+    "dataflows/davinci",
+    "dataflows/tiled",
+    "machines",
+    "analysis",
+    "resolve",
     "trace",
+    "report",
+    "studies",
+    "papers",
+    "golden",
 )
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632

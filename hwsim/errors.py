@@ -14,10 +14,11 @@ class InputError(HwsimError, ValueError):
 
 
 class ConfigError(HwsimError):
-    """A device file is wrong. `problems` holds one line per problem, sorted by position."""
+    """A data file is wrong. `problems` holds one line per problem, sorted by position; kind: "device", "library"."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], kind: str = "device") -> None:
         self.problems = problems
+        self.kind = kind
         super().__init__("\n".join(problems))
 
 

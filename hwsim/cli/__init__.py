@@ -23,6 +23,7 @@ from hwsim.errors import ConfigError, HwsimError, nearest
 VERBS = {
     "run": "run a GEMM scheme on a simulated device: bits, error, cycles, where the time went",
     "devices": "list the devices; show one with its sources; check a device file",
+    "libraries": "list the GEMM libraries; show one's kernels with their sources; check a library file",
     "schemes": "list the schemes; show one; say which run on a device",
     "program": "print the program that a scheme becomes on a device",
     "mma": "run one matrix instruction on given operands: arrays from files, or one dot product",
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         return BROKEN_PIPE
     except ConfigError as error:
-        several = "" if len(error.problems) == 1 else f"{len(error.problems)} problems in the device file\n"
+        several = "" if len(error.problems) == 1 else f"{len(error.problems)} problems in the {error.kind} file\n"
         return _fail(f"{several}{error}", error.exit_code)
     except HwsimError as error:
         return _fail(str(error), error.exit_code)

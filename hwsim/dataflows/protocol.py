@@ -38,10 +38,14 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1)."""
+    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1).
+
+    advise_below: the share from which on a run that leaves K in one piece says so: the library's rule.
+    """
 
     slices: int
     share: float
+    advise_below: float = 1.0
 
 
 @runtime_checkable

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.devices.model import ARITHMETIC
+from hwsim.datafiles.yaml_text import Node, Problem, plain
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
-from hwsim.devices.yaml_text import Node, Problem, plain
 from hwsim.errors import nearest
 
 GLOBAL = "GM"  # the end of a link outside the core
@@ -82,41 +81,9 @@ def check(tree: Node) -> list[Problem]:
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
                 )
             )
-    library = _child(tree, "library")
-    named(library, "in_order", "library", tuple(native), "one of native")
-    for name, entry in () if library is None else _blocks(library, "in_order"):
-        for key in ("outputs", "with_c"):
-            for i, item in enumerate(_items(entry.get(key))):
-                known(item, f"library.in_order.{name}.{key}.{i}", formats, "a known format")
-    named(library, "split_k_instructions", "library", tuple(native), "one of native")
-    for key, target in _sliced(tree).items():
-        if _entry(tree, target) is None:
-            known(target, f"library.split_k_instructions.{key}", instructions, "one of instructions")
-    problems.extend(_sliced_problems(tree))
     default = _child(tree, "default_format")
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
-
-
-def _sliced_problems(tree: Node) -> Iterator[Problem]:
-    """The instructions of sliced kernels must give the bits of the native ones."""
-    native = _block(tree, "native")
-    for fmt, target in _sliced(tree).items():
-        entry, own = _entry(tree, target), _entry(tree, native[fmt]) if fmt in native else None
-        if entry is None or own is None or entry is own:
-            continue
-        differing = [key for key in ARITHMETIC if _scalar(entry, key) != _scalar(own, key)]
-        if not (fmt in _choices(entry).formats or fmt == _scalar(entry, "a") == _scalar(entry, "b")):
-            differing.append("operands")
-        if differing:
-            text = f"'{target.value}' differs from native.{fmt} in {', '.join(differing)}; allowed: equal bits"
-            yield Problem(target.mark, f"library.split_k_instructions.{fmt}", text)
-
-
-def _sliced(tree: Node) -> dict[str, Node]:
-    """The instructions of the library's sliced kernels, by format."""
-    library = _child(tree, "library")
-    return {} if library is None else _block(library, "split_k_instructions")
 
 
 def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
@@ -126,10 +93,6 @@ def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
         if isinstance(wanted, str) and (name == wanted or match(name, _choices(entry), wanted) is not None):
             return entry
     return None
-
-
-def _scalar(entry: dict[str, Node], key: str) -> object:
-    return entry[key].value if key in entry else None
 
 
 def _choices(entry: dict[str, Node]) -> Choices:

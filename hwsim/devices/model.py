@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveInt,
     PrivateAttr,
@@ -24,36 +22,15 @@ from pydantic import (
 from pydantic import NonNegativeInt as Count
 from pydantic_core import PydanticCustomError
 
-from hwsim.devices.provenance import Level as Level
+from hwsim.datafiles.provenance import Level as Level
+from hwsim.datafiles.record import Name, Names, Provenance, Rate, Record
 from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
-Rate = Annotated[float, Field(gt=0)]
 Place = Name | Names
-
-
-class Record(BaseModel):
-    """Base of all parts: no unknown keys, no coercion, immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
-
-
-class Provenance(Record):
-    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
-
-    fitted_to: the measurement that it was fitted to, empty where it was not.
-    """
-
-    source: str
-    evidence: Level
-    fitted_to: str = ""
-    span: tuple[float, float] | None = None
-    note: str = ""
 
 
 class SpecialsModel(Record):
@@ -405,37 +382,14 @@ class FlagsModel(Record):
     unit_bytes: PositiveInt | None = None
 
 
-class InOrderModel(Record):
-    """GEMMs of one operand format that the library ran as one chain in order of K by the native instruction, all seen.
+class LibraryModel(Record):
+    """The GEMM library that runs on the chip: a file of configs/libraries (hwsim.libraries), by name.
 
-    outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
-    k. row_bytes: rows of A (k long) and of B (n long) are whole multiples; k_multiple: K is. tiles: C has at least so
-    many of 128 x 128, or K is at most short_k. longest_k: K is no longer. promoted_k: so too with the sums of every so
-    many k added outside the unit.
+    observations: by their name in that file, what it was seen to do, where that holds for this chip.
     """
 
-    outputs: Names
-    with_c: tuple[Name, ...] = ()
-    least: PositiveInt
-    most: PositiveInt
-    row_bytes: PositiveInt
-    k_multiple: PositiveInt | None = None
-    tiles: PositiveInt
-    short_k: PositiveInt | None = None
-    longest_k: PositiveInt | None = None
-    promoted_k: PositiveInt | None = None
-
-
-class LibraryModel(Record):
-    """What the vendor's GEMM library was seen to do on the chip. What is not here is assumed."""
-
-    in_order: dict[Name, InOrderModel] = {}  # by operand format
-    slice_multiple: PositiveInt  # where K is split, slices are whole multiples of it long
-    # By operand format: what its kernels that leave slices of K to another kernel are made of, if not of the native
-    # instruction; the bits are the same.
-    split_k_instructions: dict[Name, Name] = {}
-    tile_counter_us: Annotated[float, Field(ge=0)] | None = None  # a memset before kernels with many tiles a core:
-    tile_counter_tiles: PositiveInt | None = None  # with more than these
+    name: Name
+    observations: Name | None = None
 
 
 class Device(Record):
@@ -500,6 +454,10 @@ class Device(Record):
 
     @cached_property
     def _specs(self) -> dict[str, DotSpec]:
+        return {}
+
+    @cached_property
+    def _observed(self) -> dict[tuple[str, str], Any]:  # hwsim.libraries.observed
         return {}
 
     @cached_property

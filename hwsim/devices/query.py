@@ -6,8 +6,8 @@ import dataclasses
 import typing
 from typing import TYPE_CHECKING, Any
 
+from hwsim.datafiles.provenance import Level
 from hwsim.devices.patterns import Choices, match, spell
-from hwsim.devices.provenance import Level
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.numerics import units
 

@@ -11,10 +11,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwsim.datafiles import places
 from hwsim.errors import InputError, UnsupportedError, nearest
 
 if TYPE_CHECKING:
@@ -82,19 +83,9 @@ def search_path() -> list[str]:
     return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
 
 
-@cache
 def package_folder() -> Traversable:
-    """Return the folder of the device files shipped with this hwsim: in its package, or in its source tree.
-
-    Not whatever `hwsim.configs` is found first: beside a source tree that may be another hwsim's, installed.
-    """
-    package = Path(__file__).parents[1]
-    for folder in (package / "configs" / "devices", package.parent / "configs" / "devices"):
-        if folder.is_dir():
-            return folder
-    from importlib.resources import files
-
-    return files("hwsim.configs.devices")  # not in a file system
+    """Return the folder of the device files shipped with hwsim."""
+    return places.package_folder("devices")
 
 
 def _first(only: str | None = None) -> dict[str, Entry]:
@@ -163,12 +154,7 @@ def _plugins() -> Iterator[Entry]:
 
 
 def _text(file: Path | Traversable) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read the device file {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the device file {file} is not UTF-8 text (byte {error.start})") from error
+    return places.text_of(file, "device")
 
 
 def _shown(file: Traversable) -> str:

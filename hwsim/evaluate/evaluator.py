@@ -25,6 +25,7 @@ from hwsim.evaluate.split import Pieces, as_pieces
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
+from hwsim.libraries import observed
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -63,8 +64,8 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
             f"schedule: promotion_k = {schedule.promotion_k}, but the scheme's k_group (or accumulate) says "
             f"{plan.k_group}; leave one of them out"
         )
-    library, names = device.library, chains.names
-    multiple = schedule.slice_multiple or (SLICE_MULTIPLE if library is None else library.slice_multiple)
+    seen, names = observed(device), chains.names
+    multiple = schedule.slice_multiple or (SLICE_MULTIPLE if seen is None else seen.slice_multiple)
     given = dataclasses.replace(
         schedule,
         instruction=names[0] if len(names) == 1 else None,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hwsim.datafiles.provenance import Level
 from hwsim.devices import changed
-from hwsim.devices.provenance import Level
 from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing

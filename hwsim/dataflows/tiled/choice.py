@@ -119,7 +119,7 @@ class TileChooser:
 
         Raises InputError for a tile or stages that are not allowed.
         """
-        cores = cores_together(self.family, request.cta_group)
+        cores = cores_together(self.family.on(device), request.cta_group)
         if request.tile is not None:
             return self._given(device, kernels, extent, request, cores)
         if cores > 1:
@@ -287,7 +287,8 @@ def _kind(kernel: GemmKernel) -> tuple[object, ...]:
 
 
 def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, ...]:
-    """The family's tiles for the instruction of a kernel."""
+    """The tiles of the device's library for the instruction of a kernel."""
+    family = family.on(device)
     unit = instruction(device, kernel.unit)
     if unit.engine == vector_of(device).engine:
         return family.lanes

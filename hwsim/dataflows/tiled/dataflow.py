@@ -30,6 +30,7 @@ from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
 from hwsim.gemm.schedule import SLICE_MULTIPLE
+from hwsim.libraries import observed
 
 if TYPE_CHECKING:
     from hwsim.devices.model import Device
@@ -77,8 +78,7 @@ class TiledDataflow:
             *(declared.TILE_OPTION, declared.STAGES, declared.SPLIT_K, declared.SWIZZLE, declared.INSTRUCTION),
             *(declared.A_LAYOUT, declared.B_LAYOUT),
         )
-        pairs = any(shape.cores > 1 for shape in self.family.shapes)
-        return (*own, declared.CTA_GROUP) if pairs else own
+        return (*own, declared.CTA_GROUP) if self.family.pairs else own
 
     @property
     def tile_order(self) -> tuple[str, str, str]:
@@ -164,14 +164,14 @@ class TiledDataflow:
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The first product's instruction: as asked for, as of the library's sliced kernels, or the record's."""
-        plan, library = single_plan(gemm), device.library
+        plan, seen = single_plan(gemm), observed(device)
         own, (i, j) = gemm.unit, plan.terms[0].products[0]
         if wanted is not None:
             return Instructions(device).like(own, wanted), "user", ""
         a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
         is_native = own == instruction_for(device, a, b)
-        if is_sliced and is_native and a == b and plan.products == 1 and library is not None:
-            wanted = library.split_k_instructions.get(a)
+        if is_sliced and is_native and a == b and plan.products == 1 and seen is not None:
+            wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
                 return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
         return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
@@ -236,7 +236,8 @@ class TiledDataflow:
         def bound(count: int) -> float:
             return least_seconds(*of(count))
 
-        return SplitK(*best_split(gemm.problem.k, seconds, bound))
+        rules = self.family.on(device).split_k
+        return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
 
     def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
         """Estimated seconds of the GEMM kernels and of the passes that merge slices; passes that split are left out."""

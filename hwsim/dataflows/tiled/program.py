@@ -18,6 +18,7 @@ from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, Mat
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiles import StaticTileScheduler, fields, slices_of
+from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
@@ -110,10 +111,10 @@ class ProgramWriter:
     @cached_property
     def _tile_counter(self) -> Kernel:
         """The memset of the counter that hands out tiles: no data of the program's."""
-        library = self.device.library
-        assert library is not None and library.tile_counter_us is not None
+        seen = observed(self.device)
+        assert seen is not None and seen.tile_counter_us is not None
         engine = link_engine(self.device, self.family.registers, "GM")
-        cycles = library.tile_counter_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles
+        cycles = seen.tile_counter_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles
         stream = StreamBuilder("memset")
         stream.emit(engine, "sync", repeat=math.ceil(cycles))
         builder = KernelBuilder("tile_counter")
@@ -161,10 +162,10 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Static
 
 def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
     """Whether the library clears a counter that hands out tiles before a kernel of so many tiles."""
-    library = device.library
-    if library is None or not library.tile_counter_us or library.tile_counter_tiles is None:
+    seen = observed(device)
+    if seen is None or not seen.tile_counter_us or seen.tile_counter_tiles is None:
         return False
-    return family.persistent and tiles > library.tile_counter_tiles * device.cores
+    return family.persistent and tiles > seen.tile_counter_tiles * device.cores
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from hwsim.devices.yaml_text import Mark, Node, Problem, plain
+from hwsim.datafiles.yaml_text import Mark, Node, Problem, plain
 from hwsim.errors import nearest
 
 Path = tuple[str, ...]

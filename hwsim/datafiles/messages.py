@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from hwsim.devices.provenance import SAID
-from hwsim.devices.yaml_text import Mark, Node, Problem
+from hwsim.datafiles.provenance import SAID
+from hwsim.datafiles.yaml_text import Mark, Node, Problem
 from hwsim.errors import nearest
 
 BOUNDS = {
@@ -121,7 +121,7 @@ def _text(item: Any, node: Node) -> str:
         number = kind in ("int_type", "float_type") and LIKE_NUMBER.fullmatch(str(node.value))
         hint = "; numbers have no quotes, underscores, colons or leading zeros" if number else ""
         return f"got {got}; needs {KINDS[kind]}{hint}"
-    if kind == "one_of":
+    if kind in ("one_of", "rule"):
         return str(item["msg"])
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
