@@ -18,9 +18,9 @@ from typing import Any
 import hwsim
 from hwsim.api import program
 from hwsim.cli.options import APART
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
-from hwsim.devices.provenance import LEVELS
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
@@ -42,6 +42,7 @@ SOURCES = FOLDER.parent / "hwsim"
 PARTS = (
     "",
     "numerics",
+    "datafiles",
     "devices",
     "libraries",
     "gemm",

@@ -12,22 +12,25 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from math import ceil
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device, LinkModel
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import LinkModel
 
 
 class Cost(NamedTuple):
@@ -49,12 +52,13 @@ class Cost(NamedTuple):
 
 
 COST_COLUMNS = Cost._fields
+_TAIL = COST_COLUMNS.index("tail")
 Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
 
 
-@cache
+@lru_cache(maxsize=4096)
 def exact(number: float) -> Fraction:
     """A device's number as its decimal notation says it."""
     return Fraction(str(number))
@@ -78,12 +82,22 @@ def rate_per_tick(bytes_per_cycle: Fraction) -> int:
 
 def shared_rate(bytes_per_second: float, device: Device) -> int:
     """A rate of the whole device, per tick of its clock (see `rate_per_tick`)."""
-    return rate_per_tick(exact(bytes_per_second) / (exact(device.clock_mhz) * 1_000_000))
+    return _shared_rate(bytes_per_second, device.clock_mhz)
+
+
+@lru_cache(maxsize=1024)
+def _shared_rate(bytes_per_second: float, clock_mhz: float) -> int:
+    return rate_per_tick(exact(bytes_per_second) / (exact(clock_mhz) * 1_000_000))
 
 
 def latency_ticks(latency_ns: float | None, device: Device) -> int:
     """Whole ticks of the core clock that cover a time."""
-    return ticks(exact(latency_ns or 0) * exact(device.clock_mhz) / 1000)
+    return _latency_ticks(latency_ns or 0.0, device.clock_mhz)
+
+
+@lru_cache(maxsize=1024)
+def _latency_ticks(latency_ns: float, clock_mhz: float) -> int:
+    return ticks(exact(latency_ns) * exact(clock_mhz) / 1000)
 
 
 def windows(device: Device) -> list[tuple[str, int]]:
@@ -92,16 +106,27 @@ def windows(device: Device) -> list[tuple[str, int]]:
 
 
 class Costs(NamedTuple):
-    """Of every instruction of a kernel. table: cost, int64 (instructions, COST_COLUMNS); links: the device's name of
-    the link that it moves data over, or None; padded_macs: the products its unit forms, padded to whole blocks."""
+    """Of every instruction of a kernel, at any clock. table: cost, int64 (instructions, COST_COLUMNS), without the
+    latency of L2, which is a time and not cycles; far: bool (instructions), which of them complete later by it; links:
+    the device's name of the link that it moves data over, or None; padded_macs: the products its unit forms, padded to
+    whole blocks."""
 
     table: NDArray[np.int64]
+    far: NDArray[np.bool_]
     links: list[str | None]
     padded_macs: NDArray[np.int64]
 
+    def delayed(self, latency: int) -> NDArray[np.int64]:
+        """The table at a clock at which L2 takes `latency` ticks to answer."""
+        if not latency:
+            return self.table
+        table = self.table.copy()
+        table[self.far, _TAIL] += latency
+        return table
+
 
 def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
-    """What every instruction of a kernel costs, repeats included.
+    """What every instruction of a kernel costs, repeats included; nothing in it depends on the device's clock.
 
     free: of which instructions only the bytes in L2 and HBM count.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
@@ -110,6 +135,7 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     firsts = flat.instr[:, INSTR_COLUMNS.index("first_tile")].tolist()
     known: dict[Hashable, tuple[Cost, str | None, int]] = {}  # instructions that cost the same are many
     rows: list[Cost] = []
+    far: list[bool] = []
     links: list[str | None] = []
     padded: list[int] = []
     for i, (instr, first) in enumerate(zip(flat.instrs, firsts, strict=True)):
@@ -121,12 +147,15 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
         cost, name, macs = known[key]
         if cost.gm_tile >= 0:
             cost = cost._replace(gm_tile=first + cost.gm_tile)
+        late = cost.gm_tile >= 0
         if free is not None and free(instr, name):
-            cost = _without_time(cost)
+            cost, late = _without_time(cost), False
         rows.append(cost)
+        far.append(late)
         links.append(name)
         padded.append(macs)
-    return Costs(np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS)), links, np.array(padded, np.int64))
+    table = np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS))
+    return Costs(table, np.array(far, np.bool_), links, np.array(padded, np.int64))
 
 
 def _without_time(cost: Cost) -> Cost:
@@ -213,8 +242,6 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
             f"{scope.place(index, instr)}: moves {moved} bytes; one instruction may move less than {FLOW_BYTES_LIMIT}"
         )
     write = isinstance(target, GlobalTile)
-    if scope.device.l2 is not None:
-        tail += latency_ticks(scope.device.l2.latency_ns, scope.device)
     slower = _slower_write(scope.device) if write else Fraction(1)
     spread = scope.buffers[target.buffer].spread if isinstance(target, LocalTile) else 1
     rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles or 0)

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import lcm
+from typing import TYPE_CHECKING
 
 from hwsim.devices import find
-from hwsim.devices.model import Device
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds
 from hwsim.program.ir import (
@@ -41,6 +41,9 @@ from hwsim.program.ir import (
 )
 from hwsim.program.order import walk
 from hwsim.program.resolve import GM, Scope, mma_shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 BUDGET = 2000  # instructions of one group's abstract execution
 CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion

@@ -17,11 +17,11 @@ from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.cost import Cost, cost, plan_record
+from hwsim.resolve.cost import PlanCost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
 STARTS = 3  # of the best tiles, to go on from
@@ -29,7 +29,7 @@ BUDGET = 400  # programs timed, by default
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TunedPoint:
     """One configuration: `options` as the lowering takes them (absent: it chooses); what came of it, or why nothing.
 
     facts: the lowering's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
@@ -61,10 +61,10 @@ class Landscape:
     the search ended by itself and not at its budget."""
 
     objective: str
-    points: list[Point]
-    best: Point
-    default: Point
-    analytic: dict[str, Point]
+    points: list[TunedPoint]
+    best: TunedPoint
+    default: TunedPoint
+    analytic: dict[str, TunedPoint]
     complete: bool
 
 
@@ -145,16 +145,16 @@ class _Search:
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
         self.by_traffic = objective == "traffic"
-        self.points: dict[str, Point] = {}
+        self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
         self.shown = (*(option.name for option in dataflow(chip).options), "unit")
 
-    def order(self, point: Point) -> tuple[float, float]:
+    def order(self, point: TunedPoint) -> tuple[float, float]:
         """What is least at the best point."""
         pair = (float(point.cycles or 0), float(point.hbm_bytes or 0))
         return pair[::-1] if self.by_traffic else pair
 
-    def time(self, options: Mapping[str, Any], is_extra: bool = False) -> Point:
+    def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
         """The point of these options; is_extra: also beyond the budget."""
         given = {name: value for name, value in options.items() if value is not None}
         key = repr(sorted(given.items(), key=lambda item: item[0]))
@@ -162,20 +162,20 @@ class _Search:
             return self.points[key]
         if self.timed >= self.budget and not is_extra:
             self.complete = False
-            return Point(given, refused="not timed: the budget is spent")
+            return TunedPoint(given, refused="not timed: the budget is spent")
         point = self._timed(given)
         self.points[key] = point
         if point.cycles is not None:
             self.timed += 1
         return point
 
-    def _timed(self, given: dict[str, Any]) -> Point:
+    def _timed(self, given: dict[str, Any]) -> TunedPoint:
         try:
-            found: Cost = cost(self.plan, self.chip, self.sizes, given)
+            found: PlanCost = cost(self.plan, self.chip, self.sizes, given)
         except HwsimError as error:
-            return Point(given, refused=str(error), shown=self.shown)
+            return TunedPoint(given, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
-        return Point(
+        return TunedPoint(
             given,
             found.cycles,
             found.seconds,
@@ -210,14 +210,14 @@ class _Search:
             self._climb(start, space)
             self._report(0.7 + 0.3 * (index + 1) / len(starts))
 
-    def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[Point]:
+    def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
         found = []
         for index, given in enumerate(options):
             found.append(self.time(given))
             self._report(low + (high - low) * (index + 1) / len(options))
         return found
 
-    def _climb(self, point: Point, space: _Space) -> None:
+    def _climb(self, point: TunedPoint, space: _Space) -> None:
         """One option at a time, the best value of each, until a whole round changes nothing."""
         while True:
             before = point

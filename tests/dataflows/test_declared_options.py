@@ -18,7 +18,7 @@ from hwsim.dataflows import registry
 from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.options import BUFFERING, TILE_OPTION
 from hwsim.dataflows.protocol import Dataflow, Features, SplitK
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.options import Option

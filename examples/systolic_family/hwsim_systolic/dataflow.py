@@ -17,7 +17,7 @@ from hwsim.dataflows.options import TILE_OPTION
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, decision, mapping_of, plan_of, tile_text, whole
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of

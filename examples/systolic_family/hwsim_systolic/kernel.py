@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import bytes_of, link_engine
 from hwsim.devices import instruction
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, deal, dealt_blocks
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel

@@ -33,7 +33,7 @@ from hwsim.gemm.options import Option
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 NAME = "davinci"

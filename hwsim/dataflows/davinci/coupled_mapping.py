@@ -19,7 +19,7 @@ from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 def mapped(
