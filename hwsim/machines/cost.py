@@ -9,13 +9,11 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,13 +130,12 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
     firsts = flat.instr[:, INSTR_COLUMNS.index("first_tile")].tolist()
-    known: dict[Hashable, tuple[Cost, str | None, int]] = {}  # instructions that cost the same are many
+    known: dict[int, tuple[Cost, str | None, int]] = {}
     rows: list[Cost] = []
     far: list[bool] = []
     links: list[str | None] = []
     padded: list[int] = []
-    for i, (instr, first) in enumerate(zip(flat.instrs, firsts, strict=True)):
-        key = _kind(instr)
+    for i, (instr, first, key) in enumerate(zip(flat.instrs, firsts, flat.kinds, strict=True)):
         if key not in known:
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
             found = _cost(scope, i, instr, link, 0, limits)
@@ -160,21 +157,6 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
 def _without_time(cost: Cost) -> Cost:
     rate = RATE_LIMIT - 1 if cost.flow_bytes else 0
     return cost._replace(occupancy=0, tail=0, window=-1, flow_rate=rate, miss_rate=rate)
-
-
-def _all_but(of: type, *names: str) -> Callable[[object], Any]:
-    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
-
-
-_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
-_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
-
-
-def _kind(instr: Instr) -> Hashable:
-    """What the cost of an instruction follows from: all of it but where its tiles begin, what it waits for and signals,
-    and the values it computes with."""
-    tiles = [_GLOBAL_KEY(t) if isinstance(t, GlobalTile) else _LOCAL_KEY(t) for t in (*instr.writes, *instr.reads)]
-    return _INSTR_KEY(instr), len(instr.writes), tuple(tiles)
 
 
 def _padded_macs(scope: Scope, instr: Instr) -> int:
