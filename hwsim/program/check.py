@@ -52,6 +52,7 @@ CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
+Balance = dict[str, tuple[int, int]]  # by semaphore: signalled, awaited
 _FP32_ONLY = ("add", "sub", "mul", "scale")
 
 
@@ -92,7 +93,6 @@ class _Checker:
         for number, group in enumerate(self.kernel.groups):
             if group.streams not in done:
                 done.append(group.streams)
-                self._leak(group)
                 self._order(group, number, walker)
 
     def _fail(self, text: str) -> ProgramError:
@@ -145,8 +145,8 @@ class _Checker:
                 )
             end = group.first + group.count
 
-    def _leak(self, group: CoreGroup) -> None:
-        for name, (given, taken) in _balance(group, _whole).items():
+    def _leak(self, group: CoreGroup, balance: Balance) -> None:
+        for name, (given, taken) in balance.items():
             if given != taken:
                 raise self._fail(
                     f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
@@ -156,8 +156,10 @@ class _Checker:
     def _order(self, group: CoreGroup, number: int, walker: Walker) -> None:
         slots = [buffer.slots for buffer in self.kernel.buffers]
         few = _Shortened(_period(slots, _FEW_SLOTS))
+        balance, balance_of_few = _balances(group, few)
+        self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
-        uneven = any(given != taken for given, taken in _balance(group, few).values())
+        uneven = any(given != taken for given, taken in balance_of_few.values())
         if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
             return
         if uneven:
@@ -461,21 +463,21 @@ def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
         taken.add(one.name)
 
 
-def _balance(group: CoreGroup, counts: Callable[[int], int]) -> dict[str, tuple[int, int]]:
-    """Per semaphore how much a core of `group` signals and awaits in all, with `counts` for those of loops."""
-    sums: dict[str, tuple[int, int]] = {}
+def _balances(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance, Balance]:
+    """Per semaphore how much a core of `group` signals and awaits in all; the same with `counts` for those of loops."""
+    sums: dict[str, list[int]] = {}
 
-    def visit(body: tuple[Node, ...], passes: int) -> None:
+    def visit(body: tuple[Node, ...], whole: int, few: int) -> None:
         for node in body:
-            if isinstance(node, Loop):
-                visit(node.body, passes * counts(node.count))
-            elif isinstance(node, Instr):
-                for syncs, given in ((node.signals, True), (node.waits, False)):
+            if isinstance(node, Instr):
+                for first, syncs in enumerate((node.signals, node.waits)):
                     for sync in syncs:
-                        signalled, awaited = sums.get(sync.semaphore, (0, 0))
-                        amount = passes * sync.count
-                        sums[sync.semaphore] = (signalled + amount * given, awaited + amount * (not given))
+                        of = sums.setdefault(sync.semaphore, [0, 0, 0, 0])
+                        of[first] += whole * sync.count
+                        of[first + 2] += few * sync.count
+            elif isinstance(node, Loop):
+                visit(node.body, whole * node.count, few * counts(node.count))
 
     for stream in group.streams:
-        visit(stream.body, 1)
-    return sums
+        visit(stream.body, 1, 1)
+    return {name: (of[0], of[1]) for name, of in sums.items()}, {name: (of[2], of[3]) for name, of in sums.items()}

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from hwsim.program.ir import (
     CORE,
-    Advance,
     Affine,
     GlobalArray,
     GlobalTile,
@@ -176,7 +175,7 @@ class _Flattener:
         self.zero_variable: list[tuple[int, ...]] = []
         self.instrs: list[Instr] = []
         self.variables: dict[str, int] = {}
-        self.affines: dict[Affine, int] = {}  # of the stream: each stands once
+        self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
 
     def flatten(self, kinds: Iterable[int] | None) -> FlatKernel:
         parts: list[list[_Rows]] = []
@@ -236,7 +235,9 @@ class _Flattener:
 
     def _nodes(self, body: tuple[Node, ...], out: list[tuple[int, ...]]) -> None:
         for node in body:
-            if isinstance(node, Loop):
+            if isinstance(node, Instr):
+                out.append((NODE_INSTR, self._instr(node), 0, 0))
+            elif isinstance(node, Loop):
                 if node.count == 0:
                     continue
                 index, start = self._variable(node.name), len(out)
@@ -244,20 +245,21 @@ class _Flattener:
                 self._nodes(node.body, out)
                 out.append((NODE_END, index, node.count, start + 1))
                 out[start] = (NODE_LOOP, index, node.count, len(out))
-            elif isinstance(node, Advance):
-                out.append((NODE_ADVANCE, self._variable(node.counter), node.by, 0))
             else:
-                out.append((NODE_INSTR, self._instr(node), 0, 0))
+                out.append((NODE_ADVANCE, self._variable(node.counter), node.by, 0))
 
     def _instr(self, instr: Instr) -> int:
-        first_tile = len(self.tile)
-        for tile in (*instr.writes, *instr.reads):
-            self.tile.append(self._tile(tile))
-        first_wait = len(self.sync)
-        self.sync.extend((self.semaphores[w.semaphore], w.count) for w in instr.waits)
-        first_signal = len(self.sync)
-        self.sync.extend((self.semaphores[s.semaphore], s.count) for s in instr.signals)
-        zero_at = -1
+        tile, sync, semaphores = self.tile, self.sync, self.semaphores
+        first_tile, first_wait = len(tile), len(sync)
+        for one in instr.writes:
+            tile.append(self._tile(one))
+        for one in instr.reads:
+            tile.append(self._tile(one))
+        for wait in instr.waits:
+            sync.append((semaphores[wait.semaphore], wait.count))
+        for signal in instr.signals:
+            sync.append((semaphores[signal.semaphore], signal.count))
+        zero_at, waits = -1, len(instr.waits)
         if instr.zero_at is not None:
             zero_at = len(self.zero_list)
             self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
@@ -271,8 +273,8 @@ class _Flattener:
                 len(instr.writes),
                 len(instr.reads),
                 first_wait,
-                len(instr.waits),
-                first_signal,
+                waits,
+                first_wait + waits,
                 len(instr.signals),
                 zero_at,
                 instr.scale_exponent,
@@ -282,32 +284,23 @@ class _Flattener:
         return len(self.instr) - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
-        if isinstance(tile, GlobalTile):
-            row, col = self._affine(tile.row), self._affine(tile.col)
-            if tile.array in self.turned:
-                return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
-            return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
-        return (
-            TILE_LOCAL,
-            self.buffers[tile.buffer],
-            tile.rows,
-            tile.cols,
-            -1,
-            -1,
-            self._affine(tile.slot),
-            tile.row,
-            tile.col,
-        )
+        if isinstance(tile, LocalTile):
+            slot = self._affine(tile.slot)
+            return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
+        row, col = self._affine(tile.row), self._affine(tile.col)
+        if tile.array in self.turned:
+            return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
+        return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
 
     def _affine(self, affine: Affine) -> int:
-        known = self.affines.get(affine)
-        if known is not None:
-            return known
-        first = len(self.term)
-        self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
-        self.affine.append((affine.constant, first, len(affine.terms)))
-        self.affines[affine] = len(self.affine) - 1
-        return len(self.affine) - 1
+        key = affine.constant, affine.terms
+        known = self.affines.get(key)
+        if known is None:
+            first = len(self.term)
+            self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
+            known = self.affines[key] = len(self.affine)
+            self.affine.append((affine.constant, first, len(affine.terms)))
+        return known
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:
