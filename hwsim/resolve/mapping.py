@@ -102,6 +102,9 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
     else:
         count = int(slices)
         decision = Decision("split_k", str(count), "user")
+    if count <= -(-gemm.problem.k // (schedule.slice_multiple or 1)):  # more are for the dataflow to refuse
+        count = len(replace(schedule, split_k=count).slice_lengths(gemm.problem.k))  # rounding may empty the last ones
+        decision = replace(decision, value=str(count))
     return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
 
 

@@ -210,7 +210,7 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     own = {decision.name: decision for decision in gemm.decisions}
     asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
     by: By = own["instruction"].by if "instruction" in own else asked
-    numerics = str(evidence.of_numerics(device, gemm.single, unit))
+    numerics = str(evidence.of_numerics(device, gemm, unit))
     found = [
         Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),
         Decision("instruction", unit, by, numerics, "its dot unit fixes the bits of each product"),
