@@ -78,7 +78,7 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     return replace(found, kernels=kernels)
 
 
-class _Cache:
+class _TableCache:
     """The tables that were asked for last, bounded by PROGRAMS and ROWS."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def _rows(tables: ProgramTables) -> int:
     return sum(len(one.flat.instrs) for one in tables.kernels)
 
 
-_KEPT = _Cache()
+_KEPT = _TableCache()
 
 
 def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:

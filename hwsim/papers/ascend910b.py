@@ -24,6 +24,9 @@ from hwsim.resolve.mapping import facts_of, program_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
+#: Device files: of Huawei's and PTO's measurements; of PyTorch's and of Fig. 11; of the paper's own chip.
+HUAWEIS, LATER, FORMER = "ascend910b1", "ascend910b3", "ascend910a"
+NATIVE, CUBE = "native", "sgemm-cube"
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
 _SAMPLE: dict[str, Any] = {"tile": BASE, "distribution": "block", "grid": (4, 6), "b_layout": "columns"}
 HUAWEI: dict[str, Any] = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
@@ -95,7 +98,7 @@ def gemm(
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
     """
-    scheme = scheme_of("native")
+    scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
     plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
     assert isinstance(plan, Plan)
@@ -117,7 +120,7 @@ def gemm(
 def huawei(chip: Device | None = None) -> list[Comparison]:
     """Huawei's 8192^3 FP16 (runs with constant tiling), and PTO's GEMMs."""
     given, what = published().huawei, "FP16 8192^3"
-    chip = chip or load("ascend910b1")
+    chip = chip or load(HUAWEIS)
     launch = chip.launch_overhead_us or 0.0
     run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
     flagged = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI, unit_flag=True)
@@ -188,7 +191,7 @@ def torch() -> list[Comparison]:
 
     It was 30 runs after 6 others, on the same operands.
     """
-    chip = changed(load("ascend910b3"), {"cores": 24})
+    chip = changed(load(LATER), {"cores": 24})
     points = []
     given = published().torch
     for fmt, row in given.tflops.items():
@@ -215,8 +218,8 @@ class Scaling:
 
 def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Iterator[Scaling]:
     """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
-    old, new = load("ascend910a"), load("ascend910b3")
-    scheme = scheme_of("sgemm-cube")
+    old, new = load(FORMER), load(LATER)
+    scheme = scheme_of(CUBE)
     for sweep, sizes in sweeps.items():
         for m, n, k in sizes:
             work = 2 * m * n * k / 1e6
@@ -232,7 +235,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
 
 def readings() -> Iterator[tuple[str, GemmTimes, dict[int, float]]]:
     """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
-    base, cases = load("ascend910b1"), published().pto.cases
+    base, cases = load(HUAWEIS), published().pto.cases
     for name, changes in READINGS.items():
         chip = changed(base, changes)
         huge = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
