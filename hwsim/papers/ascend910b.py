@@ -16,11 +16,14 @@ from hwsim.devices.variants import changed
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.papers.ascend910b_data import Pipe, published
 from hwsim.resolve.cost import plan_record
-from hwsim.resolve.mapping import facts_of, program_of
+from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.planning import with_epilogue
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
@@ -92,17 +95,25 @@ class GemmTimes:
 
 
 def gemm(
-    device: Device, m: int, n: int, k: int, format: str, warm: int = 0, is_series: bool = False, **options: Any
+    device: Device,
+    m: int,
+    n: int,
+    k: int,
+    format: str,
+    warm: int = 0,
+    is_series: bool = False,
+    output: str | None = None,
+    **options: Any,
 ) -> GemmTimes:
-    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of the family's mapping.
+    """Time of C[m, n] = A[m, k] B[k, n] in a native format. output: of C; options: of the family's mapping.
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
     """
     scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
-    plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
-    assert isinstance(plan, Plan)
-    gemm = plan_record(plan, device, (m, n, k), options)
+    problem = Problem(wide, m, n, k)
+    plan = scheme.plan(scheme.complete({"format": format}), problem)
+    gemm = mapped(record_of(plan, device, problem, with_epilogue(Schedule(), output=output)), device, options)
     program = program_of(gemm, device)
     if is_series:
         device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)
@@ -220,6 +231,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
     """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
     old, new = load(FORMER), load(LATER)
     scheme = scheme_of(CUBE)
+    orders: tuple[dict[str, Any], ...] = {}, {"swizzle": ROW_BY_ROW}
     for sweep, sizes in sweeps.items():
         for m, n, k in sizes:
             work = 2 * m * n * k / 1e6
@@ -227,9 +239,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
             assert isinstance(plan, Plan)
             timed = timing.run(program_of(plan_record(plan, old, (m, n, k), {}), old), old)
             cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")
-            rates = [
-                gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in ({}, {"swizzle": ROW_BY_ROW})
-            ]
+            rates = [gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in orders]
             yield Scaling(sweep, m, n, k, work / (cycles / old.clock_mhz), work / rates[0], work / rates[1])
 
 
