@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -258,18 +258,25 @@ class InstructionModel(StrictRecord):
         of_tile = time.tile_macs_per_cycle.get(name)
         if needs_transpose:
             of_tile = time.mn_major_macs_per_cycle.get(name, time.mn_major_macs_per_cycle.get("any", of_tile))
-        if of_tile is not None:
-            interval = self.m * self.n * self.k / Fraction(str(of_tile))
-        elif time.macs_per_cycle is not None:
-            interval = self.m * self.n * self.k / Fraction(str(time.macs_per_cycle))
-        else:
-            interval = Fraction(str(time.issue_interval_cycles))
+        rate = time.macs_per_cycle if of_tile is None else of_tile
         first, second = in_memory or (self._place(0), self._place(1))
         bits_a, bits_b = self.rows * self.k * format_of(self.a).bits, self.k * self.n * format_of(self.b).bits
-        for memory, rate in time.operand_bytes_per_cycle.items():
-            read = bits_a * (first == memory) + Fraction(bits_b, self.together) * (second == memory)
-            interval = max(interval, Fraction(read) / 8 / Fraction(str(rate)))
-        return interval
+        ports = tuple(
+            (bits_a * (first == memory), bits_b * (second == memory), limit)
+            for memory, limit in time.operand_bytes_per_cycle.items()
+        )
+        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.together, ports)
+
+
+@lru_cache(maxsize=4096)
+def _interval(
+    macs: int, rate: float | None, cycles: float | None, cores: int, ports: tuple[tuple[int, int, float], ...]
+) -> Fraction:
+    """Cycles of `macs` products at `rate`, or those given; ports: bits of A, of B over all cores, bytes per cycle."""
+    interval = Fraction(str(cycles)) if rate is None else macs / Fraction(str(rate))
+    for bits_a, bits_b, limit in ports:
+        interval = max(interval, (bits_a + Fraction(bits_b, cores)) / 8 / Fraction(str(limit)))
+    return interval
 
 
 class VectorModel(StrictRecord):

@@ -6,10 +6,7 @@ one program timed again and again are the usual case. What is kept is bounded, a
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +14,9 @@ from numpy.typing import NDArray
 
 from hwsim.formats import format_of
 from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
-from hwsim.program.flat import FlatKernel, flatten
+from hwsim.program.flat import FlatKernel, flattened
 from hwsim.program.ir import Kernel, Program
+from hwsim.program.kept import Kept
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
@@ -67,73 +65,33 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
 
     Raises ProgramError for an instruction that the device has no engine, link or time for.
     """
-    found = _KEPT.get(program, device)
+    of = (program.kernels, program.arrays, *_parts(device))
+    found = _KEPT.get(*of)
     if found is None:
         arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
         found = ProgramTables(tuple(_tables(kernel, program, device) for kernel in program.kernels), arrays)
-        _KEPT.put(program, device, found)
+        _KEPT.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
     if free is None:
         return found
     kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
     return replace(found, kernels=kernels)
 
 
-class _TableCache:
-    """The tables that were asked for last, bounded by PROGRAMS and ROWS."""
-
-    def __init__(self) -> None:
-        self.lock, self.rows = Lock(), 0
-        self.found: OrderedDict[Hashable, tuple[Program, Device, ProgramTables]] = OrderedDict()
-
-    def get(self, program: Program, device: Device) -> ProgramTables | None:
-        """The tables of the same kernels and arrays, for the same device at any clock, or None."""
-        key = _key(program, device)
-        with self.lock:
-            entry = self.found.get(key)
-            if entry is None:
-                return None
-            self.found.move_to_end(key)
-        return entry[2]
-
-    def put(self, program: Program, device: Device, tables: ProgramTables) -> None:
-        """Keep them, with the objects that the key names by identity."""
-        key = _key(program, device)
-        with self.lock:
-            if key in self.found:
-                return
-            self.found[key] = program, device, tables
-            self.rows += _rows(tables)
-            while len(self.found) > 1 and (len(self.found) > PROGRAMS or self.rows > ROWS):
-                self.rows -= _rows(self.found.popitem(last=False)[1][2])
+def _parts(device: Device) -> list[object]:
+    """All of a device but its clock."""
+    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
 
 
-def _key(program: Program, device: Device) -> Hashable:
-    parts = [id(getattr(device, name)) for name in type(device).model_fields if name not in _CLOCKS]
-    return id(program.kernels), id(program.arrays), *parts
-
-
-def _rows(tables: ProgramTables) -> int:
-    return sum(len(one.flat.instrs) for one in tables.kernels)
-
-
-_KEPT = _TableCache()
+_KEPT: Kept[ProgramTables] = Kept(PROGRAMS, ROWS)
 
 
 def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:
-    named = {instr.engine for instr in kernel.instrs()}
-    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)
-    flat = flatten(
-        kernel,
-        {name: i for i, name in enumerate(engines)},
-        {array.name: i for i, array in enumerate(program.arrays)},
-        [array.name for array in program.arrays if array.order == "columns"],
-    )
+    engines, flat = flattened(kernel, program.arrays, device.engines)
     scope = Scope(kernel, program.arrays, device)
     counts = np.array([group.count for group in kernel.groups], np.int64)
-    sizes = [sum(int((stream.nodes[:, 0] == 0).sum()) for stream in group) for group in flat.streams]
     found = costs(scope, flat)
     links = tuple(dict.fromkeys(name for name in found.links if name is not None))
-    sums = _sums(found, links) * np.repeat(counts, sizes)
+    sums = _sums(found, links) * np.repeat(counts, flat.sizes)
     return KernelTables(
         kernel, scope, engines, flat, found, _engine_tables(kernel, flat, device, engines), counts, links, sums
     )
@@ -150,30 +108,10 @@ def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
 def _engine_tables(
     kernel: Kernel, flat: FlatKernel, device: Device, engines: tuple[str, ...]
 ) -> dict[str, NDArray[np.int64]]:
-    streams = [stream for group in flat.streams for stream in group]
-    nodes = [len(stream.nodes) for stream in streams]
-    first = np.cumsum([0, *nodes])[:-1]
-    derived = [len(stream.derived) for stream in streams]
-    first_derived = np.cumsum([0, *derived])[:-1]
     firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
     queued = device.flags is not None and device.flags.queued
     return {
-        "instr": flat.instr,
-        "tile": flat.tile,
-        "affine": flat.affine,
-        "term": flat.term,
-        "sync": flat.sync,
-        "semaphore_initial": flat.semaphore_initial,
-        "semaphore_pieces": flat.semaphore_pieces,
-        "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
-        "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
-        "stream": np.array(
-            [
-                (f, n, len(s.variables), fd, d)
-                for f, n, s, fd, d in zip(first, nodes, streams, first_derived, derived, strict=True)
-            ],
-            np.int64,
-        ),
+        **flat.walked,
         "group": np.array(
             [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
         ),

@@ -20,13 +20,19 @@ POINTS = 1 << 22  # combinations looked at, at most
 
 
 class Bounds:
-    """ranges: of the loops and of CORE; a variable in neither `ranges` nor `derived` is a counter, of any value."""
+    """ranges: of the loops and of CORE, and they stay; a variable in neither these nor `derived` is a counter."""
 
     def __init__(self, ranges: Mapping[str, Interval], derived: Mapping[str, Derived]) -> None:
         self.ranges, self.derived = ranges, derived
+        self.known: dict[str, Interval | None] = {}  # of derived variables
 
     def outside(self, affine: Affine) -> str | None:
         """A loop that the expression depends on and that is not around the instruction."""
+        for name, _ in affine.terms:
+            if name in self.derived or self.ranges.get(name) == OUTSIDE:
+                break
+        else:
+            return None
         return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
 
     def extremes(self, affine: Affine) -> Interval | None:
@@ -63,6 +69,11 @@ class Bounds:
         one = self.derived.get(name)
         if one is None:
             return self.ranges.get(name)
+        if name not in self.known:
+            self.known[name] = self._of_derived(one)
+        return self.known[name]
+
+    def _of_derived(self, one: Derived) -> Interval | None:
         found = self.extremes(one.of)
         if one.part == "remainder" and (found is None or found[0] // one.divisor != found[1] // one.divisor):
             return 0, one.divisor - 1

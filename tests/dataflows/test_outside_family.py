@@ -23,8 +23,10 @@ from hwsim.dataflows.protocol import Dataflow
 from hwsim.dataflows.registry import dataflow, dataflows
 from hwsim.devices import dot_spec
 from hwsim.gemm.problem import Problem
+from hwsim.machines import timing
 from hwsim.numerics import reference
 from hwsim.options import declared
+from hwsim.resolve.mapping import program_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -124,13 +126,16 @@ def test_bits_are_the_reference_units(family: ModuleType, k: int) -> None:
     assert np.isfinite(program.c[3:5, 2:]).all() and program.c[3:5, 2:].any()
 
 
-def test_the_record_is_run_again_with_the_same_cycles(family: ModuleType) -> None:
+def test_the_record_says_all_of_the_program(family: ModuleType) -> None:
     one = run(m=130, n=140, k=150, format="bf16", exact=False, weight_tiles=2, tile={"m": 64, "n": 128, "k": 128})
     assert one.gemm is not None
     assert one.options["weight_tiles"] == 2 and one.options["tile"] == {"m": 64, "n": 128, "k": 128}
     assert {x.name: x.by for x in one.gemm.decisions}["weight_tiles"] == "user"
     again = type(one.gemm).from_dict(json.loads(one.gemm.to_json()))
     assert again == one.gemm and again.digest == one.gemm.digest
+    chip = hwsim.device(DEVICE)
+    assert program_of(again, chip) == program_of(one.gemm, chip)
+    assert timing.run(program_of(again, chip), chip).cycles == one.cycles
 
 
 def test_the_trace_has_the_folds(family: ModuleType) -> None:

@@ -10,6 +10,7 @@ from hwsim.devices import at_clock, changed
 from hwsim.devices.variants import CLOCKS
 from hwsim.machines import tables, timing
 from hwsim.machines.timing import run
+from hwsim.program import flat
 
 L2 = {"capacity_bytes": 1 << 20, "bytes_per_second": 2e9, "latency_ns": 3000.0}
 
@@ -23,7 +24,7 @@ def calls(monkeypatch):
         step = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *x, **y: (count.update([name]), step(*x, **y))[1])
 
-    counted(tables, "flatten")
+    counted(flat, "flatten")
     counted(tables, "costs")
     counted(timing, "_executed")
     return count
@@ -71,18 +72,6 @@ def test_another_device_has_tables_of_its_own(other):
     usual, slow = run(prog, chip).cycles, other(chip)
     assert run(prog, slow).cycles > usual + 4000
     assert run(prog, at_clock(slow, 5.0)).cycles > run(prog, at_clock(chip, 5.0)).cycles + 4000
-
-
-def test_kept_tables_are_bounded(monkeypatch):
-    monkeypatch.setattr(tables, "_KEPT", tables._Cache())
-    monkeypatch.setattr(tables, "PROGRAMS", 3)
-    chip, progs = device(), [copies(rows) for rows in range(1, 9)]
-    for prog in progs:
-        run(prog, chip)
-    assert len(tables._KEPT.found) == 3 and tables._KEPT.rows == 6
-    monkeypatch.setattr(tables, "ROWS", 4)
-    run(progs[0], chip)
-    assert len(tables._KEPT.found) == 2 and tables._KEPT.rows == 4
 
 
 def test_a_clock_gives_the_same_device():

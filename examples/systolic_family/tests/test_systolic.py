@@ -15,6 +15,8 @@ import hwsim
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
+from hwsim.machines import reference
+from hwsim.resolve.mapping import program_of
 from hwsim.schemes import Scheme
 
 DEVICE, SIDE = "wsa128", 128
@@ -162,3 +164,17 @@ def test_what_does_not_fit_is_refused() -> None:
         cycles(64, 64, 256, k_group=128)
     with pytest.raises(UnsupportedError, match="carry no beta, c"):
         hwsim.run(m=8, n=8, k=8, device=DEVICE, format="bf16", c=np.ones((8, 8), np.float32), exact=False)
+
+
+@pytest.mark.parametrize("weight_tiles", [1, 2])
+@pytest.mark.parametrize("order", range(3))
+def test_any_legal_order_of_execution_gives_the_same_bits(weight_tiles: int, order: int) -> None:
+    tile = {"m": 2, "n": 128, "k": 128}
+    sizes = {"m": 5, "n": 2, "k": 300}
+    result = hwsim.run(**sizes, device=DEVICE, format="bf16", exact=False, tile=tile, weight_tiles=weight_tiles)
+    chip, (a, b) = hwsim.device(DEVICE), draw("normal", sizes["m"], sizes["n"], sizes["k"])
+    program = program_of(result.gemm, chip)
+    codes = {name: x.view(np.uint16) for name, x in zip(program.inputs, (a, b), strict=True)}
+    assert np.array_equal(
+        reference.run(program, chip, codes, order=order), hwsim.run(a, b, device=DEVICE).c.view(np.uint32)
+    )
