@@ -22,6 +22,7 @@ from hwsim.api import run
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
+from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.schemes import scheme_of
 
 Plain = NDArray[Any]
@@ -223,9 +224,9 @@ def _engine(arguments: dict[str, Any], measure: bool, timing: bool) -> Engine:
     if taken:
         raise InputError(f"{', '.join(sorted(taken))}: each product has its own; leave it out")
     full = dict(arguments)
-    full["device"] = load(full.get("device", "ascend910a"))
-    if isinstance(full.get("scheme", "native"), str):
-        full["scheme"] = scheme_of(full.get("scheme", "native"))
+    full["device"] = load(full.get("device", DEFAULT_DEVICE))
+    if isinstance(full.get("scheme", DEFAULT_SCHEME), str):
+        full["scheme"] = scheme_of(full.get("scheme", DEFAULT_SCHEME))
     return Engine(full, measure, timing)
 
 

@@ -33,6 +33,7 @@ QUICK = {"size": 64, "scheme_size": 64, "program_size": 256, "seconds": 0.0}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
+    listed = ", ".join(row.scheme for row in bench_rows.SCHEMES)
     parser.add_argument(
         "--section", action="append", choices=SECTIONS, help="what to measure (repeatable; default: all)"
     )
@@ -42,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="device whose native units are timed (repeatable; default: the units with a wanted speed)",
     )
     parser.add_argument(
-        "--scheme", action="append", help="scheme whose time is divided (repeatable; default: sgemm-cube, bf16x9)"
+        "--scheme", action="append", help=f"scheme whose time is divided (repeatable; default: {listed})"
     )
     parser.add_argument("--size", type=int, help=f"m = n = k of the units (default {FULL['size']})")
     parser.add_argument("--scheme-size", type=int, help=f"m = n = k of the schemes (default {FULL['scheme_size']})")

@@ -13,7 +13,7 @@ from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
-from hwsim.options import own
+from hwsim.options import DEFAULT_SCHEME, own
 from hwsim.studies.diff import Variant, diff
 from hwsim.threads import MOST, worker_count
 
@@ -60,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
     left, right = (
         Variant(
             device=sides["device"][i] or "",
-            scheme=sides["scheme"][i] or "native",
+            scheme=sides["scheme"][i] or DEFAULT_SCHEME,
             format=fmt,
             schedule=schedules[i],
             output=sides["output"][i],

@@ -42,7 +42,8 @@ def distances(arguments: argparse.Namespace) -> Found:
 
 def snr(arguments: argparse.Namespace) -> Found:
     """BF16x9's heat map; --device, --scheme: others than b200 and bf16x9."""
-    device, scheme = (arguments.device or ["b200"])[-1], (arguments.scheme or ["bf16x9"])[-1]
+    device = (arguments.device or [paper_errors.SNR_DEVICE])[-1]
+    scheme = (arguments.scheme or [paper_errors.SNR_SCHEME])[-1]
     found = list(paper_errors.snr(matmul, fma_chain, device, scheme))
     return [asdict(point) for point in found], paper_errors.snr_markdown(found)
 

@@ -12,8 +12,7 @@ from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, nearest
-from hwsim.papers import anchor_data, anchors
-from hwsim.papers.anchor_data import value
+from hwsim.papers import anchor_data, anchors, block_size
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
 from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
@@ -97,30 +96,8 @@ def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    n = arguments.size or 5632
-    points = []
-    papers = {buffering: value(f"910a-{buffering}") for buffering in ("double", "single")}
-    lines = ["| buffering | TFLOP/s, gemm phase | paper | difference |", "| --- | ---: | ---: | ---: |"]
-    for buffering, paper in papers.items():
-        result = run(
-            m=n,
-            n=n,
-            k=n,
-            device="ascend910a",
-            scheme="sgemm-cube",
-            tile=(176, 64, 176),
-            n_fused=44,
-            buffering=buffering,
-            exact=False,
-        )
-        seconds = next(phase["seconds"] for phase in result.phases if phase["name"] == "gemm")
-        tflops = 2 * n**3 / seconds / 1e12
-        points.append({"buffering": buffering, "size": n, "tflops": tflops, "paper": paper})
-        lines.append(f"| {buffering} | {tflops:.1f} | {paper} | {tflops / paper - 1:+.1%} |")
-    ratio = points[0]["tflops"] / points[1]["tflops"]
-    paper = value("910a-ratio")
-    lines.append(f"| ratio | {ratio:.2f} | {paper} | {ratio / paper - 1:+.1%} |")
-    return points, "\n".join(lines) + "\n"
+    found = list(block_size.throughput(run, arguments.size or block_size.EDGE))
+    return [asdict(point) for point in found], block_size.markdown(found)
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

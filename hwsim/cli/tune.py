@@ -13,6 +13,7 @@ from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.files import check_outputs, write_whole
 from hwsim.gemm.problem import Problem
+from hwsim.options import DEFAULT_SCHEME
 from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
@@ -24,7 +25,9 @@ BUDGET = 400
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
-    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    parser.add_argument(
+        "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"
+    )
     for name in ("m", "n", "k"):
         parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
     group = parser.add_argument_group("search")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Verdict = Literal["default", "split", "other", "no matrix unit", "not found"]
 
 VERDICTS: tuple[Verdict, ...] = ("default", "split", "other", "no matrix unit", "not found")
+SURVEYED = "h200"  # the device of the surveys there are
 BLOCK = 24  # rows and columns of a block, at most: tools/record/cublas_survey.py
 MOST_SLICES = 64  # the survey of an H200 holds up to 53
 VECTOR_BITS = 128  # of a load into shared memory: CUTLASS cuts K at whole ones where it does not at whole tiles
@@ -183,7 +184,7 @@ def kernel_of(entry: SurveyedGemm) -> KernelNames | None:
     return None
 
 
-def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = "h200") -> Iterator[Schedule]:
+def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED) -> Iterator[Schedule]:
     """Schedules to try for a GEMM, likeliest first; the first is the default one.
 
     From its shape, formats and alignment, and with `names` from the names of its kernels, where those are known here.
@@ -199,7 +200,7 @@ def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = "h200")
 
 
 def find(
-    entry: SurveyedGemm, *, names: bool = True, device: str = "h200", like: Schedule | None = None
+    entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None
 ) -> Schedule | None:
     """The first candidate that gives the entry's block to the bit, or None.
 
@@ -208,7 +209,7 @@ def find(
     return search(entry, names=names, device=device, like=like).schedule
 
 
-def search(entry: SurveyedGemm, *, names: bool = True, device: str = "h200", like: Schedule | None = None) -> Found:
+def search(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None) -> Found:
     """`find`, with its verdict and how far the block decides it."""
     trial = Trial(entry, device)
     tried = list(candidates(entry, names=names, device=device))
@@ -227,7 +228,7 @@ def search(entry: SurveyedGemm, *, names: bool = True, device: str = "h200", lik
 class Trial:
     """An entry's operands, and whether a schedule gives its block."""
 
-    def __init__(self, entry: SurveyedGemm, device: str = "h200") -> None:
+    def __init__(self, entry: SurveyedGemm, device: str = SURVEYED) -> None:
         self.entry = entry
         self.chip = _device(device)
         self.a, self.b, self.c = entry.operands()
@@ -336,7 +337,7 @@ def _epilogues(entry: SurveyedGemm, kernel: KernelNames | None) -> Iterator[Epil
         yield Epilogue(contraction="none")
 
 
-def search_all(survey: Survey, *, names: bool = True, device: str = "h200") -> dict[int, Found]:
+def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, Found]:
     """`search` for every entry, by index. FP32 outputs with beta = 0 come first: they decide the cut of K best."""
     found: dict[int, Found] = {}
     models: dict[tuple[int, int, int, str], Schedule] = {}
@@ -406,7 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns 0, or 2 where the file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m hwsim.golden.survey", description="schedules behind a survey")
     parser.add_argument("file", type=Path, help="archive of tools/record/cublas_survey.py")
-    parser.add_argument("--device", default="h200", help="hwsim's name of the GPU (default: h200)")
+    parser.add_argument("--device", default=SURVEYED, help=f"hwsim's name of the GPU (default: {SURVEYED})")
     parser.add_argument("--no-names", action="store_true", help="search without the names of the kernels")
     parser.add_argument("--write", type=Path, help="JSON file for the schedules found")
     given = parser.parse_args(arguments)

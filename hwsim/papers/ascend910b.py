@@ -16,14 +16,20 @@ from hwsim.devices.variants import changed
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.papers.ascend910b_data import Pipe, published
 from hwsim.resolve.cost import plan_record
-from hwsim.resolve.mapping import facts_of, program_of
+from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.planning import with_epilogue
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
+#: Device files: of Huawei's and PTO's measurements; of PyTorch's and of Fig. 11; of the paper's own chip.
+HUAWEIS, LATER, FORMER = "ascend910b1", "ascend910b3", "ascend910a"
+NATIVE, CUBE = "native", "sgemm-cube"
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
 _SAMPLE: dict[str, Any] = {"tile": BASE, "distribution": "block", "grid": (4, 6), "b_layout": "columns"}
 HUAWEI: dict[str, Any] = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
@@ -89,17 +95,25 @@ class GemmTimes:
 
 
 def gemm(
-    device: Device, m: int, n: int, k: int, format: str, warm: int = 0, is_series: bool = False, **options: Any
+    device: Device,
+    m: int,
+    n: int,
+    k: int,
+    format: str,
+    warm: int = 0,
+    is_series: bool = False,
+    output: str | None = None,
+    **options: Any,
 ) -> GemmTimes:
-    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of the family's mapping.
+    """Time of C[m, n] = A[m, k] B[k, n] in a native format. output: of C; options: of the family's mapping.
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
     """
-    scheme = scheme_of("native")
+    scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
-    plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
-    assert isinstance(plan, Plan)
-    gemm = plan_record(plan, device, (m, n, k), options)
+    problem = Problem(wide, m, n, k)
+    plan = scheme.plan(scheme.complete({"format": format}), problem)
+    gemm = mapped(record_of(plan, device, problem, with_epilogue(Schedule(), output=output)), device, options)
     program = program_of(gemm, device)
     if is_series:
         device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)
@@ -117,7 +131,7 @@ def gemm(
 def huawei(chip: Device | None = None) -> list[Comparison]:
     """Huawei's 8192^3 FP16 (runs with constant tiling), and PTO's GEMMs."""
     given, what = published().huawei, "FP16 8192^3"
-    chip = chip or load("ascend910b1")
+    chip = chip or load(HUAWEIS)
     launch = chip.launch_overhead_us or 0.0
     run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
     flagged = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI, unit_flag=True)
@@ -188,7 +202,7 @@ def torch() -> list[Comparison]:
 
     It was 30 runs after 6 others, on the same operands.
     """
-    chip = changed(load("ascend910b3"), {"cores": 24})
+    chip = changed(load(LATER), {"cores": 24})
     points = []
     given = published().torch
     for fmt, row in given.tflops.items():
@@ -215,8 +229,9 @@ class Scaling:
 
 def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Iterator[Scaling]:
     """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
-    old, new = load("ascend910a"), load("ascend910b3")
-    scheme = scheme_of("sgemm-cube")
+    old, new = load(FORMER), load(LATER)
+    scheme = scheme_of(CUBE)
+    orders: tuple[dict[str, Any], ...] = {}, {"swizzle": ROW_BY_ROW}
     for sweep, sizes in sweeps.items():
         for m, n, k in sizes:
             work = 2 * m * n * k / 1e6
@@ -224,15 +239,13 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
             assert isinstance(plan, Plan)
             timed = timing.run(program_of(plan_record(plan, old, (m, n, k), {}), old), old)
             cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")
-            rates = [
-                gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in ({}, {"swizzle": ROW_BY_ROW})
-            ]
+            rates = [gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in orders]
             yield Scaling(sweep, m, n, k, work / (cycles / old.clock_mhz), work / rates[0], work / rates[1])
 
 
 def readings() -> Iterator[tuple[str, GemmTimes, dict[int, float]]]:
     """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
-    base, cases = load("ascend910b1"), published().pto.cases
+    base, cases = load(HUAWEIS), published().pto.cases
     for name, changes in READINGS.items():
         chip = changed(base, changes)
         huge = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)

@@ -9,6 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles.provenance import Level
+from hwsim.dataflows.mixed import parts_of
 from hwsim.devices import find, instruction_for, numerics_evidence, timing_evidence
 from hwsim.devices.patterns import ARITHMETIC
 from hwsim.formats import format_of
@@ -67,7 +68,7 @@ def of_schedule(chip: Device, gemm: Gemm) -> Level:
 def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:
     """The weakest level that the cycles of the record rest on; a mixture's are those of a model at best."""
     level = timing_evidence(chip, unit)
-    mixes = isinstance(gemm.plan, Mixed) and sum(1 for part in gemm.parts if part.scheme != "native") > 1
+    mixes = isinstance(gemm.plan, Mixed) and len(parts_of(gemm)[1]) > 1
     return max(level, Level.MODEL, key=list(Level).index) if mixes else level
 
 

@@ -118,7 +118,7 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return found
 
 
-class _Cache:
+class _ResolvedCache:
     """The resolved requests that were asked for last."""
 
     def __init__(self, most: int) -> None:
@@ -143,7 +143,7 @@ class _Cache:
                 self.found.popitem(last=False)
 
 
-_KEPT = _Cache(128)
+_KEPT = _ResolvedCache(128)
 
 
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:

@@ -23,6 +23,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.operands import Operand, alike, chosen, operand
+from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 from hwsim.threads import worker_count
@@ -39,7 +40,7 @@ class Variant:
     """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (made if empty)."""
 
     device: str | Path | Mapping[str, Any] | Device
-    scheme: str | Scheme = "native"
+    scheme: str | Scheme = DEFAULT_SCHEME
     format: str | None = None
     schedule: Schedule | Mapping[str, Any] | None = None
     output: str | None = None

@@ -96,7 +96,7 @@ def test_an_interrupt_ends_with_130():
         "core = functional._KernelRun._core\n"
         "def interrupted(self, *where): os.kill(os.getpid(), signal.SIGINT); return core(self, *where)\n"
         "functional._KernelRun._core = interrupted\n"
-        f"sys.exit(main({list(RUN[3:])} + ['--threads', '2']))"
+        f"sys.exit(main({list(RUN[3:])} + ['--threads', '2', '--functional']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")
