@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 class HwsimError(Exception):
     """Base of every error a user can mend; `hwsim` exits with 2 (1 for `MismatchError`)."""
@@ -14,10 +16,11 @@ class InputError(HwsimError, ValueError):
 
 
 class ConfigError(HwsimError):
-    """A device file is wrong. `problems` holds one line per problem, sorted by position."""
+    """A data file is wrong. `problems` holds one line per problem, sorted by position; kind: "device", "library"."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], kind: str = "device") -> None:
         self.problems = problems
+        self.kind = kind
         super().__init__("\n".join(problems))
 
 
@@ -44,8 +47,6 @@ def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
 
     Among the close ones, one with the same letters (fp61, fp16) comes first.
     """
-    import difflib
-
     close = difflib.get_close_matches(name, allowed)
     close.sort(key=lambda word: sorted(word) != sorted(name))
     return f"; did you mean '{close[0]}'?" if close else ""

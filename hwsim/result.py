@@ -98,6 +98,11 @@ class Result:
         return self.times.traffic_bytes
 
     @property
+    def occupancy(self) -> list[dict[str, Any]]:
+        """Of each kernel that multiplies: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
+        return self.times.occupancy
+
+    @property
     def timing_note(self) -> str:
         """Why there are no cycles; empty where there are."""
         return self.times.note
@@ -178,6 +183,7 @@ class Result:
             "engines",
             "macs",
             "traffic_bytes",
+            "occupancy",
             "evidence",
             "warnings",
             "timing_note",
@@ -186,7 +192,8 @@ class Result:
             "kernel",
             "device_sha256",
         )
-        return {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
+        found = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
+        return found | {"gemm": self.gemm.to_dict()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

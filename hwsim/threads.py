@@ -9,6 +9,7 @@ from typing import Any
 from hwsim.errors import InputError
 
 MOST = 1024
+MACS_PER_THREAD = 1 << 24  # about a millisecond of one; starting and joining another takes a tenth of that
 
 
 def worker_count(threads: Any = None) -> int:
@@ -22,3 +23,8 @@ def worker_count(threads: Any = None) -> int:
     if not 1 <= count <= MOST:
         raise InputError(f"threads = {threads!r}; allowed: an integer of at least 1 and at most {MOST}")
     return count
+
+
+def worth_starting(threads: int, macs: int) -> int:
+    """How many of `threads` host threads are worth starting for `macs` multiply-accumulates: at least one."""
+    return max(1, min(threads, macs // MACS_PER_THREAD))

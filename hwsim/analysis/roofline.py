@@ -13,7 +13,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.machines.timing import Timing, seconds
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hwsim.machines import timing
 from hwsim.machines.load import under_load
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.machines.timing import Timing
     from hwsim.program.ir import Program
 
@@ -33,6 +33,7 @@ class Times:
     engines: dict[str, dict[str, Any]] = field(default_factory=dict)
     macs: dict[str, int] = field(default_factory=dict)
     traffic_bytes: dict[str, int] = field(default_factory=dict)
+    occupancy: list[dict[str, Any]] = field(default_factory=list)
     program: Program | None = None
     chip: Device | None = None
     timed: Timing | None = None
@@ -85,12 +86,41 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
         {n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()},
         {"useful": timed.macs, "padded": timed.padded_macs},
         dict(timed.traffic_bytes),
+        occupancy(program, chip),
         program,
         chip,
         timed,
         work.unit,
     )
     return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
+
+
+def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
+    """For each kernel that multiplies: its tiles of C, the cores that have one, idle cores, and waves.
+
+    tiles: of all cores, counted with edges. waves: tiles of the busiest core. A record without a mapping has none.
+    """
+    if program.gemm is None or program.gemm.mapping is None:
+        return []
+    problem, found = program.gemm.problem, []
+    slices = len(program.gemm.schedule.slice_lengths(problem.k)) if not program.gemm.parts else 1
+    stack = problem.matrices if any(array.rows > problem.m for array in program.arrays if array.name == "C") else 1
+    for mapping in program.gemm.mapping.kernels:
+        kernel = next((one for one in program.kernels if one.name.rpartition(".")[2] == mapping.name), None)
+        if kernel is None:
+            continue
+        busy = sum(group.count for group in kernel.groups)
+        tiles = -(-problem.m // mapping.tile.m) * -(-problem.n // mapping.tile.n) * stack * slices
+        found.append(
+            {
+                "kernel": kernel.name,
+                "tiles": tiles,
+                "cores": chip.cores,
+                "idle_cores": chip.cores - busy,
+                "waves": -(-tiles // max(busy, 1)),
+            }
+        )
+    return found
 
 
 def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:

@@ -17,7 +17,7 @@ from hwsim.program.ir import Program
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 UNBOUNDED = 4e6  # bytes per cycle: near the most that the timing machine takes
 INSTANT = 1e-9  # cycles: less than a tick

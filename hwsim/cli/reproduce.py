@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
+from hwsim.cli.progress import progress_bar
+from hwsim.errors import InputError, nearest
+from hwsim.papers import anchor_data, anchors
+from hwsim.papers.anchor_data import value
+from hwsim.papers.anchors_text import rows_text, times_text
+from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
+from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 from hwsim.result import plain
 
 FIGURES: dict[str, dict[str, str]] = {
@@ -42,8 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run one experiment and print it; returns the exit code."""
-    from hwsim.errors import InputError, nearest
-
     figures = FIGURES.get(arguments.paper)
     if figures is None:
         raise InputError(
@@ -81,10 +87,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.api import fma_chain, matmul
-    from hwsim.cli.progress import progress_bar
-    from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
-
     points = []
     with progress_bar(quiet=False) as progress:
         for point in sweep(matmul, fma_chain, size=arguments.size or 128):
@@ -95,9 +97,6 @@ def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.api import run
-    from hwsim.papers.anchor_data import value
-
     n = arguments.size or 5632
     points = []
     papers = {buffering: value(f"910a-{buffering}") for buffering in ("double", "single")}
@@ -125,9 +124,6 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers import anchor_data, anchors
-    from hwsim.papers.anchors_text import rows_text, times_text
-
     rows, sets = anchors.everything(anchor_data.read())
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
     points += [
@@ -145,30 +141,22 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import FIG11, fig11, fig11_text
-
     n = arguments.size
     found = list(fig11(FIG11 if n is None else {"m = n = k": [(n, n, n)]}))
     return [asdict(point) for point in found], fig11_text(found)
 
 
 def _gemm(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import guide, huawei, points_text
-
     found = huawei() + guide()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _torch(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import points_text, torch
-
     found = torch()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _readings(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import readings, readings_text
-
     found = list(readings())
     points = [{"changed": name, "gemm": asdict(run), "pto_us": times} for name, run, times in found]
     return points, readings_text(found)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, stand_in_pass
 from hwsim.devices import instruction
-from hwsim.evaluate.mixed import one_for_all, short_name
+from hwsim.gemm.mixed import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node, Program, Tile
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that looks at the blocks to take one plan for all, or each its own

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import Tile
     from hwsim.gemm.options import Option
     from hwsim.gemm.record import Gemm
@@ -38,10 +38,14 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1)."""
+    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1).
+
+    advise_below: the share from which on a run that leaves K in one piece says so: the library's rule.
+    """
 
     slices: int
     share: float
+    advise_below: float = 1.0
 
 
 @runtime_checkable

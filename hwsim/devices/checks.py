@@ -7,30 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.devices.patterns import ARITHMETIC, FREE_FORMATS, FREE_N, Choices, match
-from hwsim.devices.yaml_text import Node, Problem, plain
+from hwsim.datafiles.yaml_text import FileProblem, Node, plain
+from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.errors import nearest
+from hwsim.formats import FORMATS
 
 GLOBAL = "GM"  # the end of a link outside the core
 
 
-def check(tree: Node) -> list[Problem]:
+def check(tree: Node) -> list[FileProblem]:
     """Return every name in `tree` that nothing defines."""
-    from hwsim.formats import FORMATS
-
     formats = tuple(FORMATS)
     instructions, units, engines, memories = (
         tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")
     )
     native = _block(tree, "native")
     ends = (*memories, GLOBAL)
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
 
     def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
         if node is not None and isinstance(node.value, str) and node.value not in allowed:
             choice = ", ".join(sorted(allowed)) or "none defined"
             problems.append(
-                Problem(
+                FileProblem(
                     node.mark, path, f"'{node.value}' is not {what}; allowed: {choice}{nearest(node.value, allowed)}"
                 )
             )
@@ -75,47 +74,15 @@ def check(tree: Node) -> list[Problem]:
             known(target, f"native.{key}", instructions, "one of instructions")
         if key not in formats:
             problems.append(
-                Problem(
+                FileProblem(
                     target.mark,
                     f"native.{key}",
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
                 )
             )
-    library = _child(tree, "library")
-    named(library, "in_order", "library", tuple(native), "one of native")
-    for name, entry in () if library is None else _blocks(library, "in_order"):
-        for key in ("outputs", "with_c"):
-            for i, item in enumerate(_items(entry.get(key))):
-                known(item, f"library.in_order.{name}.{key}.{i}", formats, "a known format")
-    named(library, "split_k_instructions", "library", tuple(native), "one of native")
-    for key, target in _sliced(tree).items():
-        if _entry(tree, target) is None:
-            known(target, f"library.split_k_instructions.{key}", instructions, "one of instructions")
-    problems.extend(_sliced_problems(tree))
     default = _child(tree, "default_format")
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
-
-
-def _sliced_problems(tree: Node) -> Iterator[Problem]:
-    """The instructions of sliced kernels must give the bits of the native ones."""
-    native = _block(tree, "native")
-    for fmt, target in _sliced(tree).items():
-        entry, own = _entry(tree, target), _entry(tree, native[fmt]) if fmt in native else None
-        if entry is None or own is None or entry is own:
-            continue
-        differing = [key for key in ARITHMETIC if _scalar(entry, key) != _scalar(own, key)]
-        if not (fmt in _choices(entry).formats or fmt == _scalar(entry, "a") == _scalar(entry, "b")):
-            differing.append("operands")
-        if differing:
-            text = f"'{target.value}' differs from native.{fmt} in {', '.join(differing)}; allowed: equal bits"
-            yield Problem(target.mark, f"library.split_k_instructions.{fmt}", text)
-
-
-def _sliced(tree: Node) -> dict[str, Node]:
-    """The instructions of the library's sliced kernels, by format."""
-    library = _child(tree, "library")
-    return {} if library is None else _block(library, "split_k_instructions")
 
 
 def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
@@ -125,10 +92,6 @@ def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
         if isinstance(wanted, str) and (name == wanted or match(name, _choices(entry), wanted) is not None):
             return entry
     return None
-
-
-def _scalar(entry: dict[str, Node], key: str) -> object:
-    return entry[key].value if key in entry else None
 
 
 def _choices(entry: dict[str, Node]) -> Choices:
@@ -147,26 +110,28 @@ def _choices(entry: dict[str, Node]) -> Choices:
     return Choices(numbers.get("n", 1), numbers.get("n_last"), lists.get("n_also", ()), formats)
 
 
-def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[Problem]:
+def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[FileProblem]:
     """What an entry leaves open must stand in its name, and the other way round."""
     for key, free in (("n_last", FREE_N), ("formats", FREE_FORMATS)):
         node = entry.get(key)
         node = None if node is not None and node.value == [] else node
         if node is not None and free not in name:
-            yield Problem(node.mark, f"{path}.{key}", f"the instruction's name has no '{free}' for it to fill")
+            yield FileProblem(node.mark, f"{path}.{key}", f"the instruction's name has no '{free}' for it to fill")
         elif node is None and free in name and entry:
             mark = next(iter(entry.values())).mark
-            yield Problem(mark, path, f"'{free}' in the instruction's name needs {key}")
+            yield FileProblem(mark, path, f"'{free}' in the instruction's name needs {key}")
     timing = entry.get("timing")
     times = timing.value if timing is not None and isinstance(timing.value, dict) else {}
     if FREE_N in name and "issue_interval_cycles" in times:
         mark = times["issue_interval_cycles"].mark
         text = "one interval does not hold for every N; give macs_per_cycle"
-        yield Problem(mark, f"{path}.timing.issue_interval_cycles", text)
+        yield FileProblem(mark, f"{path}.timing.issue_interval_cycles", text)
     allowed = _choices(entry).formats
     for key in ("a", "b"):
         if allowed and key in entry and entry[key].value not in allowed:
-            yield Problem(entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats")
+            yield FileProblem(
+                entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats"
+            )
 
 
 def _items(node: Node | None) -> list[Node]:

@@ -7,42 +7,28 @@ block may say the three in the middle of it; a variant (`extends`) gives only wh
 from __future__ import annotations
 
 import json
-import re
-from typing import Any
 
-from hwsim.devices.provenance import SAID
-
-Schema = dict[str, Any]
-
-PREFIX = "#/$defs/"
-NULL = {"type": "null"}
-COMMON: Schema = {
-    "source": {"type": "string", "description": "KEY, KEY; free text, where KEY is in the sources table"},
-    "fitted_to": {"type": "string", "description": "evidence fitted: the measurement that the value was fitted to"},
-    "span": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-    "note": {"type": "string"},
-}
+from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.devices.device import Device
 
 
 def json_schema() -> Schema:
     """Return the schema of a device file as plain data (JSON Schema, draft 2020-12)."""
-    from hwsim.devices.model import Device, Level
-
     model = Device.model_json_schema(by_alias=True)
     records = model.pop("$defs")
-    defs: Schema = {**COMMON, "evidence": {"enum": [level.value for level in Level]}}
+    defs: Schema = dict(COMMON)
     for variant in (False, True):
-        form = _Form(defs, variant)
+        form = Form(defs, variant)
         defs.update({form.named(name): form.block(record) for name, record in records.items()})
         top = form.block(model)
-        top["properties"]["sources"] = {"type": "object", "additionalProperties": {"type": "string"}}
+        top["properties"]["sources"] = SOURCES
         if variant:
             top["properties"]["extends"] = {"type": "string", "description": "name or path of the base"}
             top["properties"]["inherited"] = {
                 "type": "object",
                 "additionalProperties": False,
                 "required": ["source", "evidence"],
-                "properties": {"source": _ref("source"), "evidence": _ref("evidence")},
+                "properties": {"source": ref("source"), "evidence": ref("evidence")},
                 "description": "how good the base's numbers are for this device",
             }
             top["required"] = ["schema_version", "name", "extends"]
@@ -51,8 +37,8 @@ def json_schema() -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "hwsim device",
         "if": {"required": ["extends"]},
-        "then": _ref("DeviceChange"),
-        "else": _ref("Device"),
+        "then": ref("DeviceChange"),
+        "else": ref("Device"),
         "$defs": dict(sorted(defs.items())),
     }
 
@@ -60,70 +46,3 @@ def json_schema() -> Schema:
 def schema_text() -> str:
     """Return the text of configs/schema/device.schema.json."""
     return json.dumps(json_schema(), indent=1) + "\n"
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": PREFIX + name}
-
-
-class _Form:
-    """Turns the models' schema into that of a file, or of a variant. Forms of single values go to `defs`."""
-
-    def __init__(self, defs: Schema, variant: bool) -> None:
-        self.defs = defs
-        self.variant = variant
-
-    def named(self, record: str) -> str:
-        return f"{record}Change" if self.variant else record
-
-    def block(self, schema: Schema) -> Schema:
-        """A mapping of named fields, of any names (patternProperties), or of listed names (propertyNames)."""
-        names = schema.get("propertyNames", {}).get("enum", ())
-        fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
-        said = {key: _ref(key) for key in SAID}
-        form: Schema = {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {**{key: self.part(part) for key, part in fields.items()}, **said},
-        }
-        if "description" in schema:
-            form["description"] = schema["description"]
-        if "required" in schema and not self.variant:
-            form["required"] = schema["required"]
-        if "patternProperties" in schema:  # what is said of a block is no name
-            form["patternProperties"] = {
-                pattern.replace("^", f"^(?!({'|'.join(SAID)})$)", 1): self.part(part)
-                for pattern, part in schema["patternProperties"].items()
-            }
-        return form
-
-    def part(self, schema: Schema) -> Schema:
-        """A field: a record, one of several records, a mapping, or a single value."""
-        cases = schema.get("anyOf") or schema.get("oneOf") or [schema]
-        records = [_ref(self.named(case["$ref"].removeprefix(PREFIX))) for case in cases if "$ref" in case]
-        null = [NULL] if self.variant or NULL in cases else []
-        if records:
-            forms = records
-        elif schema.get("type") == "object":
-            forms = [self.block(schema)]
-        else:
-            forms = [self.value({key: part for key, part in schema.items() if key not in ("title", "default")})]
-        forms = [*forms, *null]
-        return forms[0] if len(forms) == 1 else {"anyOf": forms}
-
-    def value(self, schema: Schema) -> Schema:
-        """A single value, plain or with its source."""
-        name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
-        said = {key: _ref(key) for key in (*SAID, "span", "note")}
-        self.defs[name] = {
-            "anyOf": [
-                schema,
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["value"],
-                    "properties": {"value": schema, **said},
-                },
-            ]
-        }
-        return _ref(name)

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hwsim._version import __version__
-from hwsim.devices import provenance, registry
-from hwsim.devices.provenance import About, Annotated
-from hwsim.devices.yaml_text import Node, Problem, from_data, parse, plain
-from hwsim.errors import ConfigError, InputError, UnsupportedError
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+from hwsim.datafiles import provenance
+from hwsim.datafiles.provenance import About, Annotated
+from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
+from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
+from hwsim.devices import registry
+from hwsim.devices.checks import check
+from hwsim.devices.device import Device
+from hwsim.errors import InputError, UnsupportedError
 
 SCHEMA_VERSION = 1
+MOST_VARIANTS = 8  # devices that extend one another
 FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not part of the model
 DEFAULT = About("default of the schema, not given in the file", "assumption")
 
@@ -39,9 +40,7 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
-    from hwsim.devices import model
-
-    if isinstance(device, model.Device):
+    if isinstance(device, Device):
         return device
     if not isinstance(device, str | Path | Mapping):
         raise InputError(f"a device is a name, the path of a YAML file or a mapping; got {type(device).__name__}")
@@ -75,15 +74,14 @@ class _Known:
 
 def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]) -> Device:
     """Read and validate a device; `files` takes the files read on the way, with their texts."""
-    annotated, sources, problems = _read(device, False, files)
-    problems += _version_problems(annotated.tree)
+    annotated, sources, problems = _read(device, (), files)
+    problems += version_problems(annotated.tree, SCHEMA_VERSION)
     result = None
     if annotated.tree.value or not problems:  # else the text could not be read at all
         result, invalid = _validate(annotated)
         problems += invalid
     if problems or result is None:
-        lines = sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))
-        raise ConfigError([str(problem) for problem in lines])
+        raise refuse(problems, "device")
     content = canonical(result)
     result._evidence.update(_evidence(result, annotated.about))
     result._citations.update(sources)
@@ -102,7 +100,7 @@ def expanded(device: Device) -> dict[str, Any]:
     What the file leaves to the schema's defaults is left out here too.
     """
     tree = device.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for path, value in _leaves(tree, ()):
+    for path, value in leaves(tree):
         about = device.evidence.get(".".join(path))
         if about is None:
             continue
@@ -119,26 +117,31 @@ def expanded(device: Device) -> dict[str, Any]:
 
 
 def _read(
-    device: str | Path | Mapping[str, Any], extended: bool, files: list[tuple[Path, registry.Content]]
-) -> tuple[Annotated, dict[str, str], list[Problem]]:
-    """Read one file or mapping and, unless it is itself the base of another, what it extends."""
+    device: str | Path | Mapping[str, Any], variants: tuple[str, ...], files: list[tuple[Path, registry.Content]]
+) -> tuple[Annotated, dict[str, str], list[FileProblem]]:
+    """Read one file or mapping, and what it extends. variants: the files that extend it, the first one first."""
     tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
+    here = tree.mark.where
     base: Annotated | None = None
     sources: dict[str, str] = {}
     parent = tree.value.pop("extends", None)
     if parent is not None:
         problems += [
-            Problem(parent.mark, key, "missing key; a variant says its own")
+            FileProblem(parent.mark, key, "missing key; a variant says its own")
             for key in ("schema_version", "name")
             if key not in tree.value
         ]
         try:
-            base, sources, below = _read(_base_of(parent, device, extended), True, files)
+            if here in variants:
+                raise InputError(f"a circle: {' extends '.join((*variants[variants.index(here) :], here))}")
+            if len(variants) == MOST_VARIANTS:
+                raise InputError(f"more than {MOST_VARIANTS} devices that extend one another; merge some of them")
+            base, sources, below = _read(_base_of(parent, device), (*variants, here), files)
             problems += below
         except (InputError, UnsupportedError) as error:
-            problems.append(Problem(parent.mark, "extends", str(error)))
-    sources = {**sources, **_sources(tree, problems)}
+            problems.append(FileProblem(parent.mark, "extends", str(error)))
+    sources = {**sources, **sources_of(tree, problems)}
     inherited = tree.value.pop("inherited", None)
     annotated, missing = provenance.split(tree, sources)
     problems += missing
@@ -146,7 +149,7 @@ def _read(
         said, wrong = provenance.said(inherited, "inherited", sources)
         problems += wrong
         if parent is None:
-            problems.append(Problem(inherited.mark, "inherited", "only beside extends"))
+            problems.append(FileProblem(inherited.mark, "inherited", "only beside extends"))
         elif base is not None and not wrong:
             base = provenance.weakened(base, said)
     if base and base.tree.value:
@@ -158,7 +161,7 @@ def _read(
 
 def _tree(
     device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]
-) -> tuple[Node, list[Problem]]:
+) -> tuple[Node, list[FileProblem]]:
     content: registry.Content
     if isinstance(device, Mapping):
         content, where = device, "<mapping>"
@@ -167,15 +170,13 @@ def _tree(
         files.append((Path(where), content))
     tree, problems = from_data(content, where) if isinstance(content, Mapping) else parse(content, where)
     if not isinstance(tree.value, dict):
-        problems.append(Problem(tree.mark, "", "a device file is a mapping of keys to values"))
+        problems.append(FileProblem(tree.mark, "", "a device file is a mapping of keys to values"))
         tree = Node(tree.mark, {})
     return tree, problems
 
 
-def _base_of(parent: Node, device: str | Path | Mapping[str, Any], extended: bool) -> str | Path:
+def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path:
     """Return the base that `extends` names; a path is relative to the file that says it."""
-    if extended:
-        raise InputError("the base of a variant may not itself extend another")
     name = parent.value
     if not isinstance(name, str):
         raise InputError("needs the name or the path of one device")
@@ -184,47 +185,9 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any], extended: boo
     return name
 
 
-def _sources(tree: Node, problems: list[Problem]) -> dict[str, str]:
-    assert isinstance(tree.value, dict)
-    table = tree.value.get("sources")
-    if table is None:
-        return {}
-    if not isinstance(table.value, dict):
-        problems.append(Problem(table.mark, "sources", "needs a mapping of short keys to citations"))
-        return {}
-    for key, node in table.value.items():
-        if not isinstance(node.value, str):
-            problems.append(Problem(node.mark, f"sources.{key}", "needs text, the full citation"))
-        if "," in key or ";" in key:
-            problems.append(Problem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
-    return {key: str(node.value) for key, node in table.value.items()}
-
-
-def _version_problems(tree: Node) -> list[Problem]:
-    assert isinstance(tree.value, dict)
-    node = tree.value.get("schema_version")
-    if node is None or (type(node.value) is int and node.value == SCHEMA_VERSION):
-        return []
-    return [
-        Problem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {SCHEMA_VERSION}")
-    ]
-
-
-def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
-    from pydantic import ValidationError
-
-    from hwsim.devices import messages
-    from hwsim.devices.checks import check
-    from hwsim.devices.model import Device
-
-    data = {key: value for key, value in plain(annotated.tree).items() if key not in FILE_ONLY}
-    version = {"schema_version": SCHEMA_VERSION} if "schema_version" in data else {}
-    problems = check(annotated.tree)
-    try:
-        # JSON, so that lists serve for tuples while everything else stays strict.
-        return Device.model_validate_json(json.dumps({**data, **version})), problems
-    except ValidationError as error:
-        return None, problems + messages.explain(error, Device, annotated.tree)
+def _validate(annotated: Annotated) -> tuple[Device | None, list[FileProblem]]:
+    device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY)
+    return device, check(annotated.tree) + problems
 
 
 def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, Any]:
@@ -233,21 +196,13 @@ def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, 
 
     What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
     """
-    from hwsim.devices.model import Level, Provenance
-
     result = {}
-    for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
+    for path, value in leaves(device.model_dump(mode="json", by_alias=True)):
         said = about.get(path)
         if not provenance.is_fact(value, path) and (value is None or said is None or not said.own):
             continue
         own = said or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
-        result[".".join(path)] = Provenance(
-            source=own.source or "",
-            evidence=Level(own.evidence or "unknown"),
-            fitted_to=own.fitted_to or "",
-            span=own.span,
-            note=own.note,
-        )
+        result[".".join(path)] = provenance_of(own)
     return result
 
 
@@ -257,11 +212,3 @@ def _block_about(about: dict[provenance.Path, About], path: provenance.Path) -> 
         path = path[:-1]
     found = about.get(path, DEFAULT)
     return found if found.source is not None and found.evidence is not None else DEFAULT
-
-
-def _leaves(data: Any, path: provenance.Path) -> Iterator[tuple[provenance.Path, Any]]:
-    if isinstance(data, dict):
-        for key, value in list(data.items()):
-            yield from _leaves(value, (*path, key))
-    else:
-        yield path, data

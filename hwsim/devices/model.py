@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveInt,
     PrivateAttr,
@@ -25,39 +23,15 @@ from pydantic import (
 from pydantic import NonNegativeInt as Count
 from pydantic_core import PydanticCustomError
 
-from hwsim.devices.provenance import Level as Level
+from hwsim.datafiles.provenance import Level as Level
+from hwsim.datafiles.record import Name, Names, Provenance, Rate, StrictRecord
 from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
-Rate = Annotated[float, Field(gt=0)]
 Place = Name | Names
 
 
-class Record(BaseModel):
-    """Base of all parts: no unknown keys, no coercion, immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
-
-
-class Provenance(Record):
-    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
-
-    fitted_to: the measurement that it was fitted to, empty where it was not.
-    """
-
-    source: str
-    evidence: Level
-    fitted_to: str = ""
-    span: tuple[float, float] | None = None
-    note: str = ""
-
-
-class SpecialsModel(Record):
+class SpecialsModel(StrictRecord):
     """See hwsim.numerics.units.Specials."""
 
     operands: Literal["ieee", "saturate"] = "ieee"
@@ -68,7 +42,7 @@ class SpecialsModel(Record):
     flush_results: bool = False
 
 
-class FusedModel(Record):
+class FusedModel(StrictRecord):
     """See hwsim.numerics.units.FusedUnit."""
 
     model: Literal["fused"]
@@ -80,7 +54,7 @@ class FusedModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class ExactModel(Record):
+class ExactModel(StrictRecord):
     """See hwsim.numerics.units.ExactUnit."""
 
     model: Literal["exact"]
@@ -89,7 +63,7 @@ class ExactModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class FmaChainModel(Record):
+class FmaChainModel(StrictRecord):
     """See hwsim.numerics.units.FmaChainUnit."""
 
     model: Literal["fma_chain"]
@@ -98,7 +72,7 @@ class FmaChainModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class PairwiseModel(Record):
+class PairwiseModel(StrictRecord):
     """See hwsim.numerics.units.PairwiseUnit."""
 
     model: Literal["pairwise"]
@@ -107,7 +81,7 @@ class PairwiseModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class TwoLevelModel(Record):
+class TwoLevelModel(StrictRecord):
     """See hwsim.numerics.units.TwoLevelUnit."""
 
     model: Literal["two_level"]
@@ -122,7 +96,7 @@ class TwoLevelModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class IntegerModel(Record):
+class IntegerModel(StrictRecord):
     """See hwsim.numerics.units.IntegerUnit."""
 
     model: Literal["integer"]
@@ -130,7 +104,7 @@ class IntegerModel(Record):
     overflow: Literal["wrap", "saturate"] = "wrap"
 
 
-class BlockScaledModel(Record):
+class BlockScaledModel(StrictRecord):
     """See hwsim.numerics.units.BlockScaledUnit."""
 
     model: Literal["block_scaled"]
@@ -143,7 +117,7 @@ class BlockScaledModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class CompositeModel(Record):
+class CompositeModel(StrictRecord):
     """See hwsim.numerics.units.CompositeUnit."""
 
     model: Literal["composite"]
@@ -171,7 +145,7 @@ UnitModel = Annotated[
 TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
-class MmaTiming(Record):
+class MmaTiming(StrictRecord):
     """Time of one program-level mma of blocks of the instruction's (m, n, k).
 
     occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency);
@@ -200,7 +174,7 @@ class MmaTiming(Record):
         return self
 
 
-class InstructionModel(Record):
+class InstructionModel(StrictRecord):
     """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
 
     One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
@@ -305,7 +279,7 @@ def _interval(
     return interval
 
 
-class VectorModel(Record):
+class VectorModel(StrictRecord):
     """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
 
     In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
@@ -319,14 +293,14 @@ class VectorModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class MemoryModel(Record):
+class MemoryModel(StrictRecord):
     """A memory of each core: bytes that a program may use, alignment of a buffer in it."""
 
     capacity_bytes: PositiveInt
     align_bytes: PositiveInt = 1
 
 
-class SharedModel(Record):
+class SharedModel(StrictRecord):
     """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
 
     write_bytes_per_second: of L2, if it takes writes more slowly: each counts as the reads that take as long.
@@ -349,7 +323,7 @@ class SharedModel(Record):
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
 
-class LinkModel(Record):
+class LinkModel(StrictRecord):
     """A path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
 
     A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
@@ -379,15 +353,16 @@ class LinkModel(Record):
     fetch_bytes: PositiveInt | None = None
 
 
-class EngineModel(Record):
-    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream."""
+class EngineModel(StrictRecord):
+    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream (0: a sequencer of
+    its own is always ahead)."""
 
     queue_depth: PositiveInt
-    issue_cycles: Rate = 1.0
+    issue_cycles: Annotated[float, Field(ge=0)] = 1.0
     sync_cycles: Count = 1  # time that a sync instruction occupies the engine
 
 
-class PowerModel(Record):
+class PowerModel(StrictRecord):
     """The chip's power limit: how long full load may last before it acts, and the clock that it then leaves.
 
     clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
@@ -397,7 +372,7 @@ class PowerModel(Record):
     clock_mhz: dict[Name, Rate]
 
 
-class FlagsModel(Record):
+class FlagsModel(StrictRecord):
     """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
 
     queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
@@ -409,41 +384,18 @@ class FlagsModel(Record):
     unit_bytes: PositiveInt | None = None
 
 
-class InOrderModel(Record):
-    """GEMMs of one operand format that the library ran as one chain in order of K by the native instruction, all seen.
+class LibraryModel(StrictRecord):
+    """The GEMM library that runs on the chip: a file of configs/libraries (hwsim.libraries), by name.
 
-    outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
-    k. row_bytes: rows of A (k long) and of B (n long) are whole multiples; k_multiple: K is. tiles: C has at least so
-    many of 128 x 128, or K is at most short_k. longest_k: K is no longer. promoted_k: so too with the sums of every so
-    many k added outside the unit.
+    observations: by their name in that file, what it was seen to do, where that holds for this chip.
     """
 
-    outputs: Names
-    with_c: tuple[Name, ...] = ()
-    least: PositiveInt
-    most: PositiveInt
-    row_bytes: PositiveInt
-    k_multiple: PositiveInt | None = None
-    tiles: PositiveInt
-    short_k: PositiveInt | None = None
-    longest_k: PositiveInt | None = None
-    promoted_k: PositiveInt | None = None
+    name: Name
+    observations: Name | None = None
 
 
-class LibraryModel(Record):
-    """What the vendor's GEMM library was seen to do on the chip. What is not here is assumed."""
-
-    in_order: dict[Name, InOrderModel] = {}  # by operand format
-    slice_multiple: PositiveInt  # where K is split, slices are whole multiples of it long
-    # By operand format: what its kernels that leave slices of K to another kernel are made of, if not of the native
-    # instruction; the bits are the same.
-    split_k_instructions: dict[Name, Name] = {}
-    tile_counter_us: Annotated[float, Field(ge=0)] | None = None  # a memset before kernels with many tiles a core:
-    tile_counter_tiles: PositiveInt | None = None  # with more than these
-
-
-class Device(Record):
-    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+class DeviceModel(StrictRecord):
+    """The data of one chip (hwsim.devices.device.Device: with its arithmetic)."""
 
     schema_version: Literal[1]
     name: Name
@@ -499,7 +451,7 @@ class Device(Record):
         return {}
 
     @cached_property
-    def _clocked(self) -> dict[float, Device]:
+    def _clocked(self) -> dict[float, Self]:
         return {}
 
     @cached_property
@@ -507,10 +459,14 @@ class Device(Record):
         return {}
 
     @cached_property
+    def _observed(self) -> dict[tuple[str, str], Any]:  # hwsim.libraries.observed
+        return {}
+
+    @cached_property
     def _levels(self) -> dict[tuple[str, ...], Level]:
         return {}
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Device:
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
         """As pydantic's; what was worked out of this device does not go with it."""
         made = super().model_copy(update=update, deep=deep)
         for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
@@ -524,45 +480,3 @@ class Device(Record):
         `wgmma.m64n8k16.f32.f16.f16` to `wgmma.m64n256k16.f32.f16.f16` (hwsim.devices.choices says which).
         """
         return list(self.matrix_instructions)
-
-    def mma(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
-
-        An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
-        otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
-        Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
-        scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
-        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
-        """
-        from hwsim.devices.arithmetic import mma
-
-        return mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
-
-    def dot(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
-
-        Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
-        """
-        from hwsim.devices.arithmetic import dot
-
-        return dot(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)

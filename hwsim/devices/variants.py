@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hwsim.devices.device import Device
 from hwsim.errors import InputError
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-
 
 CLOCKS = 64  # of one device, kept at most
 LARGEST_CLOCK_MHZ = 100_000  # 100 GHz: beyond it a number is of another unit, or a slip
@@ -71,8 +68,6 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
 
     Raises InputError for a path that the device has not, ValueError (pydantic) for a value that does not fit.
     """
-    from hwsim.devices.model import Device
-
     tree = device.model_dump(by_alias=True)
     for path, value in changes.items():
         block, rest = tree, path

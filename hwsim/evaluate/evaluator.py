@@ -25,13 +25,14 @@ from hwsim.evaluate.split import Pieces, as_pieces
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
+from hwsim.libraries import observed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", "settled"]
+__all__ = ["evaluate", "finished", "first_unit", "resolved", "settled"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
@@ -63,8 +64,8 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
             f"schedule: promotion_k = {schedule.promotion_k}, but the scheme's k_group (or accumulate) says "
             f"{plan.k_group}; leave one of them out"
         )
-    library, names = device.library, chains.names
-    multiple = schedule.slice_multiple or (SLICE_MULTIPLE if library is None else library.slice_multiple)
+    seen, names = observed(device), chains.names
+    multiple = schedule.slice_multiple or (SLICE_MULTIPLE if seen is None else seen.slice_multiple)
     given = dataclasses.replace(
         schedule,
         instruction=names[0] if len(names) == 1 else None,
@@ -224,7 +225,7 @@ class _Job:
             assert c is not None
             lanes = self.join.lanes
             start = lanes.store(lanes.values(c, format_of(self.output)), format_of(self.spec.c), "RNE")
-        part = _Part(self, a, b, cuts, threads, progress)
+        part = _RowBlock(self, a, b, cuts, threads, progress)
         slices = [
             part.joined_runs(runs) if self.plan.join == "group" else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
@@ -303,7 +304,7 @@ class _Job:
         return total if wanted is None else narrowed(lanes, total, wanted)
 
 
-class _Part:
+class _RowBlock:
     """A block of rows: its operands, and the cuts of K."""
 
     def __init__(

@@ -20,9 +20,10 @@ from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.formats import array_of, format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.operands import Operand, chosen, operand
+from hwsim.threads import worth_starting
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan, Side
     from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Layout, Schedule
@@ -137,6 +138,7 @@ class Evaluator:
         progress: Callable[[float], None] | None = None,
     ) -> Array:
         """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values."""
+        threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.plan.products)
         if not isinstance(self.gemm.plan, Mixed):
             left, right = self.pieces(a, b, threads)
             return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)

@@ -27,7 +27,7 @@ class Decision:
     """One choice of the record: what was decided, by whom, and how good the grounds are.
 
     by: the user's request, the scheme, the device file, a library's data, an estimate of hwsim's, or hwsim's default.
-    evidence: a level of hwsim.devices.provenance, for choices that claim to be what a chip or its library does; empty
+    evidence: a level of hwsim.datafiles.provenance, for choices that claim to be what a chip or its library does; empty
     where there is no such claim.
     """
 

@@ -27,7 +27,8 @@ from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, LinkModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import LinkModel
 
 
 class Cost(NamedTuple):

@@ -20,7 +20,7 @@ from hwsim.program.kept import Kept
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
 PROGRAMS = 64  # kept, at most

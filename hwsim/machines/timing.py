@@ -37,13 +37,13 @@ from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
 from hwsim.machines.tables import CAUSES, KernelTables, tables_of
-from hwsim.machines.trace_rows import ROW_DTYPE, Rows
+from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 _Number = TypeVar("_Number", int, float)
 _Key = TypeVar("_Key")
@@ -99,7 +99,7 @@ class Timing:
     macs: int
     padded_macs: int
     instructions: int
-    trace: Rows | None
+    trace: TickRows | None
 
 
 def missing(device: Device, program: Program | None = None) -> str | None:
@@ -363,10 +363,10 @@ class _Collector:
         rows["cause"] = table[column["cause"]]
         self.parts.append(rows)
 
-    def finish(self) -> Rows:
+    def finish(self) -> TickRows:
         """All rows taken."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
-        return Rows(
+        return TickRows(
             rows,
             TICKS_PER_CYCLE,
             self.kernels,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hwsim.devices import load
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.devices.variants import changed
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan
@@ -60,7 +60,7 @@ READINGS: dict[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Comparison:
     """One measured quantity (a range where runs differ) and what the simulation gives."""
 
     what: str
@@ -80,7 +80,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GemmTimes:
     """Times of a GEMM in microseconds. core: from the start to a core's end; it and `busy` are means over the cores."""
 
     total: float
@@ -90,7 +90,7 @@ class Run:
 
 def gemm(
     device: Device, m: int, n: int, k: int, format: str, warm: int = 0, is_series: bool = False, **options: Any
-) -> Run:
+) -> GemmTimes:
     """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of the family's mapping.
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
@@ -111,10 +111,10 @@ def gemm(
 
     idle = timed.engines["FIX"].stall_cycles.get("done", 0.0) / device.cores
     busy = {name: us(engine.busy_cycles / device.cores) for name, engine in timed.engines.items()}
-    return Run(us(timed.cycles), us(timed.cycles - idle), busy)
+    return GemmTimes(us(timed.cycles), us(timed.cycles - idle), busy)
 
 
-def huawei(chip: Device | None = None) -> list[Point]:
+def huawei(chip: Device | None = None) -> list[Comparison]:
     """Huawei's 8192^3 FP16 (runs with constant tiling), and PTO's GEMMs."""
     given, what = published().huawei, "FP16 8192^3"
     chip = chip or load("ascend910b1")
@@ -122,27 +122,27 @@ def huawei(chip: Device | None = None) -> list[Point]:
     run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
     flagged = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI, unit_flag=True)
 
-    def busy(pipe: Pipe) -> Point:
+    def busy(pipe: Pipe) -> Comparison:
         quantity = f"{PIPES[pipe]} busy{', no UnitFlag' if pipe == 'FIX' else ''}"
         role: Role = "calibration" if pipe in given.calibration else "validation"
-        return Point(what, quantity, "us", given.busy[pipe], run.busy[pipe], role)
+        return Comparison(what, quantity, "us", given.busy[pipe], run.busy[pipe], role)
 
     points = [
-        Point(what, "core time, mean", "us", given.core, run.core),
-        Point(what, "task", "us", given.task, run.total + launch),
+        Comparison(what, "core time, mean", "us", given.core, run.core),
+        Comparison(what, "task", "us", given.task, run.total + launch),
         *(busy(pipe) for pipe in given.busy),
-        Point(what, "FixPipe busy, UnitFlag", "us", given.unit_flag_fix, flagged.busy["FIX"]),
+        Comparison(what, "FixPipe busy, UnitFlag", "us", given.unit_flag_fix, flagged.busy["FIX"]),
     ]
     for n, case in published().pto.cases.items():
         run = gemm(chip, n, n, n, "fp16", **PTO)
-        points.append(Point(f"PTO {n}^3", "core time", "us", (case.us, case.us), run.total))
+        points.append(Comparison(f"PTO {n}^3", "core time", "us", (case.us, case.us), run.total))
         for pipe, share in case.busy.items():
             time = share * case.us
-            points.append(Point(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (time, time), run.busy[pipe]))
+            points.append(Comparison(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (time, time), run.busy[pipe]))
     return points
 
 
-def guide() -> list[Point]:
+def guide() -> list[Comparison]:
     """Cases of Huawei's tuning guide: the slowest core's time, and MTE2's busy time."""
     points = []
     for case in published().guide.cases:
@@ -151,25 +151,25 @@ def guide() -> list[Point]:
         given: dict[str, Any] = {"tile": BASE, **packets, "distribution": "block", "grid": case.grid}
         run = gemm(chip, *case.mnk, "fp16", **given | case.options)
         if case.core is not None:
-            points.append(Point(case.what, "slowest core", "us", (case.core, case.core), run.total))
+            points.append(Comparison(case.what, "slowest core", "us", (case.core, case.core), run.total))
         if case.mte2 is not None:
-            points.append(Point(case.what, "MTE2 busy", "us", (case.mte2, case.mte2), run.busy["MTE2"]))
+            points.append(Comparison(case.what, "MTE2 busy", "us", (case.mte2, case.mte2), run.busy["MTE2"]))
         if case.core is not None and case.unit_flag_core is not None:
             flagged = gemm(chip, *case.mnk, "fp16", **given, unit_flag=True)
             saved = case.core - case.unit_flag_core
-            points.append(Point(case.what, "saved by UnitFlag", "us", (saved, saved), run.total - flagged.total))
+            points.append(Comparison(case.what, "saved by UnitFlag", "us", (saved, saved), run.total - flagged.total))
     return points
 
 
-def paper() -> list[Point]:
+def paper() -> list[Comparison]:
     """Native fp32 on the 910B3 in SGEMM-cube's Fig. 11b, whose sizes the paper does not give."""
     m, n, k = EDGE, EDGE, 2 * EDGE
     run = gemm(load("ascend910b3"), m, n, k, "fp32", is_series=True, **library_tile("fp32"))
     rate = 2 * m * n * k / run.total / 1e6
-    return [Point(f"fp32 on a 910B3, {m} x {n} x {k}", "rate", "TFLOP/s", published().paper.tflops, rate)]
+    return [Comparison(f"fp32 on a 910B3, {m} x {n} x {k}", "rate", "TFLOP/s", published().paper.tflops, rate)]
 
 
-def why(point: Point) -> str:
+def why(point: Comparison) -> str:
     """Why the point is missed, where that is known."""
     return published().why.get(point.what, {}).get(point.quantity, "")
 
@@ -183,7 +183,7 @@ def library_tile(format: str) -> dict[str, Any]:
     return {"tile": {"m": 128, "n": 256, "k": 1024 // format_of(format).bits}, "step_ka": 8, "step_kb": 4}
 
 
-def torch() -> list[Point]:
+def torch() -> list[Comparison]:
     """PyTorch on a 910B2: 24 cores at 1800 MHz, blocks of CANN's library, their order ours, the launch in the time.
 
     It was 30 runs after 6 others, on the same operands.
@@ -196,7 +196,7 @@ def torch() -> list[Point]:
             run = gemm(chip, n, n, n, fmt, warm=1, is_series=True, output=fmt, **library_tile(fmt))
             found = 2 * n**3 / (run.total + (chip.launch_overhead_us or 0.0)) / 1e6
             role: Role = "calibration" if f"{fmt} {n}" in given.calibration else "validation"
-            points.append(Point(f"torch {fmt} {n}^3", "rate", "TFLOP/s", tflops, found, role))
+            points.append(Comparison(f"torch {fmt} {n}^3", "rate", "TFLOP/s", tflops, found, role))
     return points
 
 
@@ -230,7 +230,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
             yield Scaling(sweep, m, n, k, work / (cycles / old.clock_mhz), work / rates[0], work / rates[1])
 
 
-def readings() -> Iterator[tuple[str, Run, dict[int, float]]]:
+def readings() -> Iterator[tuple[str, GemmTimes, dict[int, float]]]:
     """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
     base, cases = load("ascend910b1"), published().pto.cases
     for name, changes in READINGS.items():
@@ -239,7 +239,7 @@ def readings() -> Iterator[tuple[str, Run, dict[int, float]]]:
         yield name, huge, {n: gemm(chip, n, n, n, "fp16", **PTO).total for n in cases}
 
 
-def points_text(points: Sequence[Point]) -> str:
+def points_text(points: Sequence[Comparison]) -> str:
     """Points as a Markdown table."""
     lines = [
         "| run | quantity | measured | simulated | difference | role |",
@@ -266,7 +266,7 @@ def fig11_text(points: Sequence[Scaling]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def readings_text(found: Sequence[tuple[str, Run, Mapping[int, float]]]) -> str:
+def readings_text(found: Sequence[tuple[str, GemmTimes, Mapping[int, float]]]) -> str:
     """The readings as a Markdown table."""
     sizes = list(published().pto.cases)
     lines = [

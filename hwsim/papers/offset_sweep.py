@@ -25,7 +25,7 @@ COLUMNS = ("HGEMM", "HGEMM, FP16 out", "FP32 chain", *(f"sb={sb} {how}" for sb i
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OffsetErrors:
     """One row of the figure: relative Frobenius errors by column of COLUMNS."""
 
     symmetric: bool
@@ -42,7 +42,7 @@ def sweep(
     exponents: Iterable[int] = EXPONENTS,
     seed: int = 0,
     device: str = "ascend910a",
-) -> Iterator[Point]:
+) -> Iterator[OffsetErrors]:
     """Yield the points in order. matmul(a, b, device=, scheme=, **options); chain(a, b): plain fp32."""
     for symmetric in (True, False):
         for exponent in exponents:
@@ -64,10 +64,10 @@ def sweep(
                 for how in ACCUMULATION:
                     product = matmul(a, b, device=device, scheme="sgemm-cube", scaling_exponent=sb, accumulation=how)
                     found[f"sb={sb} {how}"] = error(product)
-            yield Point(symmetric, exponent, found)
+            yield OffsetErrors(symmetric, exponent, found)
 
 
-def markdown(points: Iterable[Point]) -> str:
+def markdown(points: Iterable[OffsetErrors]) -> str:
     """The points as a Markdown table."""
     lines = ["| inputs | exponent | " + " | ".join(COLUMNS) + " |", "| --- | ---: |" + " ---: |" * len(COLUMNS)]
     for point in points:

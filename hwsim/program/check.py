@@ -45,7 +45,7 @@ from hwsim.program.order import Walker, walk
 from hwsim.program.resolve import GM, Scope, mma_shape
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 BUDGET = 2000  # instructions of one group's abstract execution
 CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion

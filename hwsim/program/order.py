@@ -25,7 +25,7 @@ from hwsim.program.resolve import Scope
 from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Values = dict[str, int]
 Clock = dict[str, int]

@@ -12,7 +12,8 @@ from hwsim.formats import format_of
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel, LinkModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel, LinkModel
 
 GM: Literal["GM"] = "GM"  # the name of global memory in a device's links
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from hwsim.devices.model import Device
-from hwsim.devices.provenance import LEVELS
-from hwsim.report.text import count, data, facts, plural, table
+from hwsim.devices.device import Device
+from hwsim.devices.query import taken_format
+from hwsim.libraries import library_of, observed
+from hwsim.report import provenance_text
+from hwsim.report.text import count, data, facts, table
 
 
 def device_text(device: Device) -> str:
@@ -24,8 +24,10 @@ def device_text(device: Device) -> str:
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
-            + f"; default {device.default_format}",
+            + f"; a run without format takes {taken_format(device, 'fp32')} for float32 operands, "
+            + f"the operands' own where it is listed, and {device.default_format} for the rest",
         ),
+        *_library(device),
         *_sliced(device),
         ("evidence", evidence_text(device)),
         ("SHA-256", device.sha256),
@@ -40,53 +42,32 @@ def _clocks(device: Device) -> str:
     return f"{device.clock_mhz:,g} MHz" + (f"; under the power limit (MHz): {slower}" if slower else "")
 
 
+def _library(device: Device) -> Iterator[tuple[str, str]]:
+    """The library whose kernels are the candidate tiles."""
+    library = library_of(device)
+    if library is not None and device.library is not None:
+        seen = device.library.observations
+        yield "library", f"{library.name}, {library.title}" + (f"; as seen on {seen}" if seen else "")
+
+
 def _sliced(device: Device) -> Iterator[tuple[str, str]]:
     """Formats whose slices of K are not made of the native instruction."""
-    units = device.library.split_k_instructions if device.library is not None else {}
+    seen = observed(device)
+    units = {} if seen is None else seen.split_k_instructions
     if units:
         yield "slices of K", ", ".join(f"{name} ({unit})" for name, unit in units.items())
 
 
 def evidence_text(device: Device) -> str:
     """How many numbers stand on which level of evidence, best first."""
-    found = Counter(str(about.evidence) for about in device.evidence.values())
-    return (
-        ", ".join(f"{found[level]} {level}" for level in LEVELS if found[level])
-        + f" (of {plural(len(device.evidence), 'number')})"
-    )
+    return provenance_text.evidence_text(device.evidence)
 
 
 def sources_text(device: Device) -> str:
     """Every number: path, value, evidence, source, and the range that sources give; then the citations."""
-    rows, tree = [], device.model_dump(mode="json", by_alias=True)
-    for path, about in device.evidence.items():
-        span = f" [{about.span[0]:g} to {about.span[1]:g}]" if about.span else ""
-        note = f"; fitted to {about.fitted_to}" if about.fitted_to else ""
-        note += f"; {about.note}" if about.note else ""
-        rows.append((path, f"{_value(_at(tree, path))}{span}", str(about.evidence), f"{about.source}{note}"))
-    lines = table(rows, ("number", "value [range in sources]", "evidence", "source"), indent="")
-    if device.citations:
-        lines += ["", "sources", *facts(device.citations.items(), indent="  ")]
-    return "\n".join(lines)
-
-
-def _at(found: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings; keys may hold dots themselves."""
-    rest = path
-    while rest:
-        key = max((key for key in found if rest == key or rest.startswith(f"{key}.")), key=len)
-        found, rest = found[key], rest[len(key) + 1 :]
-    return found
-
-
-def _value(item: Any) -> str:
-    if isinstance(item, bool) or item is None:
-        return {True: "yes", False: "no", None: "none"}[item]
-    if isinstance(item, int):
-        return count(item)
-    if isinstance(item, float):
-        return f"{item:,g}" if abs(item) < 1e9 else f"{item:g}"
-    return str(item)
+    return provenance_text.provenance_table(
+        device.model_dump(mode="json", by_alias=True), device.evidence, device.citations
+    )
 
 
 def _instructions(device: Device) -> Iterator[str]:
@@ -103,7 +84,9 @@ def _units(device: Device) -> Iterator[str]:
     rows = []
     for name, unit in device.dot_units.items():
         settings = unit.model_dump(mode="json", exclude={"model", "specials"}, exclude_none=True)
-        rows.append((name, unit.model, ", ".join(f"{key} {_value(x)}" for key, x in settings.items())))
+        rows.append(
+            (name, unit.model, ", ".join(f"{key} {provenance_text.plain_value(x)}" for key, x in settings.items()))
+        )
     yield from table(rows)
 
 

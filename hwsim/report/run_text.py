@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.report.text import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.result import Result
 
 # What the weakest level of evidence means for the reader, worst levels only.
@@ -39,6 +39,7 @@ def run_text(result: Result, chip: Device, inputs: str) -> str:
         _errors(result),
         _engines(result),
         _traffic(result),
+        _decisions(result),
         _warnings(result),
         _hashes(result),
     ]
@@ -129,8 +130,21 @@ def _time(result: Result) -> list[str]:
                 f"{count(result.macs['useful'])} products in the matrix units, "
                 f"{count(result.macs['padded'])} with padding",
             ),
+            *(("tiles" if i == 0 else "", _tiles(x)) for i, x in enumerate(result.occupancy)),
         ]
     )
+
+
+def _tiles(x: dict[str, Any]) -> str:
+    idle = f", {plural(x['idle_cores'], 'core')} idle" if x["idle_cores"] else ", none idle"
+    waves = plural(x["waves"], "wave")
+    return f"{x['kernel']}: {plural(x['tiles'], 'tile')} of C on {plural(x['cores'], 'core')}, {waves}{idle}"
+
+
+def _decisions(result: Result) -> list[str]:
+    """Who decided what."""
+    rows = [(x.name, x.value, x.by, x.evidence, x.why) for x in result.gemm.decisions]
+    return ["decided", *table(rows, ("what", "", "by", "evidence", "why"))]
 
 
 def _share(fraction: float | None) -> str:

@@ -1,6 +1,6 @@
 """How good it is known that a run's bits are those of the chip: its arithmetic, and what the vendor's library does.
 
-Pure functions of a device, a plan and what was chosen; what was observed stands in the device file.
+Pure functions of a device, a plan and what was chosen; what was observed stands in the library's file.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices import find, numerics_evidence, timing_evidence, weakest
+from hwsim.datafiles.provenance import Level
+from hwsim.devices import find, numerics_evidence, timing_evidence
 from hwsim.devices.patterns import ARITHMETIC
-from hwsim.devices.provenance import Level
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.libraries import observed, observed_level
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InOrderModel
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
+    from hwsim.libraries.model import InOrderModel
 
 TILE = 128  # of C, m and n: what InOrderModel.tiles counts
 
@@ -32,12 +34,13 @@ def of_numerics(chip: Device, plan: Plan, unit: str) -> Level:
 def of_schedule(chip: Device, gemm: Gemm) -> Level:
     """How good it is known that the vendor's library runs the record's GEMMs in this way.
 
-    The device file's level for GEMMs within what it says was seen (library.in_order); an assumption beyond: other
+    The level of the library's observations for GEMMs within what was seen (in_order); an assumption beyond: other
     formats and shapes, a schedule of the caller's own, terms in an order that nobody runs.
     """
     plan, cut = gemm.single, gemm.decided("split_k")
     formats = {piece.format for piece in (*plan.a_pieces, *plan.b_pieces)}
-    seen = chip.library.in_order.get(min(formats)) if chip.library is not None and len(formats) == 1 else None
+    observations = observed(chip)
+    seen = observations.in_order.get(min(formats)) if observations is not None and len(formats) == 1 else None
     if seen is None:
         return Level.ASSUMPTION
     fmt = min(formats)
@@ -49,7 +52,7 @@ def of_schedule(chip: Device, gemm: Gemm) -> Level:
         and _finishes_so(gemm, seen)
         and _is_within(seen, fmt, gemm.problem.sizes)
     )
-    return weakest(chip, f"library.in_order.{fmt}") if is_seen else Level.ASSUMPTION
+    return observed_level(chip, f"in_order.{fmt}") if is_seen else Level.ASSUMPTION
 
 
 def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:

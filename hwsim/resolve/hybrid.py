@@ -14,7 +14,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.resolve.cost import cost
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.resolve.planned import Planned
 
 FORMAT = "fp32"

@@ -22,7 +22,7 @@ from hwsim.resolve.mixed_parts import with_parts
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time

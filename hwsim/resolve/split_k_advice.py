@@ -14,11 +14,10 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.plan import Mixed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 CODE = "k_not_cut"
-NOTABLE = 0.8  # estimated time over that of K in one piece: above it the estimates are too close to speak of
 
 
 def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -27,7 +26,7 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[dict[
     if not is_single or gemm.decided("split_k") is not None or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
         return []
     best = dataflow(device).split_k(gemm, device, options)
-    if best is None or best.share > NOTABLE:
+    if best is None or best.share > best.advise_below:
         return []
     said = (
         f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time (by '

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hwsim.datafiles.provenance import Level
 from hwsim.devices import changed
-from hwsim.devices.provenance import Level
 from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
@@ -19,7 +19,7 @@ from hwsim.machines.load import under_load
 from hwsim.resolve.mapping import facts_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
 SPREAD = 0.25  # of an assumption without a span: this much less and more

@@ -7,7 +7,7 @@ import pytest
 
 import hwsim
 from hwsim import _kernels
-from hwsim.cli import VERBS, parser_for
+from hwsim.cli.command import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
 from hwsim.papers import anchor_data, anchors

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hwsim import devices
+from hwsim import devices, libraries
+from hwsim.datafiles.places import package_folder
+from hwsim.datafiles.yaml_text import parse, plain
 from hwsim.devices import model, registry
 from hwsim.devices.json_schema import json_schema, schema_text
-from hwsim.devices.yaml_text import parse, plain
+from hwsim.libraries import json_schema as library_schema
 from hwsim.numerics import units
 
 SHIPPED = sorted(
@@ -70,7 +72,7 @@ def test_numbers_that_calibration_set():
         "b200": ["links.GM_SMEM.startup_cycles"],
         "ascend910b3": ["links.L1_L0A.overhead_cycles", "links.L0C_GM.bytes_per_cycle", "engines.M.issue_cycles"],
     }
-    fitted["h200"].append("instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.turned_macs_per_cycle.any")
+    fitted["h200"].append("instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.mn_major_macs_per_cycle.any")
     for name, paths in fitted.items():
         evidence = devices.load(name).evidence
         assert {evidence[path].evidence for path in paths} == {"fitted"}, name
@@ -245,6 +247,18 @@ def complaints(schema, data, root, path="$"):
 def test_the_schema_accepts_the_shipped_files(name):
     data = plain(parse((registry.package_folder() / f"{name}.yaml").read_text(), name)[0])
     assert complaints(json_schema(), data, json_schema()) == []
+
+
+@pytest.mark.parametrize("name", libraries.names())
+def test_the_schema_of_libraries_accepts_the_shipped_files(name):
+    data = plain(parse((package_folder("libraries") / f"{name}.yaml").read_text(), name)[0])
+    schema = library_schema.json_schema()
+    assert complaints(schema, data, schema) == []
+    (group,) = list(data["kernels"].values())[:1]
+    group["rows"]["wrong"] = {"tile": 64, "k_byte": 64, "warp": [1, 1]}
+    told = complaints(schema, data, schema)
+    for said in ("rows.wrong: no k_bytes", "rows.wrong: unknown k_byte", "rows.wrong.tile"):
+        assert any(said in text for text in told), said
 
 
 @pytest.mark.parametrize(

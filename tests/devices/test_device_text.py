@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwsim.devices.yaml_text import from_data, parse, plain
+from hwsim.datafiles.yaml_text import from_data, parse, plain
 
 
 def value(text):

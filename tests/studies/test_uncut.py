@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.resolve import split_k_advice as module
-from hwsim.resolve.split_k_advice import CODE, NOTABLE
+from hwsim.dataflows.tiled import dataflow
+from hwsim.libraries import load
+from hwsim.resolve.split_k_advice import CODE
 
+NOTABLE = load("cublas-13").split_k.advise_below
 LONG = {"m": 128, "n": 128, "k": 8192}
 
 
@@ -41,9 +43,9 @@ def test_full_cores_and_short_k_are_told_nothing():
 
 def test_a_small_gain_is_not_spoken_of(monkeypatch):
     assert said(**LONG)
-    monkeypatch.setattr(module.tiled, "cut", lambda *_: (2, NOTABLE + 0.01))
+    monkeypatch.setattr(dataflow, "best_split", lambda *_: (2, NOTABLE + 0.01))
     assert said(**LONG) == []
-    monkeypatch.setattr(module.tiled, "cut", lambda *_: (2, NOTABLE))
+    monkeypatch.setattr(dataflow, "best_split", lambda *_: (2, NOTABLE))
     assert said(**LONG) == [(CODE, 2)]
 
 

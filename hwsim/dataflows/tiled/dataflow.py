@@ -19,20 +19,20 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
-from hwsim.dataflows.tiled.program import ProgramWriter, launches, tile_scheduler
+from hwsim.dataflows.tiled.program import ProgramWriter, launches, mapping_of, tile_scheduler
 from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
-from hwsim.devices import instruction
+from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.evaluator import instruction_for
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
 from hwsim.gemm.schedule import SLICE_MULTIPLE
+from hwsim.libraries import observed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.options import Option
     from hwsim.gemm.record import Gemm
     from hwsim.program.ir import Program
@@ -77,8 +77,7 @@ class TiledDataflow:
             *(declared.TILE_OPTION, declared.STAGES, declared.SPLIT_K, declared.SWIZZLE, declared.INSTRUCTION),
             *(declared.A_LAYOUT, declared.B_LAYOUT),
         )
-        pairs = any(shape.cores > 1 for shape in self.family.shapes)
-        return (*own, declared.CTA_GROUP) if pairs else own
+        return (*own, declared.CTA_GROUP) if self.family.pairs else own
 
     @property
     def tile_order(self) -> tuple[str, str, str]:
@@ -164,14 +163,14 @@ class TiledDataflow:
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The first product's instruction: as asked for, as of the library's sliced kernels, or the record's."""
-        plan, library = single_plan(gemm), device.library
+        plan, seen = single_plan(gemm), observed(device)
         own, (i, j) = gemm.unit, plan.terms[0].products[0]
         if wanted is not None:
             return Instructions(device).like(own, wanted), "user", ""
         a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
         is_native = own == instruction_for(device, a, b)
-        if is_sliced and is_native and a == b and plan.products == 1 and library is not None:
-            wanted = library.split_k_instructions.get(a)
+        if is_sliced and is_native and a == b and plan.products == 1 and seen is not None:
+            wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
                 return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
         return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
@@ -236,7 +235,8 @@ class TiledDataflow:
         def bound(count: int) -> float:
             return least_seconds(*of(count))
 
-        return SplitK(*best_split(gemm.problem.k, seconds, bound))
+        rules = self.family.on(device).split_k
+        return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
 
     def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
         """Estimated seconds of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
@@ -257,8 +257,7 @@ class TiledDataflow:
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
-        assert gemm.mapping is not None
-        first = gemm.mapping.kernels[0]
+        first = mapping_of(gemm, self.name).kernels[0]
         found: dict[str, Any] = {
             "swizzle": first.swizzle,
             "tile": first.tile.to_dict(),

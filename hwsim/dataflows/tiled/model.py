@@ -6,11 +6,17 @@ memories.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.plan import Expression, Piece, Term
+from hwsim.libraries import load
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.libraries.model import SplitKModel
 
 SIDES = ("A", "B")
 
@@ -42,16 +48,6 @@ class Shape:
     cores: int = 1
 
 
-#: Of fp32 products on lanes where nothing else is known: warps of 32 x 64 of C, smaller tiles for small ones.
-LANES = (
-    Shape(128, 128, 32, (32, 64), accumulators=2),
-    Shape(128, 64, 32, (32, 64), accumulators=2),
-    Shape(64, 64, 32, (32, 32), accumulators=2),
-    Shape(32, 32, 32, (32, 32), accumulators=2),
-    Shape(32, 32, 32, (32, 32)),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Family:
     """How operands and results travel.
@@ -59,8 +55,9 @@ class Family:
     through_registers: global memory -> registers -> shared memory, else straight to shared memory. store_shared:
     results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
     else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
-    (multicast). lanes: shapes for instructions of the vector engine; warps: for those of the matrix unit whose operands
-    can only lie in registers (none: as the others). wave_threads: of a warp (PTX: 32) or wavefront.
+    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). pairs: whether
+    its kernels may take two cores whose matrix units multiply together (cta_group::2). wave_threads: of a warp (PTX:
+    32) or wavefront.
     """
 
     name: str
@@ -71,10 +68,58 @@ class Family:
     persistent: bool
     stages: int
     cluster: int
-    shapes: tuple[Shape, ...]
-    lanes: tuple[Shape, ...]
-    warps: tuple[Shape, ...] = ()
+    library: str
+    pairs: bool = False
     wave_threads: int = 32
+
+    def on(self, device: Device) -> Family:
+        """The family with the library that the device file names, if it names one."""
+        if device.library is None or device.library.name == self.library:
+            return self
+        return replace(self, library=device.library.name)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Candidate tiles of the matrix unit, operands in shared memory."""
+        return _candidates(self.library)["matrix"]
+
+    @property
+    def lanes(self) -> tuple[Shape, ...]:
+        """Candidate tiles for instructions of the vector engine."""
+        return _candidates(self.library)["lanes"]
+
+    @property
+    def warps(self) -> tuple[Shape, ...]:
+        """Candidate tiles for instructions whose operands can only lie in registers (none: as the others)."""
+        return _candidates(self.library)["registers"]
+
+    @property
+    def split_k(self) -> SplitKModel:
+        """How many slices of K are weighed."""
+        return load(self.library).split_k
+
+
+@functools.cache
+def _candidates(library: str) -> dict[str, tuple[Shape, ...]]:
+    """The library's kernels by engine, in the order of its file."""
+    found: dict[str, tuple[Shape, ...]] = {"matrix": (), "registers": (), "lanes": ()}
+    for group in load(library).kernels.values():
+        found[group.engine] += tuple(
+            Shape(
+                *row.tile,
+                row.k_bytes,
+                row.warp,
+                row.accumulators,
+                row.stages or 0,
+                group.bits,
+                row.max_waves or 0,
+                row.max_k or 0,
+                row.mn_major,
+                row.cta_group,
+            )
+            for row in group.rows.values()
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

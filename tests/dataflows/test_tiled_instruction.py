@@ -67,8 +67,8 @@ def test_slices_are_made_of_what_the_library_has_for_them():
     assert unit(split_k=4, format=None, scheme="tf32x1") == MMA
     assert unit(split_k=4, format=None, scheme="tf32x3").startswith("wgmma.")  # no GEMM of the library's
     chip = load("h200")
-    assert chip.library is not None
-    without = chip.model_copy(update={"library": chip.library.model_copy(update={"split_k_instructions": {}})})
+    assert chip.library is not None and chip.library.observations == "h200"
+    without = chip.model_copy(update={"library": chip.library.model_copy(update={"observations": None})})
     assert unit(split_k=4, device=without).startswith("wgmma.")
 
 

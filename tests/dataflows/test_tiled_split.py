@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim import libraries
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.choice import TileRequest
 from hwsim.dataflows.tiled.dataflow import least_seconds
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.partition import Partition
-from hwsim.dataflows.tiled.split_k import COUNTS, SHORTEST, best_split
+from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
@@ -56,16 +57,19 @@ def test_other_words_are_refused():
         timed(64, 64, 256, "fp32", "most")
 
 
+RULES = libraries.load("cublas-13").split_k
+
+
 def none(count: int) -> float:
     return 0.0
 
 
 def test_short_slices_are_not_tried():
     tried = []
-    assert best_split(5 * SHORTEST, lambda count: tried.append(count) or 1 / count, none) == (5, 0.2)
-    assert tried == [c for c in COUNTS if c <= 5]
-    assert best_split(SHORTEST, lambda count: 1 / count, none) == (1, 1.0)
-    assert best_split(100 * SHORTEST, lambda count: 1.0, none) == (1, 1.0)
+    assert best_split(5 * RULES.min_slice, lambda count: tried.append(count) or 1 / count, none, RULES) == (5, 0.2)
+    assert tried == [c for c in RULES.counts if c <= 5]
+    assert best_split(RULES.min_slice, lambda count: 1 / count, none, RULES) == (1, 1.0)
+    assert best_split(100 * RULES.min_slice, lambda count: 1.0, none, RULES) == (1, 1.0)
 
 
 def test_counts_that_cannot_win_are_not_weighed():
@@ -76,7 +80,7 @@ def test_counts_that_cannot_win_are_not_weighed():
         return {1: 8.0, 2: 5.0, 3: 4.0, 4: 3.5}[count]
 
     # The third may win by a hair, and does; the fourth cannot be below what the third takes.
-    assert best_split(4 * SHORTEST, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count]) == (3, 0.5)
+    assert best_split(4 * RULES.min_slice, estimate, lambda count: {2: 1.0, 3: 3.99, 4: 4.0}[count], RULES) == (3, 0.5)
     assert weighed == [1, 2, 3]
 
 

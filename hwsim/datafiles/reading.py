@@ -1,0 +1,84 @@
+"""What reading device files and library files has in common: table of sources, version, validation, evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from hwsim._version import __version__
+from hwsim.datafiles import messages
+from hwsim.datafiles.provenance import About, Annotated, Level
+from hwsim.datafiles.record import Provenance
+from hwsim.datafiles.yaml_text import FileProblem, Node, plain
+from hwsim.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
+    """Return the file's `sources:` table, short key -> citation; what is wrong with it is added to `problems`."""
+    assert isinstance(tree.value, dict)
+    table = tree.value.get("sources")
+    if table is None:
+        return {}
+    if not isinstance(table.value, dict):
+        problems.append(FileProblem(table.mark, "sources", "needs a mapping of short keys to citations"))
+        return {}
+    for key, node in table.value.items():
+        if not isinstance(node.value, str):
+            problems.append(FileProblem(node.mark, f"sources.{key}", "needs text, the full citation"))
+        if "," in key or ";" in key:
+            problems.append(FileProblem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
+    return {key: str(node.value) for key, node in table.value.items()}
+
+
+def version_problems(tree: Node, version: int) -> list[FileProblem]:
+    """Return the problem of a schema_version other than `version`, or none."""
+    assert isinstance(tree.value, dict)
+    node = tree.value.get("schema_version")
+    if node is None or (type(node.value) is int and node.value == version):
+        return []
+    return [
+        FileProblem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {version}")
+    ]
+
+
+def validated(
+    annotated: Annotated, model: type[Model], version: int, file_only: Collection[str]
+) -> tuple[Model | None, list[FileProblem]]:
+    """Return the record of a file's tree, or None and what is wrong. file_only: keys that are not part of the model."""
+    data = {key: value for key, value in plain(annotated.tree).items() if key not in file_only}
+    right = {"schema_version": version} if "schema_version" in data else {}  # a wrong one is told apart
+    try:
+        # JSON, so that lists serve for tuples while everything else stays strict.
+        return model.model_validate_json(json.dumps({**data, **right})), []
+    except ValidationError as error:
+        return None, messages.explain(error, model, annotated.tree)
+
+
+def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
+    """Return the error that tells every problem of a file of that kind once, in the order of the file."""
+    return ConfigError([str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))], kind)
+
+
+def provenance_of(about: About) -> Provenance:
+    """Return what is said about a value as the record that models carry."""
+    return Provenance(
+        source=about.source or "",
+        evidence=Level(about.evidence or "unknown"),
+        fitted_to=about.fitted_to or "",
+        span=about.span,
+        note=about.note,
+    )
+
+
+def leaves(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield (path, value) of everything in nested mappings that is no mapping."""
+    if isinstance(data, dict):
+        for key, value in list(data.items()):
+            yield from leaves(value, (*path, key))
+    else:
+        yield path, data
