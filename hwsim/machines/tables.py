@@ -22,6 +22,7 @@ from hwsim.program.resolve import Scope
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
+CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
 PROGRAMS = 64  # kept, at most
 ROWS = 1 << 17  # instructions of all of them together, at most; some 500 bytes each
 _CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
@@ -31,7 +32,8 @@ _CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
 class KernelTables:
     """A kernel as the engine takes it, but for the cost of instructions, which `cost_at` gives for a clock.
 
-    engines: those at work. counts: cores of each group. links: of the device, those that it moves data over.
+    engines: those at work. causes: why an engine stalls, as the columns of the account after "busy". counts: cores of
+    each group. links: of the device, those that it moves data over.
     sums: int64 (links + 3, instructions); times what each instruction was executed on one core it gives, over all
     cores, the bytes by link, then macs, padded macs, and instructions.
     """
@@ -39,6 +41,7 @@ class KernelTables:
     kernel: Kernel
     scope: Scope
     engines: tuple[str, ...]
+    causes: tuple[str, ...]
     flat: FlatKernel
     costs: Costs
     tables: dict[str, NDArray[np.int64]]
@@ -92,9 +95,9 @@ def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:
     found = costs(scope, flat)
     links = tuple(dict.fromkeys(name for name in found.links if name is not None))
     sums = _sums(found, links) * np.repeat(counts, flat.sizes)
-    return KernelTables(
-        kernel, scope, engines, flat, found, _engine_tables(kernel, flat, device, engines), counts, links, sums
-    )
+    causes = (*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores))
+    tables = _engine_tables(kernel, flat, device, engines)
+    return KernelTables(kernel, scope, engines, causes, flat, found, tables, counts, links, sums)
 
 
 def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
-from hwsim.machines.tables import KernelTables, tables_of
+from hwsim.machines.tables import CAUSES, KernelTables, tables_of
 from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
@@ -45,7 +45,6 @@ from hwsim.program.resolve import Scope
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
 _Number = TypeVar("_Number", int, float)
 _Key = TypeVar("_Key")
 _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
@@ -222,8 +221,8 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
         kernel.name,
         outcome["end"] // TICKS_PER_CYCLE,
         int(counts.sum()),
-        _engine_times(kernel, device, one.engines, (account * counts[:, None, None]).sum(axis=0)),
-        _engine_times(kernel, device, one.engines, account[int(outcome["group_end"].argmax())]),
+        _engine_times(one, device, (account * counts[:, None, None]).sum(axis=0)),
+        _engine_times(one, device, account[int(outcome["group_end"].argmax())]),
         _stream_times(kernel, one.engines, outcome["stalled"]),
         traffic,
         macs,
@@ -244,24 +243,17 @@ def _start_late(outcome: engine.Outcome, device: Device) -> None:
         outcome["rows"][:, engine.ROW_COLUMNS.index(name)] += start
 
 
-def _causes(kernel: Kernel) -> list[str]:
-    return [*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores)]
-
-
-def _engine_times(
-    kernel: Kernel, device: Device, engines: tuple[str, ...], account: NDArray[np.int64]
-) -> dict[str, EngineTime]:
+def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
     """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
-    causes = _causes(kernel)
-    rows = dict(zip(engines, account.tolist(), strict=True))
-    idle = [0, 0, sum(next(iter(rows.values()))), *[0] * (len(causes) - 2)]
-    return {
-        name: EngineTime(
-            float(row[0]) / TICKS_PER_CYCLE,
-            {cause: float(t) / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t},
-        )
-        for name, row in ((name, rows.get(name, idle)) for name in device.engines)
-    }
+    rows: list[list[int]] = account.tolist()
+    times = {name: _engine_time(one.causes, row) for name, row in zip(one.engines, rows, strict=True)}
+    idle = EngineTime(0.0, {"done": total / TICKS_PER_CYCLE} if (total := sum(rows[0])) else {})
+    return {name: times.get(name, idle) for name in device.engines}
+
+
+def _engine_time(causes: tuple[str, ...], row: list[int]) -> EngineTime:
+    stalls = {cause: t / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t}
+    return EngineTime(row[0] / TICKS_PER_CYCLE, stalls)
 
 
 def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:

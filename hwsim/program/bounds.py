@@ -25,13 +25,11 @@ class Bounds:
     def __init__(self, ranges: Mapping[str, Interval], derived: Mapping[str, Derived]) -> None:
         self.ranges, self.derived = ranges, derived
         self.known: dict[str, Interval | None] = {}  # of derived variables
+        self.inside: dict[str, bool] = {}  # the same: all loops that they depend on are around the instruction
 
     def outside(self, affine: Affine) -> str | None:
         """A loop that the expression depends on and that is not around the instruction."""
-        for name, _ in affine.terms:
-            if name in self.derived or self.ranges.get(name) == OUTSIDE:
-                break
-        else:
+        if all(self._is_inside(name) for name, _ in affine.terms):
             return None
         return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
 
@@ -64,6 +62,14 @@ class Bounds:
                 values[name] = _part(one, _sum(one.of, values))
         sums = _sum(Affine(0, tuple(t for t in affine.terms if t[0] in values)), values)
         return int(sums.min()) + rest[0], int(sums.max()) + rest[1]
+
+    def _is_inside(self, name: str) -> bool:
+        one = self.derived.get(name)
+        if one is None:
+            return self.ranges.get(name) != OUTSIDE
+        if name not in self.inside:
+            self.inside[name] = all(self._is_inside(other) for other, _ in one.of.terms)
+        return self.inside[name]
 
     def _of(self, name: str) -> Interval | None:
         one = self.derived.get(name)
