@@ -40,11 +40,13 @@ EXPECTED = {
     "cycles.md",
     "devices.md",
     "emulation.md",
+    "glossary.md",
     "golden.md",
     "numerics.md",
     "schemes.md",
     "speed.md",
     "timing.md",
+    "walk.md",
 }
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
