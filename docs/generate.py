@@ -15,15 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hwsim.devices.provenance import LEVELS
-
 import hwsim
 from hwsim.api import program
+from hwsim.cli.options import APART
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.loader import DEFAULT
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
+from hwsim.options import declared
 from hwsim.papers import anchor_data, ascend910b, underflow
 from hwsim.papers import anchors as measured
 from hwsim.papers.anchors_text import rows_text, times_text
@@ -304,6 +305,22 @@ def options(names: tuple[str, ...]) -> str:
     return table(("option", "allowed", "default", "meaning"), rows())
 
 
+def gemm_options() -> str:
+    """Every option of a GEMM from where it is declared, those of plug-ins among them."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for entry in declared():
+            option = entry.option
+            default = option.default_text or ("" if option.default is None else _default(option.default))
+            owners = entry.kind if entry.owners == (entry.kind,) else f"{entry.kind}: {', '.join(entry.owners)}"
+            is_negated = option.name in APART and option.default is True
+            flag = option.flag.replace("--", "--no-", 1) if is_negated else option.flag
+            cells = f"`{option.name}`", f"`{flag}`", f"`{option.metavar}`", default, option.help, owners
+            yield tuple(cell.replace("|", "\\|") for cell in cells)
+
+    return table(("keyword", "flag", "value", "default", "meaning", "declared by"), rows())
+
+
 def _default(value: object) -> str:
     if value is None:
         return "open"
@@ -315,6 +332,7 @@ FIG2 = (-24, -20, -16, -14, -13, -12, -11, -10, -8, -6, -4, -3, -2, -1, 0, 2, 4,
 BLOCKS: dict[str, Callable[[], str]] = {
     "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
     "schemes": schemes,
+    "options": gemm_options,
     **{f"options-{names[0]}": partial(options, names) for names in KIN},
     "devices": devices,
     "modules": modules,

@@ -11,12 +11,17 @@ with hwsim.emulate(device="b200", scheme="bf16x9"): ...                # NumPy's
 Errors that a user can mend are HwsimErrors. hwsim.run's docstring has all arguments, docs/ everything else.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from hwsim._version import __version__
-from hwsim.api import device, matmul, run
-from hwsim.convolution import conv2d
-from hwsim.emulation import Array, emulate
-from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
-from hwsim.result import Result
+
+if TYPE_CHECKING:
+    from hwsim.api import device, matmul, run
+    from hwsim.convolution import conv2d
+    from hwsim.emulation import Array, emulate
+    from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
+    from hwsim.result import Result
 
 __all__ = [
     "Array",
@@ -34,3 +39,33 @@ __all__ = [
     "matmul",
     "run",
 ]
+
+# What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
+_NAMES = {
+    "api": ("device", "matmul", "run"),
+    "convolution": ("conv2d",),
+    "emulation": ("Array", "emulate"),
+    "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
+    "result": ("Result",),
+}
+_MODULES = (
+    *_NAMES,
+    *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
+    *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
+    "trace",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """A public name from its module, or a module that `import hwsim` alone gives."""
+    module = next((module for module, names in _NAMES.items() if name in names), None)
+    if module is not None:
+        globals()[name] = found = getattr(import_module(f"hwsim.{module}"), name)
+        return found
+    if name in _MODULES:
+        return import_module(f"hwsim.{name}")
+    raise AttributeError(f"module 'hwsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

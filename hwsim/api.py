@@ -19,8 +19,7 @@ from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
-from hwsim.devices import load
-from hwsim.devices.variants import checked_clock
+from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
@@ -39,9 +38,9 @@ from hwsim.schemes import Scheme, scheme_of
 from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
-    from hwsim.resolve.auto_scheme import Choice
+    from hwsim.resolve.auto_scheme import SchemeChoice
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
@@ -75,7 +74,7 @@ def run(
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
     given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
     chip = _clocked(chip, given.own["clock_mhz"])
-    choice: Choice | None = None
+    choice: SchemeChoice | None = None
     if made is None or given.own["error_target"] is not None:
         choosing, progress = _halves(progress, given.own["exact"])
         choice = _choice(chip, scheme, a, b, given, choosing)
@@ -127,7 +126,7 @@ def program(
     return chip, resolved.program
 
 
-PROGRAM_TEXT = """The device and the checked program that `run` would time (and, where asked, execute) for fp32 operands.
+PROGRAM_TEXT = """The device and the checked program that `run` would time (where asked: execute) for fp32 operands.
 
 Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
 whether running it gives the bits, `Program.gemm` is the record that it was written from.
@@ -156,7 +155,7 @@ class _Operands:
     drawn: bool
 
 
-def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, choice: Choice | None) -> Request:
+def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, choice: SchemeChoice | None) -> Request:
     own = given.own
     named = own["format"] or given.scheme.get("format")
     assumed = own["input_format"] or ("fp32" if own["exact"] or choice is not None or named is None else str(named))
@@ -233,18 +232,12 @@ def _common(a: Operand, b: Operand) -> tuple[int, ...]:
 
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
     """The device at another core clock."""
-    if clock_mhz is None:
-        return chip
-    known = chip._clocked
-    mhz = checked_clock(clock_mhz)
-    if mhz not in known:
-        known[mhz] = chip.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
-    return known[mhz]
+    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
 
 
 def _choice(
     chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: Given, progress: Progress | None
-) -> Choice:
+) -> SchemeChoice:
     """What scheme="auto" takes."""
     own = given.own
     if scheme != AUTO:
@@ -313,7 +306,7 @@ def _result(
     resolved: Resolved,
     operands: _Operands,
     given: Given,
-    choice: Choice | None,
+    choice: SchemeChoice | None,
     progress: Progress | None,
 ) -> Result:
     own, record, chip = given.own, resolved.gemm, request.device

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.api import matmul
 from hwsim.errors import InputError
 
 Array = NDArray[Any]
@@ -129,8 +130,6 @@ def conv2d(
     c: (N, O, P, Q), added beta times; bias: (O,). arguments: as of hwsim.matmul (device, scheme, ...).
     Raises InputError for shapes that do not fit, and as hwsim.matmul.
     """
-    from hwsim.api import matmul
-
     for name in NOT_HERE:
         if name in arguments:
             raise InputError(f"{name}: not for a convolution; leave it out")

@@ -17,8 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim import contraction
+from hwsim.analysis.exact_product import reference
+from hwsim.api import run
+from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
+from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.schemes import scheme_of
 
 Plain = NDArray[Any]
 CAUGHT = ("matmul", "dot", "tensordot", "einsum")
@@ -77,8 +82,6 @@ class Engine:
         return real + 1j * (self._real(a.real, b.imag) + self._real(a.imag, b.real))
 
     def _real(self, a: Plain, b: Plain) -> Plain:
-        from hwsim.api import run
-
         self._busy = True
         try:
             result = run(a, b, timing=self.timing, **self.arguments)
@@ -96,8 +99,6 @@ class Engine:
         return product
 
     def _compare(self, a: Plain, b: Plain, product: Plain) -> None:
-        from hwsim.analysis.exact_product import reference
-
         rows = np.linspace(0, len(a) - 1, min(len(a), SAMPLED_ROWS)).astype(int)
         with np.errstate(all="ignore"):
             left, right, low = a[rows].astype(np.float64), b.astype(np.float64), np.zeros(())
@@ -219,16 +220,13 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
 
 
 def _engine(arguments: dict[str, Any], measure: bool, timing: bool) -> Engine:
-    from hwsim.devices import load
-    from hwsim.schemes import scheme_of
-
     taken = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
     if taken:
         raise InputError(f"{', '.join(sorted(taken))}: each product has its own; leave it out")
     full = dict(arguments)
-    full["device"] = load(full.get("device", "ascend910a"))
-    if isinstance(full.get("scheme", "native"), str):
-        full["scheme"] = scheme_of(full.get("scheme", "native"))
+    full["device"] = load(full.get("device", DEFAULT_DEVICE))
+    if isinstance(full.get("scheme", DEFAULT_SCHEME), str):
+        full["scheme"] = scheme_of(full.get("scheme", DEFAULT_SCHEME))
     return Engine(full, measure, timing)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 class HwsimError(Exception):
     """Base of every error a user can mend; `hwsim` exits with 2 (1 for `MismatchError`)."""
@@ -45,8 +47,6 @@ def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
 
     Among the close ones, one with the same letters (fp61, fp16) comes first.
     """
-    import difflib
-
     close = difflib.get_close_matches(name, allowed)
     close.sort(key=lambda word: sorted(word) != sorted(name))
     return f"; did you mean '{close[0]}'?" if close else ""

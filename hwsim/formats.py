@@ -18,6 +18,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -340,7 +341,7 @@ def code_dtype(fmt: Format) -> np.dtype[Any]:
 
 
 def array_dtype(fmt: Format) -> np.dtype[Any]:
-    """Dtype of an array of values: NumPy's own, or ml_dtypes' (imported when first asked for)."""
+    """Dtype of an array of values: NumPy's own, or ml_dtypes'."""
     return _dtype(fmt.dtype_name)
 
 
@@ -349,8 +350,6 @@ def _dtype(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
     except TypeError:
-        import ml_dtypes
-
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
 

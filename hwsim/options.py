@@ -57,7 +57,7 @@ SCHEME = (
         TEXT,
         None,
         "operand format of schemes that take the device's own (native)",
-        default_text="the input's where the device has a unit for it, else the device's default",
+        default_text="the operands' own where the device has a unit for it, else the device file's default_format",
     ),
 )
 EPILOGUE = (

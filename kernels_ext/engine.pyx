@@ -77,6 +77,22 @@ cdef extern from "hw_engine.h":
     void hw_l2_free(hw_l2 *l2)
     int64_t hw_l2_flush(hw_l2 *l2)
     int hw_run_kernel(hw_kernel *kernel) nogil
+    ctypedef struct hw_order:
+        const hw_instr *instr
+        const hw_tile *tile
+        const hw_affine *affine
+        const hw_term *term
+        const hw_derived *derived
+        const hw_sync *sync
+        const hw_node *node
+        const hw_stream *stream
+        const int64_t *semaphore_initial
+        const int64_t *queue_depth
+        const int64_t *buffer_slots
+        const int64_t *first_slot
+        int64_t streams, engines, semaphores, buffers, arrays, core
+        int64_t period, budget, most_slots
+    int hw_in_order(const hw_order *order) nogil
 
 
 TICKS_PER_CYCLE = HW_TICKS
@@ -90,6 +106,9 @@ COLUMNS = {
     "stream": 5, "group": 4, "engine": 3, "window": 1, "semaphore_initial": 1,
     "semaphore_pieces": 1,
 }
+ORDER_COLUMNS = {name: columns for name, columns in COLUMNS.items()
+                 if name not in ("cost", "group", "engine", "window", "semaphore_pieces")} | {
+    "queue_depth": 1, "buffer_slots": 1, "first_slot": 1}
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
 
@@ -213,6 +232,36 @@ cdef class Machine:
             "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores), "blocked": blocked,
             "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
         }
+
+
+def in_order(tables, int64_t first_stream, int64_t streams, int64_t core, int64_t arrays, int64_t period, int64_t budget):
+    """Whether the abstract execution of one core finds neither a deadlock nor unordered accesses (hwsim.program.order).
+
+    tables: as of Machine.run without cost, group, engine and window, and queue_depth (engines), buffer_slots and
+    first_slot (buffers). first_stream, streams: those of the core's group. core: its index. arrays: how many there are.
+    period: loops of more than 3 * period passes take 2 * period and the rest; 0: all. False also where that could not
+    be found out: too many slots, or no memory.
+    """
+    cdef hw_order k
+    cdef int found
+    checked = {name: _table(name, tables[name], columns) for name, columns in ORDER_COLUMNS.items()}
+    k.instr = <const hw_instr *>address(checked["instr"])
+    k.tile = <const hw_tile *>address(checked["tile"])
+    k.affine = <const hw_affine *>address(checked["affine"])
+    k.term = <const hw_term *>address(checked["term"])
+    k.derived = <const hw_derived *>address(checked["derived"])
+    k.sync = <const hw_sync *>address(checked["sync"])
+    k.node = <const hw_node *>address(checked["node"])
+    k.stream = <const hw_stream *>address(checked["stream"]) + first_stream
+    k.semaphore_initial = address(checked["semaphore_initial"])
+    k.queue_depth = address(checked["queue_depth"])
+    k.buffer_slots, k.first_slot = address(checked["buffer_slots"]), address(checked["first_slot"])
+    k.streams, k.engines, k.semaphores = streams, len(tables["queue_depth"]), len(tables["semaphore_initial"])
+    k.buffers, k.arrays, k.core = len(tables["buffer_slots"]), arrays, core
+    k.period, k.budget, k.most_slots = period, budget, 1 << 20
+    with nogil:
+        found = hw_in_order(&k)
+    return found != 0
 
 
 def _table(name, table, columns):

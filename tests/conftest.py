@@ -1,1 +1,1 @@
-"""What all tests have: the modules beside this file (tests/lowered.py) can be imported from every folder."""
+"""What all tests have: the modules beside this file (lowered.py, timing_device.py) can be imported in every folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem

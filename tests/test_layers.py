@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import hwsim
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,11 +44,37 @@ FORBIDDEN: tuple[tuple[str, str], ...] = (
     ("hwsim.schemes", "hwsim.devices"),
     ("hwsim.schemes", "hwsim.dataflows"),
     ("hwsim.dataflows", "hwsim.schemes"),
+    ("hwsim.dataflows", "hwsim.evaluate"),
+    ("hwsim.dataflows", "hwsim.arithmetic"),
+    ("hwsim.machines", "hwsim.evaluate"),
     ("hwsim.evaluate", "hwsim.schemes"),
     ("hwsim.machines", "hwsim.schemes"),
     ("hwsim.numerics", "yaml"),
     ("hwsim._kernels", "yaml"),
 )
+
+
+#: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
+OPTIONAL = ("matplotlib", "torch", "tqdm")
+
+#: Modules that import others by name when asked for: hwsim's public names, and the command line with its verbs.
+#: Their TYPE_CHECKING blocks say what they import so, and count as imports.
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command")
+BY_NAME = ("import_module", "__import__")
+
+#: Class names that stand twice while the modules are being rewritten. To be emptied.
+TWICE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports: where, how, and the source line."""
+
+    line: int
+    name: str
+    in_function: bool
+    for_types: bool
+    text: str
 
 
 def is_within(module: str, package: str) -> bool:
@@ -58,16 +87,33 @@ def row_of(module: str) -> int:
     return max(matches)[1]
 
 
-def imports_of(module: str, source: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, absolute name) of everything that a module imports, at any depth; `from x import y` gives x.y."""
+def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
+    """Everything that a module imports, at any depth, by its absolute name; `from x import y` gives x.y."""
     base = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    lines = source.split("\n")
+
+    def names(node: ast.Import | ast.ImportFrom) -> list[str]:
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = base[: len(base) - node.level + 1] if node.level else []
-            name = ".".join([*start, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
+            return [alias.name for alias in node.names]
+        start = base[: len(base) - node.level + 1] if node.level else []
+        name = ".".join([*start, *([node.module] if node.module else [])])
+        return [f"{name}.{alias.name}" for alias in node.names]
+
+    def walk(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            text = lines[node.lineno - 1]
+            yield from (Import(node.lineno, name, in_function, for_types, text) for name in names(node))
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                yield from walk(child, inside, True)
+            for child in node.orelse:
+                yield from walk(child, inside, for_types)
+            return
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside, for_types)
+
+    return walk(ast.parse(source), False, False)
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -81,12 +127,89 @@ def modules() -> list[tuple[str, Path]]:
 def backward_arrows(module: str, source: str, is_package: bool) -> list[str]:
     """Imports of `module` that point to a row below its own, or that the table forbids, one line each."""
     bad = []
-    for line, name in imports_of(module, source, is_package):
-        below = is_within(name, "hwsim") and row_of(name) > row_of(module)
-        forbidden = any(is_within(module, one) and is_within(name, other) for one, other in FORBIDDEN)
+    for one in imports_of(module, source, is_package):
+        below = is_within(one.name, "hwsim") and row_of(one.name) > row_of(module)
+        forbidden = any(is_within(module, left) and is_within(one.name, right) for left, right in FORBIDDEN)
         if below or forbidden:
-            bad.append(f"{module}:{line} -> {name}")
+            bad.append(f"{module}:{one.line} -> {one.name}")
     return bad
+
+
+def late_imports(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Imports inside functions that are not of optional packages, and imports by name outside the lazy modules."""
+    bad = []
+    for one in imports_of(module, source, is_package):
+        optional = one.name.split(".")[0] in OPTIONAL and "# optional" in one.text
+        if one.in_function and not one.for_types and not optional:
+            bad.append(f"{module}:{one.line} imports {one.name} inside a function")
+    for node in ast.walk(ast.parse(source)):
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+        if name in BY_NAME and module not in LAZY:
+            bad.append(f"{module}:{node.lineno} calls {name}")
+    return bad
+
+
+def graph_of(sources: Mapping[str, tuple[str, bool]]) -> dict[str, set[str]]:
+    """Module -> modules that it imports, at any depth. sources: module -> (its text, whether it is a package).
+
+    Importing a module runs the packages above it, except those that the importer itself lies in. TYPE_CHECKING blocks
+    run nothing, but those of lazy modules stand for what these import by name.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, (source, is_package) in sources.items():
+        found = graph.setdefault(module, set())
+        for one in imports_of(module, source, is_package):
+            if one.for_types and module not in LAZY:
+                continue
+            name = one.name
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            found.add(name)
+            while "." in name:
+                name = name.rpartition(".")[0]
+                if not is_within(module, name):
+                    found.add(name)
+        found -= {"", module}
+    return graph
+
+
+def circles_of(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module, each sorted (Tarjan)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def classes_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Class name -> the modules that define it, where there is more than one definition."""
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{module}:{node.lineno}")
+    return {name: places for name, places in found.items() if len(places) > 1}
 
 
 def test_no_backward_arrow() -> None:
@@ -98,6 +221,100 @@ def test_no_backward_arrow() -> None:
         for arrow in backward_arrows(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
     ]
     assert bad == [], "imports against the layers:\n" + "\n".join(bad)
+
+
+def test_no_late_import() -> None:
+    bad = [
+        late
+        for module, path in modules()
+        for late in late_imports(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
+    ]
+    assert bad == [], "imports belong at the top of a module:\n" + "\n".join(bad)
+
+
+def test_no_circle() -> None:
+    sources = {module: (path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in modules()}
+    graph = graph_of(sources)
+    assert "hwsim.api" in graph["hwsim"] and "hwsim.devices" in graph["hwsim.api"]
+    circles = circles_of(graph)
+    assert circles == [], "modules that import each other:\n" + "\n".join(map(", ".join, circles))
+
+
+def test_a_class_name_means_one_class() -> None:
+    twice = classes_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
+    assert twice.keys() == TWICE, f"defined more than once: {twice}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.api", "def f():\n    import hwsim.devices"),
+        ("hwsim.api", "class X:\n    def f(self):\n        from hwsim.devices import load"),
+        ("hwsim.cli", "def f():\n    from hwsim.cli import command"),
+        ("hwsim.api", "def f():\n    import numpy  # optional"),
+        ("hwsim.api", "def f():\n    import tqdm"),
+        ("hwsim.api", "from importlib import import_module\nx = import_module('hwsim.devices')"),
+        ("hwsim.api", "import importlib\nx = importlib.import_module('hwsim.devices')"),
+        ("hwsim.api", "x = __import__('hwsim.devices')"),
+    ],
+)
+def test_a_late_import_is_seen(module: str, source: str) -> None:
+    assert len(late_imports(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.api", "import numpy\nif True:\n    import yaml"),
+        ("hwsim.api", "def f():\n    from tqdm import tqdm  # optional"),
+        ("hwsim.cli.command", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
+    ],
+)
+def test_an_early_import_is_none(module: str, source: str) -> None:
+    assert late_imports(module, source) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "circle"),
+    [
+        ({"p.a": "import p.b", "p.b": "from p import a"}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "def f():\n    from p.a import x"}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from . import a"}, ["p.a", "p.b", "p.c"]),
+        # a package whose __init__ is run on the way
+        ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
+        # a lazy module's names
+        ({"hwsim": "if TYPE_CHECKING:\n    from hwsim.a import x", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
+    ],
+)
+def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> None:
+    packages = {name for name in sources if any(other.startswith(f"{name}.") for other in sources)}
+    graph = graph_of({name: (text, name in packages) for name, text in sources.items()})
+    assert circles_of(graph) == [circle or ["p.a", "p.q", "p.q.x"]]
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"p.a": "import p.b", "p.b": "import p.c", "p.c": ""},
+        {"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"},
+        {"p": "from p.a import x", "p.a": "import p.b", "p.b": ""},
+    ],
+)
+def test_no_circle_is_none(sources: dict[str, str]) -> None:
+    assert circles_of(graph_of({name: (text, name == "p") for name, text in sources.items()})) == []
+
+
+def test_a_class_defined_twice_is_seen() -> None:
+    found = classes_named_twice({"p.a": "class X: ...", "p.b": "def f():\n    class X: ...", "p.c": "class Y: ..."})
+    assert found == {"X": ["p.a:1", "p.b:2"]}
+
+
+def test_lazy_names_are_those_that_types_know() -> None:
+    """hwsim's table of names, its TYPE_CHECKING block and __all__ say the same."""
+    source = (ROOT / "hwsim" / "__init__.py").read_text(encoding="utf-8")
+    typed = {one.name for one in imports_of("hwsim", source, is_package=True) if one.for_types}
+    assert typed == {f"hwsim.{module}.{name}" for module, names in hwsim._NAMES.items() for name in names}
+    assert {name.rpartition(".")[2] for name in typed} | {"__version__"} == set(hwsim.__all__)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ CAUSE_EMPTY: Final[int]
 CAUSE_QUEUE_FULL: Final[int]
 CAUSE_IN_FLIGHT: Final[int]
 COLUMNS: Final[dict[str, int]]
+ORDER_COLUMNS: Final[dict[str, int]]
 ROW_COLUMNS: Final[tuple[str, ...]]
 
 class Outcome(TypedDict):
@@ -46,3 +47,13 @@ class Machine:
     @property
     def waiting(self) -> int: ...
     def run(self, tables: Mapping[str, NDArray[np.int64]], trace: int) -> Outcome: ...
+
+def in_order(
+    tables: Mapping[str, NDArray[np.int64]],
+    first_stream: int,
+    streams: int,
+    core: int,
+    arrays: int,
+    period: int,
+    budget: int,
+) -> bool: ...

@@ -6,12 +6,14 @@ Traffic is what the timing machine counted, not the least that the problem needs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hwsim.devices import instruction
-from hwsim.devices.model import Device
 from hwsim.errors import UnsupportedError
 from hwsim.machines.timing import Timing, seconds
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)

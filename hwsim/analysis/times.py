@@ -11,7 +11,7 @@ from hwsim.machines import timing
 from hwsim.machines.load import under_load
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.machines.timing import Timing
     from hwsim.program.ir import Program
 

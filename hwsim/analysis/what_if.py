@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hwsim.devices import changed
-from hwsim.devices.model import Device
 from hwsim.machines import timing
 from hwsim.machines.cost import Free
 from hwsim.program.ir import Program
 from hwsim.program.resolve import Scope
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 UNBOUNDED = 4e6  # bytes per cycle: near the most that the timing machine takes
 INSTANT = 1e-9  # cycles: less than a tick

@@ -21,7 +21,7 @@ from hwsim.formats import Format, code_dtype, format_of
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Array = NDArray[Any]
 LOAD: tuple[Step, ...] = (("load", 0),)

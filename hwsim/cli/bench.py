@@ -10,10 +10,19 @@ import platform
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import hwsim
+from hwsim import _kernels
+from hwsim.api import matmul, program
+from hwsim.devices import load
+from hwsim.errors import InputError
+from hwsim.report.bench_text import text
+from hwsim.schemes import scheme_of
+from hwsim.studies import bench, bench_rows
+from hwsim.threads import MOST
 
 SECTIONS = ("units", "conversions", "timing", "schemes")
 # A library's BLAS reads these when it is imported: each number of threads gets a process of its own.
@@ -24,6 +33,7 @@ QUICK = {"size": 64, "scheme_size": 64, "program_size": 256, "seconds": 0.0}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
+    listed = ", ".join(row.scheme for row in bench_rows.SCHEMES)
     parser.add_argument(
         "--section", action="append", choices=SECTIONS, help="what to measure (repeatable; default: all)"
     )
@@ -33,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="device whose native units are timed (repeatable; default: the units with a wanted speed)",
     )
     parser.add_argument(
-        "--scheme", action="append", help="scheme whose time is divided (repeatable; default: sgemm-cube, bf16x9)"
+        "--scheme", action="append", help=f"scheme whose time is divided (repeatable; default: {listed})"
     )
     parser.add_argument("--size", type=int, help=f"m = n = k of the units (default {FULL['size']})")
     parser.add_argument("--scheme-size", type=int, help=f"m = n = k of the schemes (default {FULL['scheme_size']})")
@@ -47,9 +57,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; returns the exit code."""
-    from hwsim.errors import InputError
-    from hwsim.threads import MOST
-
     defaults = QUICK if arguments.quick else FULL
     for name in ("size", "scheme_size", "seconds"):
         if getattr(arguments, name) is None:
@@ -82,16 +89,12 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found))
     else:
-        from hwsim.report.bench_text import text
-
         print(text(found))
     return 0
 
 
 def _machine() -> dict[str, Any]:
     """The processor and the libraries that are measured."""
-    from importlib.metadata import PackageNotFoundError, version
-
     names = [platform.processor() or platform.machine()]
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
         names += [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -125,12 +128,6 @@ def _other_process(arguments: argparse.Namespace, threads: int) -> dict[str, Any
 
 def _measure(arguments: argparse.Namespace, threads: int, program_size: int) -> dict[str, Any]:
     """All sections asked for, with this number of threads; what has one thread only, where that is one."""
-    from hwsim import _kernels, matmul
-    from hwsim.api import program
-    from hwsim.devices import load
-    from hwsim.schemes import scheme_of
-    from hwsim.studies import bench, bench_rows
-
     sections, seconds = arguments.section or SECTIONS, arguments.seconds
     found: dict[str, Any] = {
         "schema": "hwsim.bench/2",

@@ -6,6 +6,8 @@ import argparse
 import json
 
 from hwsim.devices import expanded, load, names
+from hwsim.report.device_text import device_text, evidence_text, sources_text
+from hwsim.report.text import table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +35,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Do the action."""
-    from hwsim.report.device_text import device_text, evidence_text, sources_text
-    from hwsim.report.text import table
-
     if arguments.action in (None, "list"):
         found = names()
         if arguments.json:

@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.inputs import normal
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError
-from hwsim.options import own
+from hwsim.options import DEFAULT_SCHEME, own
+from hwsim.studies.diff import Variant, diff
 from hwsim.threads import MOST, worker_count
 
 SIZE = 256  # m = n = k of random matrices
@@ -49,9 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Compute both, compare, print; 1 when an element differs."""
-    from hwsim.analysis.inputs import normal
-    from hwsim.studies.diff import Setting, diff
-
     if not arguments.device:
         raise InputError("--device is needed, once or twice")
     sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
@@ -59,9 +58,9 @@ def execute(arguments: argparse.Namespace) -> int:
     options = given_options(arguments)
     fmt = options.pop("format", None)
     left, right = (
-        Setting(
+        Variant(
             device=sides["device"][i] or "",
-            scheme=sides["scheme"][i] or "native",
+            scheme=sides["scheme"][i] or DEFAULT_SCHEME,
             format=fmt,
             schedule=schedules[i],
             output=sides["output"][i],

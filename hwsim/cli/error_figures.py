@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from hwsim.api import fma_chain, matmul
+from hwsim.cli.progress import progress_bar
+from hwsim.devices import names
+from hwsim.papers import paper_errors
+from hwsim.papers import underflow as underflow_figure
+from hwsim.studies import accuracy
+
 Found = tuple[list[dict[str, Any]], str]
 
 
 def table(arguments: argparse.Namespace) -> Found:
     """Every scheme on every device; --size: k of the matrices."""
-    from hwsim.api import fma_chain, matmul
-    from hwsim.cli.progress import progress_bar
-    from hwsim.devices import names
-    from hwsim.studies import accuracy
-
     devices = arguments.device or [name for name, _ in names()]
     given = accuracy.all_inputs(depth=arguments.size or accuracy.DEPTH)
     with progress_bar(quiet=False) as progress:
@@ -26,31 +28,24 @@ def table(arguments: argparse.Namespace) -> Found:
 
 def underflow(arguments: argparse.Namespace) -> Found:
     """SGEMM-cube, Fig. 2."""
-    from hwsim.papers.underflow import markdown, plain, points
-
-    found = list(points())
-    return [plain(point) for point in found], markdown(found)
+    found = list(underflow_figure.points())
+    return [underflow_figure.plain(point) for point in found], underflow_figure.markdown(found)
 
 
 def distances(arguments: argparse.Namespace) -> Found:
     """LE-GEMM's Max_error and MRED; --size: k (without: several)."""
-    from hwsim.api import fma_chain, matmul
-    from hwsim.papers.paper_errors import DEPTHS, distances_markdown
-    from hwsim.papers.paper_errors import distances as run
-
-    found = list(run(matmul, fma_chain, (arguments.size,) if arguments.size else DEPTHS))
-    return [asdict(point) for point in found], distances_markdown(found)
+    found = list(
+        paper_errors.distances(matmul, fma_chain, (arguments.size,) if arguments.size else paper_errors.DEPTHS)
+    )
+    return [asdict(point) for point in found], paper_errors.distances_markdown(found)
 
 
 def snr(arguments: argparse.Namespace) -> Found:
     """BF16x9's heat map; --device, --scheme: others than b200 and bf16x9."""
-    from hwsim.api import fma_chain, matmul
-    from hwsim.papers.paper_errors import snr as run
-    from hwsim.papers.paper_errors import snr_markdown
-
-    device, scheme = (arguments.device or ["b200"])[-1], (arguments.scheme or ["bf16x9"])[-1]
-    found = list(run(matmul, fma_chain, device, scheme))
-    return [asdict(point) for point in found], snr_markdown(found)
+    device = (arguments.device or [paper_errors.SNR_DEVICE])[-1]
+    scheme = (arguments.scheme or [paper_errors.SNR_SCHEME])[-1]
+    found = list(paper_errors.snr(matmul, fma_chain, device, scheme))
+    return [asdict(point) for point in found], paper_errors.snr_markdown(found)
 
 
 #: Paper -> figure -> what it is, and what makes it.

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.cli.operands import FORMS, Operands, read_list, read_one
+from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
+from hwsim.golden.format import GoldenSet
+from hwsim.golden.verify import all_sets
+from hwsim.report.explain import explain, number
+from hwsim.report.explain_text import explain_text
 
 NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)")  # the beginning of a list such as -1,2
 
@@ -45,18 +50,12 @@ def add_operands(parser: argparse.ArgumentParser, a: str = "", b: str = "") -> N
 
 def execute(arguments: argparse.Namespace) -> int:
     """Explain, print; 1 when a captured result differs."""
-    from hwsim.devices import load
-    from hwsim.report.explain import explain
-    from hwsim.report.explain_text import explain_text
-
     name, instruction, operands, captured = _from_file(arguments) if arguments.source else _from_options(arguments)
     notes = operands.pop("notes", [])
     record = explain(load(name), instruction, **operands)
     record["notes"] = notes + record["notes"]
     differs = captured is not None and int(record["result"]["code"], 16) != captured
     if captured is not None:
-        from hwsim.report.explain import number
-
         record["captured"] = number(record["formats"]["d"], captured)
     if arguments.json:
         print(json.dumps(record))
@@ -68,8 +67,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _from_options(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any], None]:
-    from hwsim.devices import load
-
     if arguments.device is None or arguments.instruction is None:
         raise InputError("DEVICE and INSTRUCTION are needed (or --from GOLDEN.npz KEY CASE ROW COLUMN)")
     if arguments.a is None or arguments.b is None:
@@ -80,8 +77,6 @@ def _from_options(arguments: argparse.Namespace) -> tuple[str, str, dict[str, An
 
 def one_element(arguments: argparse.Namespace, device: Any) -> dict[str, Any]:
     """Arguments of `explain` from the options, with the notes of numbers that were rounded."""
-    from hwsim.devices import dot_spec
-
     spec = dot_spec(device, arguments.instruction)
     found: dict[str, Operands] = {
         "a": read_list("--a", arguments.a, spec.a),
@@ -100,9 +95,6 @@ def one_element(arguments: argparse.Namespace, device: Any) -> dict[str, Any]:
 
 
 def _from_file(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any], int | None]:
-    from hwsim.golden.format import GoldenSet
-    from hwsim.golden.verify import all_sets
-
     path, key, *place = arguments.source
     brought = ("instruction", "a", "b", "c", "scale_a", "scale_b", "scale_d")
     if any(getattr(arguments, name) is not None for name in brought):

@@ -7,15 +7,23 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
+from hwsim.devices import load
+from hwsim.devices.registry import shipped
 from hwsim.errors import InputError, nearest
+from hwsim.files import check_writable, make_folder
+from hwsim.golden import gemms, self_made, simulated
+from hwsim.golden.campaign import Summary, campaign_on_gpu
+from hwsim.golden.distributions import DISTRIBUTIONS
+from hwsim.golden.questions import QUESTIONS, write_questions
+from hwsim.golden.record import record
+from hwsim.golden.recorder import DEFAULT_WGMMA_N
+from hwsim.golden.verify import Report, all_sets, verify
+from hwsim.report.text import table
 from hwsim.threads import MOST
-
-if TYPE_CHECKING:
-    from hwsim.golden.verify import Report
 
 JSON_HELP = "one JSON object on standard output"
 TREE = Path(__file__).resolve().parents[2] / "tests" / "golden"  # there in a checkout only
@@ -83,9 +91,6 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _report(paths: list[Path], arguments: argparse.Namespace) -> Report:
     """Sets of instructions and whole GEMMs under the paths. Raises InputError when there is nothing to compare."""
-    from hwsim.golden import gemms, simulated
-    from hwsim.golden.verify import Report, all_sets, verify
-
     device, only = arguments.device, arguments.only
     blocks = gemms.gemm_files(paths)
     rest = [path for path in paths if path not in blocks]
@@ -137,9 +142,6 @@ def _campaign_options(parser: argparse.ArgumentParser) -> None:
 
 def _chosen(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that recording and campaigns share, as arguments; names are checked before anything is built."""
-    from hwsim.golden.distributions import DISTRIBUTIONS
-    from hwsim.golden.recorder import DEFAULT_WGMMA_N
-
     distributions = tuple(DISTRIBUTIONS) if arguments.distributions is None else _words(arguments.distributions)
     for name in distributions:
         if name not in DISTRIBUTIONS:
@@ -166,9 +168,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    from hwsim.files import check_writable
-    from hwsim.golden.record import record
-
     check_writable(arguments.out)
     if arguments.operands is not None and not arguments.operands.exists():
         raise InputError(f"--operands {arguments.operands}: no such file")
@@ -183,10 +182,6 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _campaign(arguments: argparse.Namespace) -> int:
-    from hwsim.files import make_folder
-    from hwsim.golden import simulated
-    from hwsim.golden.campaign import Summary, campaign_on_gpu
-
     if arguments.outputs < 1 or arguments.seconds <= 0:
         raise InputError(
             f"--outputs {arguments.outputs:g} --seconds {arguments.seconds:g}: allowed: at least 1, above 0"
@@ -229,10 +224,6 @@ def _questions_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _questions(arguments: argparse.Namespace) -> int:
-    from hwsim.files import check_writable
-    from hwsim.golden.questions import QUESTIONS, write_questions
-    from hwsim.report.text import table
-
     known = QUESTIONS()
     for name in arguments.names:
         if name not in known:
@@ -283,11 +274,6 @@ def _self_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _self(arguments: argparse.Namespace) -> int:
-    from hwsim.devices import load
-    from hwsim.devices.registry import shipped
-    from hwsim.files import make_folder
-    from hwsim.golden import self_made, simulated
-
     folder = arguments.out
     if folder is None:
         if not TREE.is_dir():

@@ -9,7 +9,10 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from hwsim import _kernels
 from hwsim._version import __version__
+from hwsim.devices.registry import search_path
+from hwsim.report.text import facts
 
 PACKAGES = ("numpy", "ml_dtypes", "pydantic", "pyyaml", "tqdm")
 
@@ -25,8 +28,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"schema": "hwsim.info/1"} | found))
         return 0
-    from hwsim.report.text import facts
-
     packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in found["packages"].items())
     path = [("" if i else "device files", place) for i, place in enumerate(found["device_search_path"])]
     print(
@@ -51,8 +52,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def version_line() -> str:
     """hwsim, its kernel, Python and NumPy, in one line."""
-    from hwsim import _kernels
-
     return (
         f"hwsim {__version__} (kernel {_kernels.variant} of {', '.join(_kernels.variants)}; "
         f"Python {platform.python_version()}, NumPy {_installed('numpy')})"
@@ -60,9 +59,6 @@ def version_line() -> str:
 
 
 def _gather() -> dict[str, Any]:
-    from hwsim import _kernels
-    from hwsim.devices.registry import search_path
-
     return {
         "hwsim_version": __version__,
         "python": platform.python_version(),

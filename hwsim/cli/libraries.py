@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 
 from hwsim.libraries import load, names
+from hwsim.report.library_text import library_text, sources_text
+from hwsim.report.provenance_text import evidence_text
+from hwsim.report.text import table
 
 JSON = {"action": "store_true", "default": argparse.SUPPRESS, "help": "one JSON object on standard output"}
 
@@ -27,10 +30,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Do the action."""
-    from hwsim.report.library_text import library_text, sources_text
-    from hwsim.report.provenance_text import evidence_text
-    from hwsim.report.text import table
-
     if arguments.action in (None, "list"):
         found = [load(name) for name in names()]
         if arguments.json:

@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from hwsim.cli.explain import add_operands, one_element
 from hwsim.cli.operands import FORMS, is_file, read_array
+from hwsim.devices import dot_spec, instruction, load, numerics_evidence
 from hwsim.errors import InputError
+from hwsim.files import check_writable, write_whole
+from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
+from hwsim.report.explain import number
+from hwsim.report.text import plural, table
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 SHOWN = 8  # results of an array that the text shows
 SPELT = 1 << 16  # results of an array that --json spells out
@@ -42,8 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Compute, write, print."""
-    from hwsim.devices import load
-
     if arguments.a is None or arguments.b is None:
         raise InputError(f"--a and --b are needed: .npy files, or for one dot product {FORMS}")
     given = {name: getattr(arguments, name) for name in FILES if getattr(arguments, name) is not None}
@@ -56,10 +59,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _one_dot(arguments: argparse.Namespace, device: Device) -> int:
-    from hwsim.devices import dot_spec, numerics_evidence
-    from hwsim.formats import code_dtype, format_of
-    from hwsim.report.explain import number
-
     if arguments.out is not None:
         raise InputError("--out is for arrays; the result of one dot product is printed")
     spec = dot_spec(device, arguments.instruction)
@@ -86,10 +85,6 @@ def _one_dot(arguments: argparse.Namespace, device: Device) -> int:
 
 
 def _arrays(arguments: argparse.Namespace, device: Device) -> int:
-    from hwsim.devices import dot_spec, instruction
-    from hwsim.files import check_writable, write_whole
-    from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
-
     name = arguments.instruction
     model, spec = instruction(device, name), dot_spec(device, name)
     if arguments.out is not None:
@@ -128,8 +123,6 @@ def _arrays(arguments: argparse.Namespace, device: Device) -> int:
 
 
 def _record(device: Device, arguments: argparse.Namespace, spec: Any) -> dict[str, Any]:
-    from hwsim.devices import numerics_evidence
-
     return {
         "schema": "hwsim.mma/1",
         "device": device.name,
@@ -149,9 +142,6 @@ def _spelt(codes: NDArray[Any], width: int) -> Any:
 
 
 def _show(codes: NDArray[Any], fmt: str) -> None:
-    from hwsim.report.explain import number
-    from hwsim.report.text import plural, table
-
     print(f"D, {' x '.join(map(str, codes.shape))} of {fmt}; the first of {plural(codes.size, 'result')}:")
     rows = []
     for place in islice(np.ndindex(codes.shape), SHOWN):

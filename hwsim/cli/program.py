@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from hwsim.api import program
 from hwsim.cli.options import add_options, given_options
+from hwsim.report.program_text import program_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,9 +18,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Lower, check, print."""
-    from hwsim.api import program
-    from hwsim.report.program_text import program_text
-
     device, lowered = program(device=arguments.device, scheme=arguments.scheme, **given_options(arguments))
     print(program_text(lowered, device))
     return 0

@@ -24,7 +24,7 @@ class Progress:
         self.bar: Any = None
         if not plain:
             try:
-                from tqdm import tqdm
+                from tqdm import tqdm  # optional
             except ImportError:
                 return
             self.bar = tqdm(

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
+from hwsim.cli.progress import progress_bar
+from hwsim.errors import InputError, nearest
+from hwsim.papers import anchor_data, anchors, block_size
+from hwsim.papers.anchors_text import rows_text, times_text
+from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
+from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 from hwsim.result import plain
 
 FIGURES: dict[str, dict[str, str]] = {
@@ -42,8 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run one experiment and print it; returns the exit code."""
-    from hwsim.errors import InputError, nearest
-
     figures = FIGURES.get(arguments.paper)
     if figures is None:
         raise InputError(
@@ -81,10 +86,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.api import fma_chain, matmul
-    from hwsim.cli.progress import progress_bar
-    from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
-
     points = []
     with progress_bar(quiet=False) as progress:
         for point in sweep(matmul, fma_chain, size=arguments.size or 128):
@@ -95,39 +96,11 @@ def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.api import run
-    from hwsim.papers.anchor_data import value
-
-    n = arguments.size or 5632
-    points = []
-    papers = {buffering: value(f"910a-{buffering}") for buffering in ("double", "single")}
-    lines = ["| buffering | TFLOP/s, gemm phase | paper | difference |", "| --- | ---: | ---: | ---: |"]
-    for buffering, paper in papers.items():
-        result = run(
-            m=n,
-            n=n,
-            k=n,
-            device="ascend910a",
-            scheme="sgemm-cube",
-            tile=(176, 64, 176),
-            n_fused=44,
-            buffering=buffering,
-            exact=False,
-        )
-        seconds = next(phase["seconds"] for phase in result.phases if phase["name"] == "gemm")
-        tflops = 2 * n**3 / seconds / 1e12
-        points.append({"buffering": buffering, "size": n, "tflops": tflops, "paper": paper})
-        lines.append(f"| {buffering} | {tflops:.1f} | {paper} | {tflops / paper - 1:+.1%} |")
-    ratio = points[0]["tflops"] / points[1]["tflops"]
-    paper = value("910a-ratio")
-    lines.append(f"| ratio | {ratio:.2f} | {paper} | {ratio / paper - 1:+.1%} |")
-    return points, "\n".join(lines) + "\n"
+    found = list(block_size.throughput(run, arguments.size or block_size.EDGE))
+    return [asdict(point) for point in found], block_size.markdown(found)
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers import anchor_data, anchors
-    from hwsim.papers.anchors_text import rows_text, times_text
-
     rows, sets = anchors.everything(anchor_data.read())
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
     points += [
@@ -145,30 +118,22 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import FIG11, fig11, fig11_text
-
     n = arguments.size
     found = list(fig11(FIG11 if n is None else {"m = n = k": [(n, n, n)]}))
     return [asdict(point) for point in found], fig11_text(found)
 
 
 def _gemm(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import guide, huawei, points_text
-
     found = huawei() + guide()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _torch(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import points_text, torch
-
     found = torch()
     return [asdict(point) for point in found], points_text(found)
 
 
 def _readings(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    from hwsim.papers.ascend910b import readings, readings_text
-
     found = list(readings())
     points = [{"changed": name, "gemm": asdict(run), "pto_us": times} for name, run, times in found]
     return points, readings_text(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
+from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.files import check_outputs, write_whole
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.report.run_text import run_text
+from hwsim.report.whatif_text import roofline_text, what_if_text
 from hwsim.result import Result, plain
+from hwsim.trace.trace import check_suffix
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -76,10 +83,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
-    from hwsim.api import run
-    from hwsim.devices import load
-    from hwsim.files import write_whole
-
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     chip = load(arguments.device)
@@ -97,15 +100,11 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.json:
             text = _json(result, arguments.what_if)
         else:
-            from hwsim.report.run_text import run_text
-
             at_clock = (
                 chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
             )
             text = run_text(result, at_clock, _inputs(arguments, result))
             if arguments.what_if:
-                from hwsim.report.whatif_text import roofline_text, what_if_text
-
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
@@ -129,13 +128,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse what could not be written, before the work."""
-    from hwsim.files import check_outputs
-
     if arguments.out is not None and arguments.no_exact:
         raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:
-        from hwsim.trace.trace import check_suffix
-
         if arguments.no_timing:
             raise InputError("--trace needs cycles: leave out --no-timing")
         check_suffix(arguments.trace)
@@ -145,8 +140,6 @@ def _check_files(arguments: argparse.Namespace) -> None:
 def _json(result: Result, with_what_if: bool) -> str:
     if not with_what_if:
         return result.to_json()
-    import dataclasses
-
     assert result.what_if is not None and result.roofline is not None
     more = {
         "what_if": [dataclasses.asdict(part) for part in result.what_if],

@@ -6,7 +6,13 @@ import argparse
 import json
 from typing import Any
 
+from hwsim.api import program
+from hwsim.devices import load
 from hwsim.errors import HwsimError
+from hwsim.gemm.problem import Problem
+from hwsim.machines import timing
+from hwsim.report.text import facts, table
+from hwsim.resolve.prepare import prepare
 from hwsim.schemes import Option, Scheme, scheme_of, schemes
 
 TRIED = 64  # edge of the small problem that tells whether a device has a program for a scheme
@@ -26,8 +32,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Do the action."""
-    from hwsim.report.text import table
-
     if arguments.action == "show":
         scheme = scheme_of(arguments.scheme)
         print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
@@ -35,8 +39,6 @@ def execute(arguments: argparse.Namespace) -> int:
     found = schemes()
     records: list[dict[str, Any]] = [_record(scheme) for scheme in found.values()]
     if arguments.device is not None:
-        from hwsim.devices import load
-
         device = load(arguments.device)
         for record in records:
             record["why_not"], record["why_no_program"] = _why_not(found[record["name"]], device)
@@ -52,11 +54,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     """Why the device cannot give the scheme's bits, and why not its cycles; None where it can."""
-    from hwsim.api import program
-    from hwsim.gemm.problem import Problem
-    from hwsim.machines import timing
-    from hwsim.resolve.prepare import prepare
-
     try:
         prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))
     except HwsimError as error:
@@ -96,8 +93,6 @@ def _record(scheme: Scheme) -> dict[str, Any]:
 
 
 def _text(scheme: Scheme) -> str:
-    from hwsim.report.text import facts, table
-
     lines = facts(
         [
             ("name", scheme.name),

@@ -10,6 +10,7 @@ from hwsim.api import program
 from hwsim.cli.options import add_options, given_options
 from hwsim.cli.progress import progress_bar
 from hwsim.machines.load import under_load
+from hwsim.options import DEFAULT_SCHEME
 from hwsim.report.sensitivity_text import sensitivity_text
 from hwsim.resolve.mapping import facts_of
 from hwsim.studies.sensitivity import SPREAD, sensitivity
@@ -18,7 +19,9 @@ from hwsim.studies.sensitivity import SPREAD, sensitivity
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
-    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    parser.add_argument(
+        "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
     add_options(parser, ("problem", "epilogue", "order of summation", "mapping", "scheme"), ("seed", "c", "bias"))

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
+from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
+from hwsim.files import check_outputs, write_whole
+from hwsim.gemm.problem import Problem
+from hwsim.options import DEFAULT_SCHEME
+from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+from hwsim.studies.tune import tune
 
 BUDGET = 400
 
@@ -17,7 +25,9 @@ BUDGET = 400
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
-    parser.add_argument("--scheme", default="native", metavar="NAME", help="scheme (default native); see hwsim schemes")
+    parser.add_argument(
+        "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"
+    )
     for name in ("m", "n", "k"):
         parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
     group = parser.add_argument_group("search")
@@ -43,14 +53,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
-    from hwsim.devices import at_clock, load
-    from hwsim.files import check_outputs, write_whole
-    from hwsim.gemm.problem import Problem
-    from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
-    from hwsim.resolve.planning import plan_for
-    from hwsim.schemes import scheme_of
-    from hwsim.studies.tune import tune
-
     if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
     check_outputs({"--csv": arguments.csv, "--plot": arguments.plot})

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from hwsim.datafiles.provenance import SAID
-from hwsim.datafiles.yaml_text import Mark, Node, Problem
+from hwsim.datafiles.yaml_text import FileProblem, Mark, Node
 from hwsim.errors import nearest
 
 BOUNDS = {
@@ -39,7 +39,7 @@ UNION_CASES = ("constrained-str", "tuple[")
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
-def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[Problem]:
+def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[FileProblem]:
     """Return one problem per thing wrong. A missing key that an unknown one was meant for is not told twice."""
     found = error.errors(include_url=False)
     for item in found:  # a union's cases stand in the location too
@@ -53,13 +53,13 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
             meant |= {(*item["loc"][:-1], key) for key in allowed if hint == nearest(wrong, [key])}
             path, _, key = locate(tree, item["loc"])
             text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
-            problems.append(Problem(key, path, text))
+            problems.append(FileProblem(key, path, text))
     for item in found:
         if item["type"] == "extra_forbidden" or (item["type"] == "missing" and item["loc"] in meant):
             continue
         tag = ("model",) if item["type"].startswith("union_tag") else ()
         path, value, key = locate(tree, (*item["loc"], *tag))
-        problems.append(Problem(key if item["loc"][-1:] == ("[key]",) else value.mark, path, _text(item, value)))
+        problems.append(FileProblem(key if item["loc"][-1:] == ("[key]",) else value.mark, path, _text(item, value)))
     return problems
 
 

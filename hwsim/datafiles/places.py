@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ def package_folder(kind: str) -> Traversable:
     for folder in (package / "configs" / kind, package.parent / "configs" / kind):
         if folder.is_dir():
             return folder
-    from importlib.resources import files
-
     return files(f"hwsim.configs.{kind}")  # not in a file system
 
 

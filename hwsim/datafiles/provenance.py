@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from hwsim.datafiles.yaml_text import Mark, Node, Problem, plain
+from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, plain
 from hwsim.errors import nearest
 
 Path = tuple[str, ...]
@@ -65,7 +65,7 @@ class Annotated:
     about: dict[Path, About]
 
 
-def split(tree: Node, known_sources: dict[str, str]) -> tuple[Annotated, list[Problem]]:
+def split(tree: Node, known_sources: dict[str, str]) -> tuple[Annotated, list[FileProblem]]:
     """Take the sources out of `tree`. known_sources: short keys that a `source:` may begin with (none: free text).
 
     Problems: a number or fact with no source or evidence, an unknown key or level, a wrong span.
@@ -80,15 +80,15 @@ def merge(base: Annotated, change: Annotated) -> Annotated:
     return Annotated(_merge(base.tree, change.tree), about)
 
 
-def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, list[Problem]]:
+def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, list[FileProblem]]:
     """Return what a mapping {source, evidence} says, and what is wrong with it."""
     splitter = _Splitter(known_sources)
     if not isinstance(node.value, dict) or set(node.value) != {"source", "evidence"}:
-        return About(), [Problem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")]
+        return About(), [FileProblem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")]
     found = splitter.said(node, (key,), About())
     if found.evidence == Level.FITTED:
         text = "got 'fitted'; that is said of single numbers, with fitted_to: what each was fitted to"
-        return About(), [*splitter.problems, Problem(node.value["evidence"].mark, f"{key}.evidence", text)]
+        return About(), [*splitter.problems, FileProblem(node.value["evidence"].mark, f"{key}.evidence", text)]
     return found, splitter.problems
 
 
@@ -123,7 +123,7 @@ class _Splitter:
     def __init__(self, known_sources: dict[str, str]) -> None:
         self.known = known_sources
         self.about: dict[Path, About] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
 
     def walk(self, node: Node, path: Path, around: About, key: Mark) -> Node:
         if path[:1] == ("sources",):
@@ -242,7 +242,7 @@ class _Splitter:
                 )
 
     def _problem(self, mark: Mark, path: Path, text: str) -> None:
-        self.problems.append(Problem(mark, ".".join(path), text))
+        self.problems.append(FileProblem(mark, ".".join(path), text))
 
 
 def is_fact(value: object, path: Path) -> bool:

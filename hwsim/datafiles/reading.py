@@ -4,55 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from hwsim._version import __version__
-from hwsim.datafiles.provenance import About, Annotated
-from hwsim.datafiles.yaml_text import Node, Problem, plain
+from hwsim.datafiles import messages
+from hwsim.datafiles.provenance import About, Annotated, Level
+from hwsim.datafiles.record import Provenance
+from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from hwsim.datafiles.record import Provenance
-
-    Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def sources_of(tree: Node, problems: list[Problem]) -> dict[str, str]:
+def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
     """Return the file's `sources:` table, short key -> citation; what is wrong with it is added to `problems`."""
     assert isinstance(tree.value, dict)
     table = tree.value.get("sources")
     if table is None:
         return {}
     if not isinstance(table.value, dict):
-        problems.append(Problem(table.mark, "sources", "needs a mapping of short keys to citations"))
+        problems.append(FileProblem(table.mark, "sources", "needs a mapping of short keys to citations"))
         return {}
     for key, node in table.value.items():
         if not isinstance(node.value, str):
-            problems.append(Problem(node.mark, f"sources.{key}", "needs text, the full citation"))
+            problems.append(FileProblem(node.mark, f"sources.{key}", "needs text, the full citation"))
         if "," in key or ";" in key:
-            problems.append(Problem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
+            problems.append(FileProblem(table.keys[key], f"sources.{key}", "a short key has no comma or semicolon"))
     return {key: str(node.value) for key, node in table.value.items()}
 
 
-def version_problems(tree: Node, version: int) -> list[Problem]:
+def version_problems(tree: Node, version: int) -> list[FileProblem]:
     """Return the problem of a schema_version other than `version`, or none."""
     assert isinstance(tree.value, dict)
     node = tree.value.get("schema_version")
     if node is None or (type(node.value) is int and node.value == version):
         return []
-    return [Problem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {version}")]
+    return [
+        FileProblem(node.mark, "schema_version", f"got {node.value!r}; hwsim {__version__} reads version {version}")
+    ]
 
 
 def validated(
     annotated: Annotated, model: type[Model], version: int, file_only: Collection[str]
-) -> tuple[Model | None, list[Problem]]:
+) -> tuple[Model | None, list[FileProblem]]:
     """Return the record of a file's tree, or None and what is wrong. file_only: keys that are not part of the model."""
-    from pydantic import ValidationError
-
-    from hwsim.datafiles import messages
-
     data = {key: value for key, value in plain(annotated.tree).items() if key not in file_only}
     right = {"schema_version": version} if "schema_version" in data else {}  # a wrong one is told apart
     try:
@@ -62,16 +59,13 @@ def validated(
         return None, messages.explain(error, model, annotated.tree)
 
 
-def refuse(problems: Iterable[Problem], kind: str) -> ConfigError:
+def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
     """Return the error that tells every problem of a file of that kind once, in the order of the file."""
     return ConfigError([str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))], kind)
 
 
 def provenance_of(about: About) -> Provenance:
     """Return what is said about a value as the record that models carry."""
-    from hwsim.datafiles.provenance import Level
-    from hwsim.datafiles.record import Provenance
-
     return Provenance(
         source=about.source or "",
         evidence=Level(about.evidence or "unknown"),

@@ -13,13 +13,13 @@ Names = Annotated[tuple[Name, ...], Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 
-class Record(BaseModel):
+class StrictRecord(BaseModel):
     """Base of all parts: no unknown keys, no coercion, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
-class Provenance(Record):
+class Provenance(StrictRecord):
     """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
 
     fitted_to: the measurement that it was fitted to, empty where it was not.

@@ -11,10 +11,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from yaml.events import Event
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
 
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})|0x[0-9a-fA-F]{1,99}")
 FLOAT = re.compile(r"(?=.*[.eE])[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -37,7 +46,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """One thing wrong: where, at which dotted path ("" the whole file), and what."""
 
     mark: Mark
@@ -66,12 +75,10 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
+def parse(text: str, where: str) -> tuple[Node, list[FileProblem]]:
     """Return the tree of `text` and what is wrong with it. After a syntax error the tree is an empty mapping."""
-    import yaml
-
     tabs = [
-        Problem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
+        FileProblem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
         for number, line in enumerate(text.splitlines(), 1)
         if "\t" in line[: len(line) - len(line.lstrip())]
     ]
@@ -86,16 +93,16 @@ def parse(text: str, where: str) -> tuple[Node, list[Problem]]:
         place = error.problem_mark or error.context_mark
         mark = Mark(where, place.line + 1, place.column + 1) if place else Mark(where, 1, 1)
         context = f" {error.context}" if error.context else ""
-        return empty, [*composer.problems, Problem(mark, "", f"not readable as YAML: {error.problem}{context}")]
+        return empty, [*composer.problems, FileProblem(mark, "", f"not readable as YAML: {error.problem}{context}")]
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
-        return empty, [Problem(Mark(where, line, column), "", f"not readable as YAML: {error.reason}")]
+        return empty, [FileProblem(Mark(where, line, column), "", f"not readable as YAML: {error.reason}")]
 
 
-def from_data(data: object, where: str) -> tuple[Node, list[Problem]]:
+def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
     """Return the tree of ordinary Python data (a mapping given in place of a file) and what is wrong with it."""
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     mark = Mark(where)
 
     def convert(value: object, path: str) -> Node:
@@ -106,7 +113,7 @@ def from_data(data: object, where: str) -> tuple[Node, list[Problem]]:
             return Node(mark, [convert(child, _join(path, str(i))) for i, child in enumerate(value)])
         if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return Node(mark, value)
-        problems.append(Problem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
+        problems.append(FileProblem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
         return Node(mark, None)
 
     return convert(data, ""), problems
@@ -117,34 +124,31 @@ class _Composer:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.depth = 0
 
     def document(self, events: Iterator[Event]) -> Node:
-        from yaml.events import DocumentStartEvent, StreamEndEvent
-
         root = Node(Mark(self.where, 1, 1), {})
         documents = 0
         for event in events:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self.problems.append(Problem(self._mark(event), "", "a second document; a file holds one device"))
+                    self.problems.append(
+                        FileProblem(self._mark(event), "", "a second document; a file holds one device")
+                    )
                 node = self._node(next(events), events, "")
                 root = node if documents == 1 else root
             elif isinstance(event, StreamEndEvent):
                 break
         if not documents:
-            self.problems.append(Problem(root.mark, "", "the file is empty"))
+            self.problems.append(FileProblem(root.mark, "", "the file is empty"))
         return root
 
     def _mark(self, event: Any) -> Mark:
         return Mark(self.where, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _node(self, event: Any, events: Iterator[Event], path: str) -> Node:
-        import yaml
-        from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent
-
         mark = self._mark(event)
         if self.depth > DEPTH:
             raise yaml.MarkedYAMLError(None, None, f"nested more than {DEPTH} deep", event.start_mark)
@@ -171,8 +175,6 @@ class _Composer:
         return Node(mark, items)
 
     def _entry(self, node: Node, event: Event, events: Iterator[Event], path: str) -> None:
-        from yaml.events import ScalarEvent
-
         mark = self._mark(event)
         if not isinstance(event, ScalarEvent):
             self._refuse(mark, path, "a key must be plain text")
@@ -192,7 +194,7 @@ class _Composer:
             node.keys[key] = mark
 
     def _refuse(self, mark: Mark, path: str, text: str) -> None:
-        self.problems.append(Problem(mark, path, text))
+        self.problems.append(FileProblem(mark, path, text))
 
     def _scalar(self, event: Any, mark: Mark, path: str) -> Scalar:
         text: str = event.value

@@ -18,7 +18,8 @@ from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, deal, deal
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, VectorModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import VectorModel
 
 
 WORD_BITS = 32
@@ -232,7 +233,7 @@ def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray]
     return Pass(name, tuple(terms), (target,), ("fp32",) * depth(expression), body)
 
 
-def stand_in_pass(
+def placeholder_pass(
     name: str, inputs: Sequence[GlobalArray], outputs: Sequence[GlobalArray], operations: int, words: int
 ) -> Pass:
     """A pass that moves its arrays and does `operations` on every element of `words` 32-bit words, whatever they are.
@@ -252,20 +253,21 @@ def stand_in_pass(
 def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> list[Pass]:
     """Passes from an operand to its pieces (by number) and to the sums that the plan's joins take of it.
 
-    Where values are not fp32, or pieces not made by rounding, they stand in for the work (see `stand_in_pass`).
+    Where values are not fp32, or pieces not made by rounding, placeholder operations are timed instead (see
+    `placeholder_pass`).
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
     words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
     found = []
     if plan.split == "slices":
-        found.append(stand_in_pass(f"largest_{side}", [source], [], 1, words))
+        found.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
     if any(isinstance(part, OperandSum) and part.side == side for part in parts_of(plan.combine)):
-        found.append(stand_in_pass(f"sum_{side}", [source], [], 1, words))
+        found.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
     if plan.split == "round" and words == 1:
         found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
     else:
         operations = PIECE_OPERATIONS[plan.split] * len(every)
-        found.append(stand_in_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
+        found.append(placeholder_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
     return found
 
 
@@ -309,6 +311,9 @@ def _operand(
     return target
 
 
+stand_in_pass = placeholder_pass  # the name that other dataflows use
+
+
 __all__ = [
     "Pass",
     "VectorOps",
@@ -319,6 +324,7 @@ __all__ = [
     "link_engine",
     "lower_pass",
     "operand_passes",
+    "placeholder_pass",
     "split_ops",
     "split_pass",
     "stand_in_pass",

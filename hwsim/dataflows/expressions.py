@@ -11,7 +11,7 @@ from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValu
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JoinStep:
     """C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
 
     term: int
@@ -20,16 +20,16 @@ class Step:
     order: str
 
 
-def in_turn(expression: Expression) -> list[Step] | None:
+def in_turn(expression: Expression) -> list[JoinStep] | None:
     """The sum as kernels that each add one term to C, or None where it is of another form."""
-    steps: list[Step] = []  # the last first; a loop, as sums of many slices are deeper than Python calls may be
+    steps: list[JoinStep] = []  # the last first; a loop, as sums of many slices are deeper than Python calls may be
     while True:
         exponent = 0
         while isinstance(expression, Scaled):
             exponent += expression.exponent
             expression = expression.value
         if isinstance(expression, TermValue):
-            return [Step(expression.term, exponent, 0, "value"), *reversed(steps)]
+            return [JoinStep(expression.term, exponent, 0, "value"), *reversed(steps)]
         if not isinstance(expression, Sum) or exponent:
             return None
         leaf, rest, order = expression.right, expression.left, "c"
@@ -43,7 +43,7 @@ def in_turn(expression: Expression) -> list[Step] | None:
         while isinstance(rest, Scaled) and _leaf(rest) is None:
             scale += rest.exponent
             rest = rest.value
-        steps.append(Step(own[0], own[1], scale, order))
+        steps.append(JoinStep(own[0], own[1], scale, order))
         expression = rest
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hwsim.devices import example, find, instruction
-from hwsim.devices.model import ARITHMETIC
+from hwsim.devices import example, find, instruction, instruction_for
+from hwsim.devices.patterns import ARITHMETIC
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
-from hwsim.evaluate.evaluator import instruction_for
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 _SHAPE = re.compile(r"m\d+n(?:\d+|N)k")
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, stand_in_pass
 from hwsim.devices import instruction
-from hwsim.evaluate.mixed import one_for_all, short_name
+from hwsim.gemm.mixed import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node, Program, Tile
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that looks at the blocks to take one plan for all, or each its own
@@ -34,7 +34,7 @@ def looks(mixed: Mixed) -> bool:
 
 def mapped(flow: Dataflow, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     """The record with each part mapped; options for the plans' parts, the counting GEMMs choose for themselves."""
-    counting, plans = _split(gemm)
+    counting, plans = parts_of(gemm)
     parts = [flow.map(part, device, {}) for part in counting] + [flow.map(part, device, options) for part in plans]
     return dataclasses.replace(gemm, parts=tuple(parts), mapping=parts[-1].mapping)
 
@@ -43,7 +43,7 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     """The program of all parts, one after the other. It stands for the work and its time (see the module's text)."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
-    counting, plans = _split(gemm)
+    counting, plans = parts_of(gemm)
     made = Merge(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
         GlobalArray("B", problem.matrices * problem.k, problem.n, "fp32", problem.b_layout),
@@ -72,7 +72,7 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
     """What a result's `options` show: products of blocks by plan, the mapping of each plan, units and their share."""
     mixed = gemm.plan
     assert isinstance(mixed, Mixed)
-    _, plans = _split(gemm)
+    _, plans = parts_of(gemm)
     shown = {
         short_name(mixed, part.plan): {
             name: value for name, value in flow.facts(part).items() if name not in ("k_group", "split_k")
@@ -89,8 +89,8 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
     return found | _peak(plans, device)
 
 
-def _split(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
-    """The GEMMs that count, and those of the plans."""
+def parts_of(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
+    """The parts of a mixture's record: the GEMMs that count, and those of the plans."""
     assert isinstance(gemm.plan, Mixed)
     count = len(gemm.plan.ranges) if looks(gemm.plan) else 0
     return gemm.parts[:count], gemm.parts[count:]

@@ -98,4 +98,3 @@ UNIT_FLAG = Option(
     "the FixPipe takes the result piece by piece while the cube is at work (UnitFlag)",
     default_text="false",
 )
-LAYOUTS = (A_LAYOUT, B_LAYOUT)

@@ -19,7 +19,7 @@ from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import UnsupportedError, nearest
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 GROUP = "hwsim.dataflows"
 OWN: tuple[Dataflow, ...] = (

@@ -1,8 +1,9 @@
-"""Tiles of C dealt out to cores: numbered, in bands of columns for locality in L2, a whole round of cores at a time.
+"""Tile schedulers: which tiles of C a core works on, in which order.
 
-Tiles of one size form a field: full tiles, the last row of tiles, the last column, the corner, each once per length of
-slice of K. Fields follow one another in one numbering; tile t goes to core t mod cores, as a persistent kernel's
-scheduler and a grid of CTAs in waves both do. It knows no memory, no operand and no device but its number of cores.
+Tiles are numbered in bands of columns (a swizzle, for locality in L2), one wave of all cores after the other. Tiles of
+one size form a grid: full tiles, the last row of tiles, the last column, the corner, each once per length of slice of
+K. Grids follow one another in one numbering; tile t goes to core t mod cores, as a persistent kernel's static scheduler
+and a grid of CTAs in waves both do. It knows no memory, no operand and no device but its number of cores.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TileGrid:
     """Tiles of m x n elements and one length of K: `depth` (batches times slices) grids of rows x cols tiles.
 
     first: number of the first tile. row, col: first element. band: columns of tiles gone through together. cluster:
@@ -55,16 +56,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Cores first .. first + count - 1, which take `rounds[i]` tiles of field i each."""
+    """Cores first .. first + count - 1, which take `waves[i]` tiles of grid i each."""
 
     first: int
     count: int
-    rounds: tuple[int, ...]
+    waves: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One tile (or one of a loop's): first element of C within its matrix, sizes, batch, slice of K."""
+class WorkTile:
+    """One tile of C to work on (or one of a loop's): first element within its matrix, sizes, matrix of the stack, K."""
 
     row: Affine
     col: Affine
@@ -94,15 +95,15 @@ def slices_of(lengths: Sequence[int]) -> list[Slices]:
 
 
 def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
-    """Columns of tiles that make what a round of all cores reads nearly square, a power of two."""
+    """Columns of tiles that make what a wave of all cores reads nearly square, a power of two."""
     wanted = math.sqrt(cores * tile_m / tile_n)
     return min(1 << round(math.log2(max(wanted, 1))), cols)
 
 
-def fields(
+def tile_grids(
     m: int, n: int, slices: Sequence[Slices], batch: int, tile: tuple[int, int], band: int, cores: int, cluster: int = 1
-) -> list[Field]:
-    """All tiles of C[m, n]; tile: its (m, n); band 0: chosen (see `band_of`); cluster: see Field."""
+) -> list[TileGrid]:
+    """All tiles of C[m, n]; tile: its (m, n); band 0: chosen (see `band_of`); cluster: see TileGrid."""
     tile_m, tile_n = tile
     whole_rows, rest_m = divmod(m, tile_m)
     whole_cols, rest_n = divmod(n, tile_n)
@@ -120,79 +121,91 @@ def fields(
         (banded * tile_n, whole_cols - banded, tile_n, whole_cols - banded),
         (whole_cols * tile_n, 1 if rest_n else 0, rest_n, 1),
     ]
-    found: list[Field] = []
+    found: list[TileGrid] = []
     first = 0
     for part, (row, rows, size_m, beside), (col, cols, size_n, width) in product(slices, along_m, along_n):
         if rows and cols:
             depth = batch * part.count
-            found.append(Field(first, depth, rows, cols, width, beside, row, col, size_m, size_n, part))
+            found.append(TileGrid(first, depth, rows, cols, width, beside, row, col, size_m, size_n, part))
             first += found[-1].tiles
     return found
 
 
-def deal_fields(found: Sequence[Field], cores: int) -> list[Cores]:
-    """Which cores take how many tiles of each field; cores without any are left out."""
+def distribute(grids: Sequence[TileGrid], cores: int) -> list[Cores]:
+    """Which cores take how many tiles of each grid; cores without any are left out."""
 
-    def rounds(core: int) -> tuple[int, ...]:
-        places = ((field, (core - field.first) % cores) for field in found)
-        return tuple(-(-(field.tiles - place) // cores) if place < field.tiles else 0 for field, place in places)
+    def waves(core: int) -> tuple[int, ...]:
+        counts = []
+        for grid in grids:
+            place = (core - grid.first) % cores
+            counts.append(-(-(grid.tiles - place) // cores) if place < grid.tiles else 0)
+        return tuple(counts)
 
-    counts = [rounds(core) for core in range(cores)]
-    edges = [0, *(i for i in range(1, cores) if counts[i] != counts[i - 1]), cores]
-    return [Cores(a, b - a, counts[a]) for a, b in pairwise(edges) if any(counts[a])]
+    # The counts change only at the cores that take a grid's first tile, and the first after its last.
+    edges = sorted({0, *(x % cores for grid in grids for x in (grid.first, grid.first + grid.tiles))})
+    found: list[Cores] = []
+    for start, stop in pairwise([*edges, cores]):
+        counts = waves(start)
+        if found and found[-1].first + found[-1].count == start and found[-1].waves == counts:
+            found[-1] = Cores(found[-1].first, stop - found[-1].first, counts)
+        elif any(counts):
+            found.append(Cores(start, stop - start, counts))
+    return found
 
 
-def places(stream: StreamBuilder, found: Sequence[Field], group: Cores, cores: int, batch: int) -> Iterator[Place]:
-    """The tiles of `group`, in one stream: a loop over each field's rounds, whose body is emitted once."""
-    for field, rounds in zip(found, group.rounds, strict=True):
-        if not rounds:
+def places(
+    stream: StreamBuilder, grids: Sequence[TileGrid], group: Cores, cores: int, batch: int
+) -> Iterator[WorkTile]:
+    """The tiles of `group`, in one stream: a loop over each grid's waves, whose body is emitted once."""
+    for grid, waves in zip(grids, group.waves, strict=True):
+        if not waves:
             continue
-        with stream.loop("tile", rounds) as (_, turn):
-            offset = field.first % cores
+        with stream.loop("tile", waves) as (_, turn):
+            offset = grid.first % cores
             place = variable(CORE)
             if offset:
                 _, place = stream.derive("place", place + (cores - offset), cores)
-            yield _place(stream, field, turn * cores + place, batch, min(cores, field.tiles))
+            yield _place(stream, grid, turn * cores + place, batch, min(cores, grid.tiles))
 
 
-def _place(stream: StreamBuilder, field: Field, number: Affine, batch: int, together: int) -> Place:
+def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, together: int) -> WorkTile:
     layer = ZERO
-    if field.depth > 1:
-        layer, number = stream.derive("layer", number, field.rows * field.cols)
+    if grid.depth > 1:
+        layer, number = stream.derive("layer", number, grid.rows * grid.cols)
     left = ZERO
-    if field.band < field.cols:
-        left, number = stream.derive("band", number, field.rows * field.band)
-        left = left * field.band
+    if grid.band < grid.cols:
+        left, number = stream.derive("band", number, grid.rows * grid.band)
+        left = left * grid.band
     lane = ZERO
-    if field.cluster > 1:
-        number, lane = stream.derive("cluster", number, field.cluster)
-    if field.band == 1:
+    if grid.cluster > 1:
+        number, lane = stream.derive("cluster", number, grid.cluster)
+    if grid.band == 1:
         row, col = number, left
-    elif field.rows == field.cluster:
+    elif grid.rows == grid.cluster:
         row, col = ZERO, left + number
     else:
-        row, within = stream.derive("row", number, field.band)
+        row, within = stream.derive("row", number, grid.band)
         col = left + within
-    row = row * field.cluster + lane
+    row = row * grid.cluster + lane
     in_batch, which = ZERO, ZERO
-    if batch > 1 and field.slices.count > 1:
-        in_batch, which = stream.derive("batch", layer, field.slices.count)
+    if batch > 1 and grid.slices.count > 1:
+        in_batch, which = stream.derive("batch", layer, grid.slices.count)
     elif batch > 1:
         in_batch = layer
     else:
         which = layer
-    return Place(
-        row * field.m + field.row,
-        col * field.n + field.col,
-        field.m,
-        field.n,
+    return WorkTile(
+        row * grid.m + grid.row,
+        col * grid.n + grid.col,
+        grid.m,
+        grid.n,
         in_batch,
-        which + field.slices.first,
-        which * field.slices.length + field.slices.start,
-        field.slices.length,
-        field.cluster,
-        min(field.band, together),
-        min(field.rows, max(1, together // field.band)),
+        which + grid.slices.first,
+        which * grid.slices.length + grid.slices.start,
+        grid.slices.length,
+        grid.cluster,
+        min(grid.band, together),
+        min(grid.rows, max(1, together // grid.band)),
     )
 
 
@@ -206,7 +219,7 @@ class TileScheduler(Protocol):
     def cores(self) -> list[Cores]:
         """Groups of cores that take as many tiles of each size, those without any left out."""
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
         """The tiles of a group, in one stream: what is emitted for each is emitted once, within loops."""
 
 
@@ -214,10 +227,10 @@ class TileScheduler(Protocol):
 class StaticTileScheduler:
     """Tile t goes to core t mod cores, in bands of columns: a persistent kernel's static schedule, or CTAs in waves.
 
-    grids: the tiles (see `fields`). device_cores: cores of the device. matrices: of the stack.
+    grids: the tiles (see `tile_grids`). device_cores: cores of the device. matrices: of the stack.
     """
 
-    grids: tuple[Field, ...]
+    grids: tuple[TileGrid, ...]
     device_cores: int
     matrices: int
 
@@ -233,8 +246,14 @@ class StaticTileScheduler:
 
     def cores(self) -> list[Cores]:
         """Groups of cores that take as many tiles of each size."""
-        return deal_fields(self.grids, self.device_cores)
+        return distribute(self.grids, self.device_cores)
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[Place]:
+    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
         """The tiles of a group."""
         yield from places(stream, self.grids, cores, self.device_cores, self.matrices)
+
+
+# The names that the DaVinci dataflows use.
+Field = TileGrid
+fields = tile_grids
+deal_fields = distribute

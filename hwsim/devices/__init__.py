@@ -1,7 +1,4 @@
-"""Devices: schema, loader and registry. A device is data; nothing here knows a scheme or a program.
-
-Importing this package is cheap: pydantic and PyYAML are imported when a device is first loaded.
-"""
+"""Devices: schema, loader and registry. A device is data; nothing here knows a scheme or a program."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from hwsim import _kernels
 from hwsim._kernels.convert import encode
+from hwsim.devices.patterns import Choices, spell
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
@@ -21,7 +22,7 @@ from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.model import DeviceModel, InstructionModel
 
 Codes = npt.NDArray[Any]
 THREADED = 1 << 22  # products from which a second thread pays
@@ -30,7 +31,7 @@ _has_kernel: dict[DotSpec, bool] = {}
 
 
 def mma(
-    device: Device,
+    device: DeviceModel,
     name: str,
     a: npt.ArrayLike,
     b: npt.ArrayLike,
@@ -40,7 +41,7 @@ def mma(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.model.Device.mma."""
+    """See hwsim.devices.device.Device.mma."""
     model, spec = instruction(device, name), dot_spec(device, name)
     _forbid_pattern(name, model)
     codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
@@ -68,7 +69,7 @@ def mma(
 
 
 def dot(
-    device: Device,
+    device: DeviceModel,
     name: str,
     a: npt.ArrayLike,
     b: npt.ArrayLike,
@@ -78,7 +79,7 @@ def dot(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.model.Device.dot."""
+    """See hwsim.devices.device.Device.dot."""
     model, spec = instruction(device, name), dot_spec(device, name)
     if model.formats:
         _forbid_pattern(name, model)
@@ -234,8 +235,6 @@ def _scales(
 
 def _forbid_pattern(name: str, model: InstructionModel) -> None:
     if model.n_last is not None or model.formats:
-        from hwsim.devices.patterns import Choices, spell
-
         said = Choices(model.n, model.n_last, model.n_also, model.formats)
         raise InputError(
             f"{name} stands for several instructions ({said}); name one, for example "

@@ -7,30 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.datafiles.yaml_text import Node, Problem, plain
+from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.errors import nearest
+from hwsim.formats import FORMATS
 
 GLOBAL = "GM"  # the end of a link outside the core
 
 
-def check(tree: Node) -> list[Problem]:
+def check(tree: Node) -> list[FileProblem]:
     """Return every name in `tree` that nothing defines."""
-    from hwsim.formats import FORMATS
-
     formats = tuple(FORMATS)
     instructions, units, engines, memories = (
         tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")
     )
     native = _block(tree, "native")
     ends = (*memories, GLOBAL)
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
 
     def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
         if node is not None and isinstance(node.value, str) and node.value not in allowed:
             choice = ", ".join(sorted(allowed)) or "none defined"
             problems.append(
-                Problem(
+                FileProblem(
                     node.mark, path, f"'{node.value}' is not {what}; allowed: {choice}{nearest(node.value, allowed)}"
                 )
             )
@@ -75,7 +74,7 @@ def check(tree: Node) -> list[Problem]:
             known(target, f"native.{key}", instructions, "one of instructions")
         if key not in formats:
             problems.append(
-                Problem(
+                FileProblem(
                     target.mark,
                     f"native.{key}",
                     f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
@@ -111,26 +110,28 @@ def _choices(entry: dict[str, Node]) -> Choices:
     return Choices(numbers.get("n", 1), numbers.get("n_last"), lists.get("n_also", ()), formats)
 
 
-def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[Problem]:
+def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[FileProblem]:
     """What an entry leaves open must stand in its name, and the other way round."""
     for key, free in (("n_last", FREE_N), ("formats", FREE_FORMATS)):
         node = entry.get(key)
         node = None if node is not None and node.value == [] else node
         if node is not None and free not in name:
-            yield Problem(node.mark, f"{path}.{key}", f"the instruction's name has no '{free}' for it to fill")
+            yield FileProblem(node.mark, f"{path}.{key}", f"the instruction's name has no '{free}' for it to fill")
         elif node is None and free in name and entry:
             mark = next(iter(entry.values())).mark
-            yield Problem(mark, path, f"'{free}' in the instruction's name needs {key}")
+            yield FileProblem(mark, path, f"'{free}' in the instruction's name needs {key}")
     timing = entry.get("timing")
     times = timing.value if timing is not None and isinstance(timing.value, dict) else {}
     if FREE_N in name and "issue_interval_cycles" in times:
         mark = times["issue_interval_cycles"].mark
         text = "one interval does not hold for every N; give macs_per_cycle"
-        yield Problem(mark, f"{path}.timing.issue_interval_cycles", text)
+        yield FileProblem(mark, f"{path}.timing.issue_interval_cycles", text)
     allowed = _choices(entry).formats
     for key in ("a", "b"):
         if allowed and key in entry and entry[key].value not in allowed:
-            yield Problem(entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats")
+            yield FileProblem(
+                entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats"
+            )
 
 
 def _items(node: Node | None) -> list[Node]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 
 from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.devices.device import Device
 
 
 def json_schema() -> Schema:
     """Return the schema of a device file as plain data (JSON Schema, draft 2020-12)."""
-    from hwsim.devices.model import Device
-
     model = Device.model_json_schema(by_alias=True)
     records = model.pop("$defs")
     defs: Schema = dict(COMMON)

@@ -11,17 +11,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim.datafiles import provenance
 from hwsim.datafiles.provenance import About, Annotated
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
-from hwsim.datafiles.yaml_text import Node, Problem, from_data, parse
+from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.devices import registry
+from hwsim.devices.checks import check
+from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
-
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
 
 SCHEMA_VERSION = 1
 MOST_VARIANTS = 8  # devices that extend one another
@@ -41,9 +40,7 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     The same record is returned as long as the files say the same.
     Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
-    from hwsim.devices import model
-
-    if isinstance(device, model.Device):
+    if isinstance(device, Device):
         return device
     if not isinstance(device, str | Path | Mapping):
         raise InputError(f"a device is a name, the path of a YAML file or a mapping; got {type(device).__name__}")
@@ -121,7 +118,7 @@ def expanded(device: Device) -> dict[str, Any]:
 
 def _read(
     device: str | Path | Mapping[str, Any], variants: tuple[str, ...], files: list[tuple[Path, registry.Content]]
-) -> tuple[Annotated, dict[str, str], list[Problem]]:
+) -> tuple[Annotated, dict[str, str], list[FileProblem]]:
     """Read one file or mapping, and what it extends. variants: the files that extend it, the first one first."""
     tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
@@ -131,7 +128,7 @@ def _read(
     parent = tree.value.pop("extends", None)
     if parent is not None:
         problems += [
-            Problem(parent.mark, key, "missing key; a variant says its own")
+            FileProblem(parent.mark, key, "missing key; a variant says its own")
             for key in ("schema_version", "name")
             if key not in tree.value
         ]
@@ -143,7 +140,7 @@ def _read(
             base, sources, below = _read(_base_of(parent, device), (*variants, here), files)
             problems += below
         except (InputError, UnsupportedError) as error:
-            problems.append(Problem(parent.mark, "extends", str(error)))
+            problems.append(FileProblem(parent.mark, "extends", str(error)))
     sources = {**sources, **sources_of(tree, problems)}
     inherited = tree.value.pop("inherited", None)
     annotated, missing = provenance.split(tree, sources)
@@ -152,7 +149,7 @@ def _read(
         said, wrong = provenance.said(inherited, "inherited", sources)
         problems += wrong
         if parent is None:
-            problems.append(Problem(inherited.mark, "inherited", "only beside extends"))
+            problems.append(FileProblem(inherited.mark, "inherited", "only beside extends"))
         elif base is not None and not wrong:
             base = provenance.weakened(base, said)
     if base and base.tree.value:
@@ -164,7 +161,7 @@ def _read(
 
 def _tree(
     device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]
-) -> tuple[Node, list[Problem]]:
+) -> tuple[Node, list[FileProblem]]:
     content: registry.Content
     if isinstance(device, Mapping):
         content, where = device, "<mapping>"
@@ -173,7 +170,7 @@ def _tree(
         files.append((Path(where), content))
     tree, problems = from_data(content, where) if isinstance(content, Mapping) else parse(content, where)
     if not isinstance(tree.value, dict):
-        problems.append(Problem(tree.mark, "", "a device file is a mapping of keys to values"))
+        problems.append(FileProblem(tree.mark, "", "a device file is a mapping of keys to values"))
         tree = Node(tree.mark, {})
     return tree, problems
 
@@ -188,10 +185,7 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path
     return name
 
 
-def _validate(annotated: Annotated) -> tuple[Device | None, list[Problem]]:
-    from hwsim.devices.checks import check
-    from hwsim.devices.model import Device
-
+def _validate(annotated: Annotated) -> tuple[Device | None, list[FileProblem]]:
     device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY)
     return device, check(annotated.tree) + problems
 

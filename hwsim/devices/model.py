@@ -9,9 +9,10 @@ clock; rates inside a core are bytes per core clock cycle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -23,17 +24,14 @@ from pydantic import NonNegativeInt as Count
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.provenance import Level as Level
-from hwsim.datafiles.record import Name, Names, Provenance, Rate, Record
+from hwsim.datafiles.record import Name, Names, Provenance, Rate, StrictRecord
 from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Place = Name | Names
 
 
-class SpecialsModel(Record):
+class SpecialsModel(StrictRecord):
     """See hwsim.numerics.units.Specials."""
 
     operands: Literal["ieee", "saturate"] = "ieee"
@@ -44,7 +42,7 @@ class SpecialsModel(Record):
     flush_results: bool = False
 
 
-class FusedModel(Record):
+class FusedModel(StrictRecord):
     """See hwsim.numerics.units.FusedUnit."""
 
     model: Literal["fused"]
@@ -56,7 +54,7 @@ class FusedModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class ExactModel(Record):
+class ExactModel(StrictRecord):
     """See hwsim.numerics.units.ExactUnit."""
 
     model: Literal["exact"]
@@ -65,7 +63,7 @@ class ExactModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class FmaChainModel(Record):
+class FmaChainModel(StrictRecord):
     """See hwsim.numerics.units.FmaChainUnit."""
 
     model: Literal["fma_chain"]
@@ -74,7 +72,7 @@ class FmaChainModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class PairwiseModel(Record):
+class PairwiseModel(StrictRecord):
     """See hwsim.numerics.units.PairwiseUnit."""
 
     model: Literal["pairwise"]
@@ -83,7 +81,7 @@ class PairwiseModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class TwoLevelModel(Record):
+class TwoLevelModel(StrictRecord):
     """See hwsim.numerics.units.TwoLevelUnit."""
 
     model: Literal["two_level"]
@@ -98,7 +96,7 @@ class TwoLevelModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class IntegerModel(Record):
+class IntegerModel(StrictRecord):
     """See hwsim.numerics.units.IntegerUnit."""
 
     model: Literal["integer"]
@@ -106,7 +104,7 @@ class IntegerModel(Record):
     overflow: Literal["wrap", "saturate"] = "wrap"
 
 
-class BlockScaledModel(Record):
+class BlockScaledModel(StrictRecord):
     """See hwsim.numerics.units.BlockScaledUnit."""
 
     model: Literal["block_scaled"]
@@ -119,7 +117,7 @@ class BlockScaledModel(Record):
     specials: SpecialsModel = SpecialsModel()
 
 
-class CompositeModel(Record):
+class CompositeModel(StrictRecord):
     """See hwsim.numerics.units.CompositeUnit."""
 
     model: Literal["composite"]
@@ -147,7 +145,7 @@ UnitModel = Annotated[
 TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
-class MmaTiming(Record):
+class MmaTiming(StrictRecord):
     """Time of one program-level mma of blocks of the instruction's (m, n, k).
 
     occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency);
@@ -176,11 +174,7 @@ class MmaTiming(Record):
         return self
 
 
-#: What instructions of one engine with equal bits have in common, beside the formats of their operands.
-ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format")
-
-
-class InstructionModel(Record):
+class InstructionModel(StrictRecord):
     """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
 
     One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
@@ -264,21 +258,28 @@ class InstructionModel(Record):
         of_tile = time.tile_macs_per_cycle.get(name)
         if needs_transpose:
             of_tile = time.mn_major_macs_per_cycle.get(name, time.mn_major_macs_per_cycle.get("any", of_tile))
-        if of_tile is not None:
-            interval = self.m * self.n * self.k / Fraction(str(of_tile))
-        elif time.macs_per_cycle is not None:
-            interval = self.m * self.n * self.k / Fraction(str(time.macs_per_cycle))
-        else:
-            interval = Fraction(str(time.issue_interval_cycles))
+        rate = time.macs_per_cycle if of_tile is None else of_tile
         first, second = in_memory or (self._place(0), self._place(1))
         bits_a, bits_b = self.rows * self.k * format_of(self.a).bits, self.k * self.n * format_of(self.b).bits
-        for memory, rate in time.operand_bytes_per_cycle.items():
-            read = bits_a * (first == memory) + Fraction(bits_b, self.together) * (second == memory)
-            interval = max(interval, Fraction(read) / 8 / Fraction(str(rate)))
-        return interval
+        ports = tuple(
+            (bits_a * (first == memory), bits_b * (second == memory), limit)
+            for memory, limit in time.operand_bytes_per_cycle.items()
+        )
+        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.together, ports)
 
 
-class VectorModel(Record):
+@lru_cache(maxsize=4096)
+def _interval(
+    macs: int, rate: float | None, cycles: float | None, cores: int, ports: tuple[tuple[int, int, float], ...]
+) -> Fraction:
+    """Cycles of `macs` products at `rate`, or those given; ports: bits of A, of B over all cores, bytes per cycle."""
+    interval = Fraction(str(cycles)) if rate is None else macs / Fraction(str(rate))
+    for bits_a, bits_b, limit in ports:
+        interval = max(interval, (bits_a + Fraction(bits_b, cores)) / 8 / Fraction(str(limit)))
+    return interval
+
+
+class VectorModel(StrictRecord):
     """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
 
     In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
@@ -292,14 +293,14 @@ class VectorModel(Record):
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
-class MemoryModel(Record):
+class MemoryModel(StrictRecord):
     """A memory of each core: bytes that a program may use, alignment of a buffer in it."""
 
     capacity_bytes: PositiveInt
     align_bytes: PositiveInt = 1
 
 
-class SharedModel(Record):
+class SharedModel(StrictRecord):
     """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
 
     write_bytes_per_second: of L2, if it takes writes more slowly: each counts as the reads that take as long.
@@ -322,7 +323,7 @@ class SharedModel(Record):
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
 
-class LinkModel(Record):
+class LinkModel(StrictRecord):
     """A path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
 
     A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
@@ -352,15 +353,16 @@ class LinkModel(Record):
     fetch_bytes: PositiveInt | None = None
 
 
-class EngineModel(Record):
-    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream."""
+class EngineModel(StrictRecord):
+    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream (0: a sequencer of
+    its own is always ahead)."""
 
     queue_depth: PositiveInt
-    issue_cycles: Rate = 1.0
+    issue_cycles: Annotated[float, Field(ge=0)] = 1.0
     sync_cycles: Count = 1  # time that a sync instruction occupies the engine
 
 
-class PowerModel(Record):
+class PowerModel(StrictRecord):
     """The chip's power limit: how long full load may last before it acts, and the clock that it then leaves.
 
     clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
@@ -370,7 +372,7 @@ class PowerModel(Record):
     clock_mhz: dict[Name, Rate]
 
 
-class FlagsModel(Record):
+class FlagsModel(StrictRecord):
     """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
 
     queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
@@ -382,7 +384,7 @@ class FlagsModel(Record):
     unit_bytes: PositiveInt | None = None
 
 
-class LibraryModel(Record):
+class LibraryModel(StrictRecord):
     """The GEMM library that runs on the chip: a file of configs/libraries (hwsim.libraries), by name.
 
     observations: by their name in that file, what it was seen to do, where that holds for this chip.
@@ -392,8 +394,8 @@ class LibraryModel(Record):
     observations: Name | None = None
 
 
-class Device(Record):
-    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+class DeviceModel(StrictRecord):
+    """The data of one chip (hwsim.devices.device.Device: with its arithmetic)."""
 
     schema_version: Literal[1]
     name: Name
@@ -449,7 +451,7 @@ class Device(Record):
         return {}
 
     @cached_property
-    def _clocked(self) -> dict[float, Device]:
+    def _clocked(self) -> dict[float, Self]:
         return {}
 
     @cached_property
@@ -464,6 +466,13 @@ class Device(Record):
     def _levels(self) -> dict[tuple[str, ...], Level]:
         return {}
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """As pydantic's; what was worked out of this device does not go with it."""
+        made = super().model_copy(update=update, deep=deep)
+        for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
+            made.__dict__.pop(name, None)
+        return made
+
     def instructions(self) -> list[str]:
         """Names of the matrix instructions, in the file's order.
 
@@ -471,45 +480,3 @@ class Device(Record):
         `wgmma.m64n8k16.f32.f16.f16` to `wgmma.m64n256k16.f32.f16.f16` (hwsim.devices.choices says which).
         """
         return list(self.matrix_instructions)
-
-    def mma(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
-
-        An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
-        otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
-        Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
-        scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
-        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
-        """
-        from hwsim.devices.arithmetic import mma
-
-        return mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
-
-    def dot(
-        self,
-        instruction: str,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        c: npt.ArrayLike,
-        *,
-        scale_a: npt.ArrayLike | None = None,
-        scale_b: npt.ArrayLike | None = None,
-        scale_d: int = 0,
-    ) -> npt.NDArray[Any]:
-        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
-
-        Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
-        """
-        from hwsim.devices.arithmetic import dot
-
-        return dot(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)

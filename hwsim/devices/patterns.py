@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+#: What instructions of one engine with equal bits have in common, beside the formats of their operands.
+ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format")
+
 #: How PTX spells formats in the names of instructions; others are spelt as they are.
 SPELLINGS = {
     "fp64": "f64",

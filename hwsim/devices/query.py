@@ -12,12 +12,12 @@ from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.numerics import units
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.model import DeviceModel, InstructionModel
 
 UNITS: dict[str, type[Any]] = {unit.model: unit for unit in typing.get_args(units.Unit)}
 
 
-def instruction(device: Device, name: str) -> InstructionModel:
+def instruction(device: DeviceModel, name: str) -> InstructionModel:
     """Return the instruction `name`, N and formats as the name says.
 
     The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
@@ -32,7 +32,7 @@ def instruction(device: Device, name: str) -> InstructionModel:
     return found
 
 
-def find(device: Device, name: str) -> InstructionModel | None:
+def find(device: DeviceModel, name: str) -> InstructionModel | None:
     """Return the instruction `name` as `instruction` does, or None."""
     known = device._resolved.get(name)
     if known is None:
@@ -49,26 +49,31 @@ def find(device: Device, name: str) -> InstructionModel | None:
     return known
 
 
-def entry(device: Device, name: str) -> str | None:
+def entry(device: DeviceModel, name: str) -> str | None:
     """Return the name of the device's entry that has the instruction `name` (itself, or a pattern), or None."""
     if name in device.matrix_instructions:
         return name
     return next((key for key in device.matrix_instructions if match(key, choices(device, key), name)), None)
 
 
-def choices(device: Device, key: str) -> Choices:
+def choices(device: DeviceModel, key: str) -> Choices:
     """Return what the entry `key` leaves open; its text is empty where it stands for one instruction."""
     model = device.matrix_instructions[key]
     return Choices(model.n, model.n_last, model.n_also, model.formats)
 
 
-def example(device: Device, key: str, *, n: int | None = None, a: str | None = None, b: str | None = None) -> str:
+def example(device: DeviceModel, key: str, *, n: int | None = None, a: str | None = None, b: str | None = None) -> str:
     """Return a spelt-out name of the entry `key`: with this N and these formats, or the smallest N and its own."""
     model = device.matrix_instructions[key]
     return spell(key, model.n if n is None else n, a or model.a, b or model.b)
 
 
-def dot_spec(device: Device, name: str) -> units.DotSpec:
+def taken_format(device: DeviceModel, input_format: str) -> str:
+    """Return the format that a native GEMM without one computes in: the operands' own, or the device's default."""
+    return input_format if input_format in device.native else device.default_format
+
+
+def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     """Return what fixes the bits of the instruction `name`: its dot unit and formats. The same record each time."""
     found = device._specs.get(name)
     if found is None:
@@ -86,7 +91,7 @@ def dot_spec(device: Device, name: str) -> units.DotSpec:
     return found
 
 
-def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -> str:
+def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
     """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
 
     For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
@@ -112,7 +117,7 @@ def instruction_for(device: Device, a: str, b: str, wanted: str | None = None) -
     return name
 
 
-def _kin(device: Device, a: str, b: str) -> str | None:
+def _kin(device: DeviceModel, a: str, b: str) -> str | None:
     """The instruction that differs from a native one of either format in the formats alone."""
     for fmt in (a, b):
         name = device.native.get(fmt)
@@ -125,7 +130,7 @@ def _kin(device: Device, a: str, b: str) -> str | None:
     return None
 
 
-def _widest(device: Device, a: str, b: str) -> str:
+def _widest(device: DeviceModel, a: str, b: str) -> str:
     fits: list[tuple[int, str]] = []
     for key, model in device.matrix_instructions.items():
         is_open = a in model.formats and b in model.formats
@@ -145,7 +150,7 @@ def specials(model: Any) -> units.Specials:
     return units.Specials(**model.model_dump())
 
 
-def weakest(device: Device, *prefixes: str) -> Level:
+def weakest(device: DeviceModel, *prefixes: str) -> Level:
     """Return the weakest evidence among the numbers whose dotted path is, or begins with, one of `prefixes`.
 
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
@@ -162,7 +167,7 @@ def weakest(device: Device, *prefixes: str) -> Level:
     return known
 
 
-def numerics_evidence(device: Device, name: str, *, scaled: bool = False) -> Level:
+def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -> Level:
     """Return the weakest evidence that the bits of the instruction `name` rest on.
 
     That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
@@ -171,7 +176,7 @@ def numerics_evidence(device: Device, name: str, *, scaled: bool = False) -> Lev
     return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
 
 
-def timing_evidence(device: Device, name: str) -> Level:
+def timing_evidence(device: DeviceModel, name: str) -> Level:
     """Return the weakest evidence that times rest on: all but what fixes bits, and the other instructions."""
     instruction(device, name)
     own = entry(device, name)

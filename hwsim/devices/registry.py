@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ Content = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DeviceEntry:
     """A device that can be loaded: its name, where it was found, and how to read it (text or a mapping)."""
 
     name: str
@@ -88,9 +89,9 @@ def package_folder() -> Traversable:
     return places.package_folder("devices")
 
 
-def _first(only: str | None = None) -> dict[str, Entry]:
+def _first(only: str | None = None) -> dict[str, DeviceEntry]:
     """The entry that each name means. `only`: warn about this name's duplicates alone, or (None) about nothing."""
-    chosen: dict[str, Entry] = {}
+    chosen: dict[str, DeviceEntry] = {}
     for entry in _entries():
         first = chosen.setdefault(entry.name, entry)
         if entry.name == only and first.where != entry.where and not _same(first, entry):
@@ -98,7 +99,7 @@ def _first(only: str | None = None) -> dict[str, Entry]:
     return chosen
 
 
-def _same(one: Entry, other: Entry) -> bool:
+def _same(one: DeviceEntry, other: DeviceEntry) -> bool:
     """Whether two entries say the same, as in a checkout beside an installed hwsim, whose ./configs/devices it is."""
     try:
         return one.read() == other.read()
@@ -106,7 +107,7 @@ def _same(one: Entry, other: Entry) -> bool:
         return False
 
 
-def _entries() -> Iterator[Entry]:
+def _entries() -> Iterator[DeviceEntry]:
     for folder in _folders():
         yield from _files(folder)
     yield from _plugins()
@@ -127,26 +128,24 @@ def _is_package_folder(folder: Path) -> bool:
     return isinstance(package, Path) and folder.resolve() == package.resolve()
 
 
-def _files(folder: Traversable) -> Iterator[Entry]:
+def _files(folder: Traversable) -> Iterator[DeviceEntry]:
     if folder.is_dir():
         for file in sorted(folder.iterdir(), key=lambda item: item.name):
             if file.name.endswith(SUFFIXES):
                 name = file.name.rsplit(".", 1)[0]
-                yield Entry(name, _shown(file), partial(_text, file))
+                yield DeviceEntry(name, _shown(file), partial(_text, file))
 
 
-def _plugins() -> Iterator[Entry]:
-    from importlib.metadata import entry_points
-
+def _plugins() -> Iterator[DeviceEntry]:
     for point in entry_points(group=GROUP):
         where = f"plugin {point.value}"
         try:
             loaded = point.load()
             given = loaded() if callable(loaded) else loaded
             if isinstance(given, Mapping):
-                yield Entry(point.name, where, lambda given=given: given)  # type: ignore[misc]
+                yield DeviceEntry(point.name, where, lambda given=given: given)  # type: ignore[misc]
             elif isinstance(given, str | Path):
-                yield Entry(point.name, str(given), partial(_text, Path(given)))
+                yield DeviceEntry(point.name, str(given), partial(_text, Path(given)))
             else:
                 raise TypeError(f"gives {type(given).__name__}; needs a mapping, a path, or a callable of one")
         except Exception as error:  # one broken plugin must not hide the others

@@ -7,17 +7,18 @@ what was changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
+from hwsim.devices.device import Device
 from hwsim.errors import InputError
 
-if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-
-
+CLOCKS = 64  # of one device, kept at most
 LARGEST_CLOCK_MHZ = 100_000  # 100 GHz: beyond it a number is of another unit, or a slip
+
+_lock = Lock()
 
 
 def checked_clock(mhz: object) -> float:
@@ -31,10 +32,21 @@ def checked_clock(mhz: object) -> float:
 def at_clock(device: Device, mhz: float) -> Device:
     """`device` at a core clock of `mhz`, whatever it multiplies. Rates of L2 and HBM are bytes per second and stay.
 
-    Raises InputError for a clock that is none (see `checked_clock`).
+    The same object for the same clock, of the last CLOCKS. Raises InputError for a clock that is none (see
+    `checked_clock`).
     """
     mhz = checked_clock(mhz)
-    return changed(device, {"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+    with _lock:
+        known = device._clocked
+        made = known.pop(mhz, None)
+        if made is None:  # these values are valid beside whatever else a device has: no field is checked against them
+            made = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+            for name in ("_resolved", "_fitted", "_specs", "_levels"):  # the clock has no part in them
+                made.__dict__[name] = getattr(device, name)
+        known[mhz] = made
+        while len(known) > CLOCKS:
+            del known[next(iter(known))]
+    return made
 
 
 def sustained_clock(device: Device, format: str) -> float:
@@ -56,8 +68,6 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
 
     Raises InputError for a path that the device has not, ValueError (pydantic) for a value that does not fit.
     """
-    from hwsim.devices.model import Device
-
     tree = device.model_dump(by_alias=True)
     for path, value in changes.items():
         block, rest = tree, path

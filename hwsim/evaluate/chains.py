@@ -22,12 +22,11 @@ from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.arithmetic.lanes import Edges
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
     from hwsim.gemm.plan import Plan, Stage, Term
     from hwsim.gemm.schedule import Run
     from hwsim.numerics.units import DotSpec
-
-__all__ = ["Chains", "instruction_for"]
 
 Codes = NDArray[Any]
 

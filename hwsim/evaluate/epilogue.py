@@ -18,7 +18,7 @@ from hwsim.errors import InputError
 from hwsim.formats import code_dtype, format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.evaluate.join import Join
     from hwsim.gemm.schedule import Epilogue
     from hwsim.numerics.units import DotSpec

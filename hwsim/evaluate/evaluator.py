@@ -28,11 +28,11 @@ from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
 from hwsim.libraries import observed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["evaluate", "finished", "first_unit", "instruction_for", "resolved", "settled"]
+__all__ = ["evaluate", "finished", "first_unit", "resolved", "settled"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
@@ -225,7 +225,7 @@ class _Job:
             assert c is not None
             lanes = self.join.lanes
             start = lanes.store(lanes.values(c, format_of(self.output)), format_of(self.spec.c), "RNE")
-        part = _Part(self, a, b, cuts, threads, progress)
+        part = _RowBlock(self, a, b, cuts, threads, progress)
         slices = [
             part.joined_runs(runs) if self.plan.join == "group" else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
@@ -304,7 +304,7 @@ class _Job:
         return total if wanted is None else narrowed(lanes, total, wanted)
 
 
-class _Part:
+class _RowBlock:
     """A block of rows: its operands, and the cuts of K."""
 
     def __init__(

@@ -21,7 +21,7 @@ from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
 
 if TYPE_CHECKING:
     from hwsim._kernels.lanes import Step
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
 Array = NDArray[Any]

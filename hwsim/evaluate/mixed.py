@@ -7,7 +7,6 @@ knows plans and devices; it knows no scheme's split, no program (hwsim.dataflows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +16,15 @@ from hwsim.arithmetic.lanes import Lanes
 from hwsim.devices import dot_spec, instruction
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import Pieces, pieces_of
+from hwsim.gemm.mixed import Census, one_for_all
 from hwsim.gemm.plan import Mixed, Plan, Side
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 Array = NDArray[Any]
-HYBRID = "hybrid"
 SIDES: tuple[Side, Side] = ("a", "b")
 
 
@@ -55,28 +54,6 @@ def types_of(values: Array, block: tuple[int, int], ranges: Sequence[tuple[float
     return np.stack(found).astype(np.int8)
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
-    """How many products of two blocks take each plan, and how many there are."""
-
-    counts: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """All products of blocks."""
-        return sum(self.counts)
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Share of each plan, 0 to 1."""
-        return tuple(count / self.total for count in self.counts)
-
-    @property
-    def least(self) -> int:
-        """Number of the first plan that takes every block."""
-        return max(plan for plan, count in enumerate(self.counts) if count)
-
-
 def census(a: Array, b: Array, plans: int) -> Census:
     """Products of blocks by plan, from the blocks' numbers of A (..., rows, K) and B (..., K, columns).
 
@@ -91,26 +68,6 @@ def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Arra
     m, n, k = mixed.block
     left = types_of(a.fp32().array, (m, k), mixed.ranges)
     return left, types_of(b.fp32().array, (k, n), mixed.ranges)
-
-
-def census_of(mixed: Mixed) -> Census:
-    """What was counted."""
-    return Census(mixed.blocks)
-
-
-def strategy_of(mixed: Mixed) -> str:
-    """What is done: "hybrid", or the short name of the plan that all blocks take."""
-    return mixed.decided or mixed.strategy
-
-
-def short_name(mixed: Mixed, plan: Plan) -> str:
-    """A plan's name without the mixture's."""
-    return plan.scheme.removeprefix(f"{mixed.scheme}-")
-
-
-def one_for_all(mixed: Mixed) -> Plan | None:
-    """The plan that all blocks take, or None (hybrid)."""
-    return {short_name(mixed, plan): plan for plan in mixed.plans}.get(strategy_of(mixed))
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------
@@ -130,7 +87,7 @@ def evaluate_mixed(
     Every block of the output: for each plan its blocks of K, put together in order, as that plan computes them; the
     plans' results are added in their order, fp32, nearest even. Plans without a block add nothing.
     """
-    parts = {plan.scheme: _Part(chip, plan, a, b, threads) for plan in mixed.plans}
+    parts = {plan.scheme: _PlanProducts(chip, plan, a, b, threads) for plan in mixed.plans}
     whole = one_for_all(mixed)
     if whole is not None:
         return parts[whole.scheme].codes(None, None, None, progress)
@@ -156,7 +113,7 @@ def evaluate_mixed(
     return out
 
 
-class _Part:
+class _PlanProducts:
     """One plan's products; operands are split when first asked for."""
 
     def __init__(self, chip: Device, plan: Plan, a: Operand, b: Operand, threads: int) -> None:

@@ -23,7 +23,7 @@ from hwsim.operands import Operand, chosen, operand
 from hwsim.threads import worth_starting
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan, Side
     from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Layout, Schedule

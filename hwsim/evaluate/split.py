@@ -19,7 +19,7 @@ from hwsim.formats import format_of
 from hwsim.operands import Operand
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
 
 Array = NDArray[Any]

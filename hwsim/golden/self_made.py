@@ -24,7 +24,7 @@ from hwsim.golden.record import stream
 from hwsim.golden.verify import Mma, compute
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 EDGE = 4  # rows and columns of a tile
 STREWN = 2  # tiles with special values

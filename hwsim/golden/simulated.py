@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.api import matmul
 from hwsim.devices import find, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import InputError
@@ -20,7 +21,7 @@ from hwsim.golden.format import Codes
 from hwsim.golden.gemms import GemmSet
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 @cache
@@ -65,8 +66,6 @@ def _within(tiles: Codes, rows: int, columns: int) -> Codes:
 
 def gemm(device: str, block: GemmSet) -> Codes:
     """fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
-    from hwsim.api import matmul
-
     known = format_of(block.format)
     options: dict[str, Any] = {} if block.accumulate is None else {"accumulate": block.accumulate}
     a, b = array_of(block.a, known), array_of(block.bt, known).T

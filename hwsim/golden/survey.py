@@ -38,11 +38,12 @@ from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Verdict = Literal["default", "split", "other", "no matrix unit", "not found"]
 
 VERDICTS: tuple[Verdict, ...] = ("default", "split", "other", "no matrix unit", "not found")
+SURVEYED = "h200"  # the device of the surveys there are
 BLOCK = 24  # rows and columns of a block, at most: tools/record/cublas_survey.py
 MOST_SLICES = 64  # the survey of an H200 holds up to 53
 VECTOR_BITS = 128  # of a load into shared memory: CUTLASS cuts K at whole ones where it does not at whole tiles
@@ -60,7 +61,7 @@ NVJET = re.compile(r"nvjet_sm90_\w+?_\d+x\d+_(?P<tile_k>\d+)x\d+_\w+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class SurveyedGemm:
     """One GEMM, D = alpha A B + beta C. d: codes of the sampled rows and columns, at most 24 x 24.
 
     format: of A and B; output: of C and D. accumulate: "fast" or "promoted" for e4m3, else None. kernels: names of
@@ -108,7 +109,7 @@ class Survey:
     hardware: str
     torch: str
     cuda: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SurveyedGemm, ...]
     refused: int
 
 
@@ -126,7 +127,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelNames:
     """What names say of a GEMM's kernels. None: they do not say.
 
     instruction: of the device, None for its native one. tile_k: elements of K per step of the main loop. is_split: K is
@@ -149,7 +150,7 @@ def read_survey(path: Path) -> Survey:
             said = json.loads(str(archive["meta"]))
             kept = [entry for entry in said["entries"] if "error" not in entry]
             entries = tuple(
-                Entry(
+                SurveyedGemm(
                     **{name: entry[name] for name in ("index", "m", "n", "k", "format", "output", "accumulate")},
                     alpha=float(entry["alpha"]),
                     beta=float(entry["beta"]),
@@ -164,12 +165,12 @@ def read_survey(path: Path) -> Survey:
         raise InputError(f"{path}: no survey of GEMMs ({error}); tools/record/cublas_survey.py writes one") from None
 
 
-def kernel_of(entry: Entry) -> Kernel | None:
+def kernel_of(entry: SurveyedGemm) -> KernelNames | None:
     """What the names of the entry's kernels say; None where no name is known here."""
     names = " ".join(entry.kernels)
     reduces = "splitKreduce" in names
     if match := CUTLASS.search(names):
-        return Kernel(
+        return KernelNames(
             is_cutlass=True,
             instruction=MMA[match["mma"]].format(PTX.get(entry.format, entry.format)),
             tile_k=int(match["tile_k"] or DEFAULT_TILE_K),
@@ -179,11 +180,11 @@ def kernel_of(entry: Entry) -> Kernel | None:
         )
     if match := NVJET.search(names):
         is_half = "_badd_" in match[0] and entry.output == "fp16"
-        return Kernel(False, None, int(match["tile_k"]), reduces, reduces, is_half)
+        return KernelNames(False, None, int(match["tile_k"]), reduces, reduces, is_half)
     return None
 
 
-def candidates(entry: Entry, *, names: bool = True, device: str = "h200") -> Iterator[Schedule]:
+def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED) -> Iterator[Schedule]:
     """Schedules to try for a GEMM, likeliest first; the first is the default one.
 
     From its shape, formats and alignment, and with `names` from the names of its kernels, where those are known here.
@@ -198,7 +199,9 @@ def candidates(entry: Entry, *, names: bool = True, device: str = "h200") -> Ite
                 yield schedule
 
 
-def find(entry: Entry, *, names: bool = True, device: str = "h200", like: Schedule | None = None) -> Schedule | None:
+def find(
+    entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None
+) -> Schedule | None:
     """The first candidate that gives the entry's block to the bit, or None.
 
     like: the schedule of a GEMM of the same shape and format; candidates with as many slices come before others.
@@ -206,7 +209,7 @@ def find(entry: Entry, *, names: bool = True, device: str = "h200", like: Schedu
     return search(entry, names=names, device=device, like=like).schedule
 
 
-def search(entry: Entry, *, names: bool = True, device: str = "h200", like: Schedule | None = None) -> Found:
+def search(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None) -> Found:
     """`find`, with its verdict and how far the block decides it."""
     trial = Trial(entry, device)
     tried = list(candidates(entry, names=names, device=device))
@@ -225,7 +228,7 @@ def search(entry: Entry, *, names: bool = True, device: str = "h200", like: Sche
 class Trial:
     """An entry's operands, and whether a schedule gives its block."""
 
-    def __init__(self, entry: Entry, device: str = "h200") -> None:
+    def __init__(self, entry: SurveyedGemm, device: str = SURVEYED) -> None:
         self.entry = entry
         self.chip = _device(device)
         self.a, self.b, self.c = entry.operands()
@@ -274,7 +277,7 @@ def _device(name: str) -> Device:
     return load(name)
 
 
-def _cuts(entry: Entry, kernel: Kernel | None, device: str) -> Iterator[Schedule]:
+def _cuts(entry: SurveyedGemm, kernel: KernelNames | None, device: str) -> Iterator[Schedule]:
     """Ways to take K, without the epilogue: the default; for a kernel that is not known, all that were ever found."""
     yield Schedule()
     if kernel is not None:
@@ -282,22 +285,22 @@ def _cuts(entry: Entry, kernel: Kernel | None, device: str) -> Iterator[Schedule
         return
     bits = format_of(entry.format).bits
     if entry.is_aligned:
-        yield from _native(Kernel(False, None, 1024 // bits, True, True, False))
+        yield from _native(KernelNames(False, None, 1024 // bits, True, True, False))
     for mma in ("161616", "1688") if entry.format in ("fp16", "bf16") else ("1688",):
         for tile_k in TILE_K.get(entry.format, ()):
             instruction = MMA[mma].format(PTX.get(entry.format, entry.format))
             for is_split in (False, True):
-                yield from _cutlass(entry, Kernel(True, instruction, tile_k, is_split, is_split, False), device)
+                yield from _cutlass(entry, KernelNames(True, instruction, tile_k, is_split, is_split, False), device)
 
 
-def _native(kernel: Kernel) -> Iterator[Schedule]:
+def _native(kernel: KernelNames) -> Iterator[Schedule]:
     """Slices of whole tiles, by the device's own instruction."""
     if kernel.is_split:
         for count in range(2, MOST_SLICES + 1):
             yield Schedule(split_k=count, slice_multiple=kernel.tile_k)
 
 
-def _cutlass(entry: Entry, kernel: Kernel, device: str) -> Iterator[Schedule]:
+def _cutlass(entry: SurveyedGemm, kernel: KernelNames, device: str) -> Iterator[Schedule]:
     """CUTLASS's main loop: the rest of a slice's K first; slices of whole tiles, or of whole vectors."""
     chip = _device(device)
     assert kernel.instruction is not None
@@ -321,7 +324,7 @@ def _cutlass(entry: Entry, kernel: Kernel, device: str) -> Iterator[Schedule]:
             yield cut  # a rest of whole instructions is the same bits in order
 
 
-def _epilogues(entry: Entry, kernel: Kernel | None) -> Iterator[Epilogue]:
+def _epilogues(entry: SurveyedGemm, kernel: KernelNames | None) -> Iterator[Epilogue]:
     """The default one; where C is added, those seen beside it: alpha acc rounded to fp16, another contraction."""
     yield Epilogue()
     if not entry.beta:
@@ -334,7 +337,7 @@ def _epilogues(entry: Entry, kernel: Kernel | None) -> Iterator[Epilogue]:
         yield Epilogue(contraction="none")
 
 
-def search_all(survey: Survey, *, names: bool = True, device: str = "h200") -> dict[int, Found]:
+def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, Found]:
     """`search` for every entry, by index. FP32 outputs with beta = 0 come first: they decide the cut of K best."""
     found: dict[int, Found] = {}
     models: dict[tuple[int, int, int, str], Schedule] = {}
@@ -404,7 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns 0, or 2 where the file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m hwsim.golden.survey", description="schedules behind a survey")
     parser.add_argument("file", type=Path, help="archive of tools/record/cublas_survey.py")
-    parser.add_argument("--device", default="h200", help="hwsim's name of the GPU (default: h200)")
+    parser.add_argument("--device", default=SURVEYED, help=f"hwsim's name of the GPU (default: {SURVEYED})")
     parser.add_argument("--no-names", action="store_true", help="search without the names of the kernels")
     parser.add_argument("--write", type=Path, help="JSON file for the schedules found")
     given = parser.parse_args(arguments)
@@ -423,7 +426,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _missed(entries: Iterable[Entry], found: Mapping[int, Found]) -> list[Entry]:
+def _missed(entries: Iterable[SurveyedGemm], found: Mapping[int, Found]) -> list[SurveyedGemm]:
     return [entry for entry in entries if found[entry.index].schedule is None]
 
 

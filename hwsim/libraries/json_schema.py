@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.libraries.model import Library
 
 
 def json_schema() -> Schema:
     """Return the schema of a library file as plain data (JSON Schema, draft 2020-12)."""
-    from hwsim.libraries.model import Library
-
     model = Library.model_json_schema()
     defs: Schema = dict(COMMON)
     form = Form(defs, False)

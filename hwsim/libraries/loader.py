@@ -7,16 +7,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim.datafiles import places, provenance
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
-from hwsim.datafiles.yaml_text import Node, Problem, from_data, parse, plain
+from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse, plain
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.formats import FORMATS
-
-if TYPE_CHECKING:
-    from hwsim.libraries.model import Library
+from hwsim.libraries.model import Library
 
 SCHEMA_VERSION = 1
 SUFFIX = ".yaml"
@@ -52,11 +50,9 @@ def _shipped(name: str) -> Library:
     return _built(*parse(places.text_of(file, "library"), str(file)))
 
 
-def _built(tree: Node, problems: list[Problem]) -> Library:
-    from hwsim.libraries.model import Library
-
+def _built(tree: Node, problems: list[FileProblem]) -> Library:
     if not isinstance(tree.value, dict):
-        problems.append(Problem(tree.mark, "", "a library file is a mapping of keys to values"))
+        problems.append(FileProblem(tree.mark, "", "a library file is a mapping of keys to values"))
         tree = Node(tree.mark, {})
     if not tree.value and problems:  # the text could not be read at all
         raise refuse(problems, "library")
@@ -80,13 +76,13 @@ def canonical(library: Library) -> str:
     return json.dumps(library.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
 
-def _format_problems(tree: Node) -> Iterator[Problem]:
+def _format_problems(tree: Node) -> Iterator[FileProblem]:
     """Formats that hwsim does not know."""
 
-    def known(node: Node, path: str) -> Iterator[Problem]:
+    def known(node: Node, path: str) -> Iterator[FileProblem]:
         if isinstance(node.value, str) and node.value not in FORMATS:
             text = f"'{node.value}' is not a known format; allowed: {', '.join(sorted(FORMATS))}"
-            yield Problem(node.mark, path, text + nearest(node.value, list(FORMATS)))
+            yield FileProblem(node.mark, path, text + nearest(node.value, list(FORMATS)))
 
     for chip, seen in _block(tree, "observations").items():
         at = f"observations.{chip}"

@@ -12,12 +12,12 @@ from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.provenance import Level
-from hwsim.datafiles.record import Name, Names, Provenance, Record
+from hwsim.datafiles.record import Name, Names, Provenance, StrictRecord
 
 Extent = tuple[PositiveInt, PositiveInt]
 
 
-class KernelModel(Record):
+class KernelModel(StrictRecord):
     """One kernel: its CTA tile, how the tile is shared out, and when the library uses it.
 
     tile: m, n of C, elements. k_bytes: of K in a stage, per row of an operand. warp: m, n of C that one warp owns, of
@@ -47,7 +47,7 @@ class KernelModel(Record):
         return self
 
 
-class KernelGroup(Record):
+class KernelGroup(StrictRecord):
     """Kernels of one make.
 
     engine: "matrix": of the matrix unit, an operand may lie in shared memory; "registers": of the matrix unit, operands
@@ -61,7 +61,7 @@ class KernelGroup(Record):
     rows: Annotated[dict[Name, KernelModel], Field(min_length=1)]
 
 
-class SplitKModel(Record):
+class SplitKModel(StrictRecord):
     """How the library cuts K in slices, where the number of slices is left to an estimate.
 
     counts: numbers of slices that it takes, from 1 up. min_slice: elements of K in a slice at least. advise_below: the
@@ -79,7 +79,7 @@ class SplitKModel(Record):
         return self
 
 
-class InOrderModel(Record):
+class InOrderModel(StrictRecord):
     """GEMMs of one operand format that ran as one chain in order of K by the native instruction, all that were seen.
 
     outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
@@ -100,7 +100,7 @@ class InOrderModel(Record):
     promoted_k: PositiveInt | None = None
 
 
-class ObservationModel(Record):
+class ObservationModel(StrictRecord):
     """What the library was seen to do on one chip. What is not here is assumed.
 
     in_order: by operand format. slice_multiple: where K is split, slices are whole multiples of it long.
@@ -116,7 +116,7 @@ class ObservationModel(Record):
     tile_counter_tiles: PositiveInt | None = None
 
 
-class Library(Record):
+class Library(StrictRecord):
     """One GEMM library. Raises ConfigError (from the loader) for whatever does not fit.
 
     families: of dataflows (hwsim.dataflows) that its kernels are written for. devices: on which they were seen to run

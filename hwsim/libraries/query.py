@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.datafiles.provenance import Level
+from hwsim.devices.patterns import ARITHMETIC
 from hwsim.devices.query import find
 from hwsim.errors import ConfigError, nearest
 from hwsim.libraries.loader import load
@@ -12,7 +13,7 @@ from hwsim.libraries.loader import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.libraries.model import Library, ObservationModel
 
 
@@ -59,8 +60,6 @@ def observed_level(device: Device, part: str) -> Level:
 
 def _unfit(device: Device, seen: ObservationModel) -> Iterator[str]:
     """Observations of formats that the device has no native instruction for, or by instructions of other bits."""
-    from hwsim.devices.model import ARITHMETIC
-
     native = sorted(device.native)
     for key, names in (("in_order", seen.in_order), ("split_k_instructions", seen.split_k_instructions)):
         for fmt in names:

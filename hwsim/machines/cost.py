@@ -9,25 +9,26 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from math import ceil
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device, LinkModel
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import LinkModel
 
 
 class Cost(NamedTuple):
@@ -38,7 +39,7 @@ class Cost(NamedTuple):
     flow_bytes: int = 0  # that drain from or to global memory
     flow_rate: int = 0
     miss_rate: int = 0  # the same where L2 holds nothing of it
-    gm_tile: int = -1
+    gm_tile: int = -1  # as `_cost` gives it, counted from the first of the instruction
     gm_write: int = 0
     bytes: int = 0  # payload moved
     macs: int = 0
@@ -49,12 +50,13 @@ class Cost(NamedTuple):
 
 
 COST_COLUMNS = Cost._fields
+_TAIL, _GM_TILE = COST_COLUMNS.index("tail"), COST_COLUMNS.index("gm_tile")
 Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
 
 
-@cache
+@lru_cache(maxsize=4096)
 def exact(number: float) -> Fraction:
     """A device's number as its decimal notation says it."""
     return Fraction(str(number))
@@ -78,12 +80,22 @@ def rate_per_tick(bytes_per_cycle: Fraction) -> int:
 
 def shared_rate(bytes_per_second: float, device: Device) -> int:
     """A rate of the whole device, per tick of its clock (see `rate_per_tick`)."""
-    return rate_per_tick(exact(bytes_per_second) / (exact(device.clock_mhz) * 1_000_000))
+    return _shared_rate(bytes_per_second, device.clock_mhz)
+
+
+@lru_cache(maxsize=1024)
+def _shared_rate(bytes_per_second: float, clock_mhz: float) -> int:
+    return rate_per_tick(exact(bytes_per_second) / (exact(clock_mhz) * 1_000_000))
 
 
 def latency_ticks(latency_ns: float | None, device: Device) -> int:
     """Whole ticks of the core clock that cover a time."""
-    return ticks(exact(latency_ns or 0) * exact(device.clock_mhz) / 1000)
+    return _latency_ticks(latency_ns or 0.0, device.clock_mhz)
+
+
+@lru_cache(maxsize=1024)
+def _latency_ticks(latency_ns: float, clock_mhz: float) -> int:
+    return ticks(exact(latency_ns) * exact(clock_mhz) / 1000)
 
 
 def windows(device: Device) -> list[tuple[str, int]]:
@@ -92,61 +104,56 @@ def windows(device: Device) -> list[tuple[str, int]]:
 
 
 class Costs(NamedTuple):
-    """Of every instruction of a kernel. table: cost, int64 (instructions, COST_COLUMNS); links: the device's name of
-    the link that it moves data over, or None; padded_macs: the products its unit forms, padded to whole blocks."""
+    """Of every instruction of a kernel, at any clock. table: cost, int64 (instructions, COST_COLUMNS), without the
+    latency of L2, which is a time and not cycles; far: bool (instructions), which of them complete later by it; links:
+    the device's name of the link that it moves data over, or None; padded_macs: the products its unit forms, padded to
+    whole blocks."""
 
     table: NDArray[np.int64]
+    far: NDArray[np.bool_]
     links: list[str | None]
     padded_macs: NDArray[np.int64]
 
+    def delayed(self, latency: int) -> NDArray[np.int64]:
+        """The table at a clock at which L2 takes `latency` ticks to answer."""
+        if not latency:
+            return self.table
+        table = self.table.copy()
+        table[self.far, _TAIL] += latency
+        return table
+
 
 def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
-    """What every instruction of a kernel costs, repeats included.
+    """What every instruction of a kernel costs, repeats included; nothing in it depends on the device's clock.
 
     free: of which instructions only the bytes in L2 and HBM count.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
-    firsts = flat.instr[:, INSTR_COLUMNS.index("first_tile")].tolist()
-    known: dict[Hashable, tuple[Cost, str | None, int]] = {}  # instructions that cost the same are many
-    rows: list[Cost] = []
-    links: list[str | None] = []
-    padded: list[int] = []
-    for i, (instr, first) in enumerate(zip(flat.instrs, firsts, strict=True)):
-        key = _kind(instr)
-        if key not in known:
+    known: list[tuple[Cost, str | None, int]] = []  # by kind: they are numbered as they first come
+    for i, (instr, kind) in enumerate(zip(flat.instrs, flat.kinds, strict=True)):
+        if kind == len(known):
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
-            found = _cost(scope, i, instr, link, 0, limits)
-            known[key] = found, link[0] if link else None, _padded_macs(scope, instr)
-        cost, name, macs = known[key]
-        if cost.gm_tile >= 0:
-            cost = cost._replace(gm_tile=first + cost.gm_tile)
-        if free is not None and free(instr, name):
-            cost = _without_time(cost)
-        rows.append(cost)
-        links.append(name)
-        padded.append(macs)
-    return Costs(np.array(rows, np.int64).reshape(len(rows), len(COST_COLUMNS)), links, np.array(padded, np.int64))
+            found = _cost(scope, i, instr, link, limits)
+            known.append((found, link[0] if link else None, _padded_macs(scope, instr)))
+    rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
+    table = rows[list(flat.kinds)]
+    far = table[:, _GM_TILE] >= 0
+    table[far, _GM_TILE] += flat.instr[far, INSTR_COLUMNS.index("first_tile")]
+    links = [known[kind][1] for kind in flat.kinds]
+    if free is not None:
+        idle = [
+            i for i, (instr, link_name) in enumerate(zip(flat.instrs, links, strict=True)) if free(instr, link_name)
+        ]
+        _take_no_time(table, idle)
+        far[idle] = False
+    return Costs(table, far, links, np.array([known[kind][2] for kind in flat.kinds], np.int64))
 
 
-def _without_time(cost: Cost) -> Cost:
-    rate = RATE_LIMIT - 1 if cost.flow_bytes else 0
-    return cost._replace(occupancy=0, tail=0, window=-1, flow_rate=rate, miss_rate=rate)
-
-
-def _all_but(of: type, *names: str) -> Callable[[object], Any]:
-    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
-
-
-_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
-_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
-
-
-def _kind(instr: Instr) -> Hashable:
-    """What the cost of an instruction follows from: all of it but where its tiles begin, what it waits for and signals,
-    and the values it computes with."""
-    tiles = [_GLOBAL_KEY(t) if isinstance(t, GlobalTile) else _LOCAL_KEY(t) for t in (*instr.writes, *instr.reads)]
-    return _INSTR_KEY(instr), len(instr.writes), tuple(tiles)
+def _take_no_time(table: NDArray[np.int64], rows: list[int]) -> None:
+    rates = np.where(table[rows, COST_COLUMNS.index("flow_bytes")] != 0, RATE_LIMIT - 1, 0)
+    for name, value in (("occupancy", 0), ("tail", 0), ("window", -1), ("flow_rate", rates), ("miss_rate", rates)):
+        table[rows, COST_COLUMNS.index(name)] = value
 
 
 def _padded_macs(scope: Scope, instr: Instr) -> int:
@@ -160,7 +167,6 @@ def _cost(
     index: int,
     instr: Instr,
     link: tuple[str, LinkModel] | None,
-    first_tile: int,
     limits: Mapping[str, int],
 ) -> Cost:
     device = scope.device
@@ -169,7 +175,7 @@ def _cost(
     if instr.opcode == "mma":
         return _mma(scope, index, instr)
     if link is not None:
-        return _copy(scope, index, instr, link[1], first_tile, limits.get(link[0], -1))
+        return _copy(scope, index, instr, link[1], limits.get(link[0], -1))
     if scope.is_vector(instr):
         return _vector(scope, index, instr)
     raise ProgramError(
@@ -189,23 +195,23 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     a, b = instr.reads
     needs_transpose = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
     interval = model.interval_cycles(memories, (target.rows, target.cols), needs_transpose)
-    step = max(m_blocks * n_blocks * interval, Fraction(time.accumulate_latency_cycles))
+    block, latency = m_blocks * n_blocks * interval.numerator, time.accumulate_latency_cycles * interval.denominator
     return Cost(
-        instr.repeat * ticks(time.overhead_cycles + k_blocks * step),
+        instr.repeat * (ticks(time.overhead_cycles) + _covering(k_blocks * max(block, latency), interval.denominator)),
         ticks(time.drain_cycles),
         macs=instr.repeat * math.prod(mma_shape(instr)),
     )
 
 
-def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: int, window: int) -> Cost:
+def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) -> Cost:
     target, source = instr.writes[0], instr.reads[0]
-    rate = exact(link.bytes_per_cycle) / exact(link.conflict_factor or 1)
     tile = target if isinstance(target, GlobalTile) else source
     overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
     if not isinstance(tile, GlobalTile):
         size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
         moved = -(-size // link.request_bytes) * link.request_bytes
-        occupancy = overhead + instr.repeat * ticks(ceil(moved / rate))
+        rate = _link_rate(link.bytes_per_cycle, link.conflict_factor or 1)
+        occupancy = overhead + instr.repeat * ticks(-(-moved * rate.denominator // rate.numerator))
         return Cost(occupancy, tail, bytes=instr.repeat * size, window=window, window_bytes=instr.repeat * moved)
     moved = instr.repeat * _requests(scope, tile, link.request_bytes)
     if moved >= FLOW_BYTES_LIMIT:
@@ -213,20 +219,24 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
             f"{scope.place(index, instr)}: moves {moved} bytes; one instruction may move less than {FLOW_BYTES_LIMIT}"
         )
     write = isinstance(target, GlobalTile)
-    if scope.device.l2 is not None:
-        tail += latency_ticks(scope.device.l2.latency_ns, scope.device)
-    slower = _slower_write(scope.device) if write else Fraction(1)
+    l2 = scope.device.l2 if write else None
+    slower = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else Fraction(1)
     spread = scope.buffers[target.buffer].spread if isinstance(target, LocalTile) else 1
-    rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles or 0)
-    misses = 1 if write else exact(link.miss_factor or 1)
-    hit, miss = (max(moved * times / rate, rows) for times in (1, misses))
+    given = (link.bytes_per_cycle, link.conflict_factor or 1)
+    factors = (1, 1 if write else link.miss_factor or 1)
+    if link.row_cycles:
+        rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles)
+        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in factors)
+        hit, miss = (rate_per_tick(moved * slower / drain) for drain in drains)
+    else:
+        hit, miss = (_flow_rate(*given, times, slower.numerator, slower.denominator) for times in factors)
     return Cost(
         overhead,
         tail,
-        ceil(moved * slower / spread),
-        rate_per_tick(moved * slower / hit),
-        rate_per_tick(moved * slower / miss),
-        first_tile + (0 if write else len(instr.writes)),
+        -(-moved * slower.numerator // (slower.denominator * spread)),
+        hit,
+        miss,
+        0 if write else len(instr.writes),
         int(write),
         instr.repeat * scope.bytes(tile) // spread,
         window=window,
@@ -236,12 +246,26 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, first_tile: i
     )
 
 
-def _slower_write(device: Device) -> Fraction:
+@lru_cache(maxsize=1024)
+def _link_rate(bytes_per_cycle: float, conflict_factor: float) -> Fraction:
+    return exact(bytes_per_cycle) / exact(conflict_factor)
+
+
+@lru_cache(maxsize=1024)
+def _flow_rate(bytes_per_cycle: float, conflict_factor: float, times: float, slower: int, than: int) -> int:
+    """Bytes per tick of a transfer whose bytes count so many times on the link, and slower / than in L2."""
+    return rate_per_tick(_link_rate(bytes_per_cycle, conflict_factor) * Fraction(slower, than) / exact(times))
+
+
+@lru_cache(maxsize=1024)
+def _slower_write(read: float, write: float | None) -> Fraction:
     """How many times as long as a read of L2 a write of as many bytes takes: both meet one limit."""
-    l2 = device.l2
-    if l2 is None or l2.write_bytes_per_second is None:
-        return Fraction(1)
-    return exact(l2.bytes_per_second) / exact(l2.write_bytes_per_second)
+    return Fraction(1) if write is None else exact(read) / exact(write)
+
+
+def _covering(numerator: int, denominator: int) -> int:
+    """Whole ticks that cover numerator / denominator cycles."""
+    return -(-numerator * TICKS_PER_CYCLE // denominator)
 
 
 def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
@@ -263,5 +287,5 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
     widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
     per_repeat = vector.cycles_per_repeat.get("widen" if widens else opcode, vector.cycles_per_repeat[opcode])
-    cycles = vector.overhead_cycles + repeats * exact(per_repeat)
-    return Cost(instr.repeat * ticks(cycles))
+    each = exact(per_repeat)
+    return Cost(instr.repeat * (ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)))

@@ -21,13 +21,14 @@ from hwsim._kernels.coalesce import Coalescer
 from hwsim.arithmetic.instruction_order import arranged
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
@@ -46,8 +47,6 @@ def run(
     inputs: for each name in `program.inputs`, codes of the array's shape and format. threads: host threads.
     progress: called with the share of the work done, 0 to 1. Raises ProgramError when the program deadlocks.
     """
-    from hwsim.devices import dot_spec
-
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
         given = inputs.get(array.name)
@@ -87,8 +86,6 @@ class _KernelRun:
         specs: Mapping[str, DotSpec],
         report: _Progress,
     ) -> None:
-        from hwsim.devices import instruction
-
         self.kernel, self.specs, self.report = kernel, specs, report
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}

@@ -11,7 +11,7 @@ from hwsim.devices import at_clock, find, limited_clock, sustained_clock
 from hwsim.machines import timing
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.machines.timing import Timing
     from hwsim.program.ir import Program
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import whole
 from hwsim.arithmetic.scaled import scaled_reference
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
@@ -26,7 +27,7 @@ from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, 
 from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Codes = NDArray[Any]
 Values = dict[str, int]
@@ -37,8 +38,6 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
 
     Raises ProgramError when nothing can go on.
     """
-    from hwsim.devices import dot_spec
-
     arrays = {
         a.name: np.array(inputs[a.name])
         if a.name in inputs
@@ -74,8 +73,6 @@ class _Core:
         streams: Any,
         core: int,
     ) -> None:
-        from hwsim.devices import dot_spec
-
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
         self.vector = vector
@@ -128,8 +125,6 @@ class _Core:
             return
         target, *sources = [self._view(tile, values) for tile in (*instr.writes, *instr.reads)]
         if instr.opcode == "mma":
-            from hwsim.devices import instruction
-
             assert instr.unit is not None and isinstance(instr.writes[0], LocalTile)
             zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
             start = np.zeros_like(target[0]) if zero else target[0].copy()

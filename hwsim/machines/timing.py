@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,26 +34,17 @@ from numpy.typing import NDArray
 from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.devices.model import Device
 from hwsim.errors import ProgramError, UnsupportedError
-from hwsim.formats import format_of
-from hwsim.machines.cost import (
-    COST_COLUMNS,
-    Costs,
-    Free,
-    costs,
-    latency_ticks,
-    shared_rate,
-    ticks,
-    windows,
-)
-from hwsim.machines.cost import exact as exact_number
-from hwsim.machines.trace_rows import ROW_DTYPE, Rows
-from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel, flatten
+from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
+from hwsim.machines.tables import CAUSES, KernelTables, tables_of
+from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
+from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
 from hwsim.program.resolve import Scope
 
-CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
 _Number = TypeVar("_Number", int, float)
 _Key = TypeVar("_Key")
 _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
@@ -108,7 +99,7 @@ class Timing:
     macs: int
     padded_macs: int
     instructions: int
-    trace: Rows | None
+    trace: TickRows | None
 
 
 def missing(device: Device, program: Program | None = None) -> str | None:
@@ -142,22 +133,27 @@ def run(
     that the device has no link, operation or time for (see `missing`); MemoryError; ValueError beyond the
     engine's widths (kernels_ext/include/hw_engine.h).
     """
+    made = tables_of(program, device, free)
     machine = engine.Machine(
         device.l2.capacity_bytes if device.l2 else 0,
         shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
         shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
         device.hbm is not None,
-        np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64),
+        made.arrays,
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
         (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
         device.l2 is not None and device.l2.replacement == "random",
     )
-    ready = [_prepare(kernel, program, device, free) for kernel in program.kernels]
+    ready = [(one, one.cost_at(device)) for one in made.kernels]
     for _ in range(warm):
-        for one in ready:
-            _kernel(one, device, machine, _Collector(program, device, 0))
+        for one, cost in ready:
+            _executed(one, cost, device, machine, 0)
     collector = _Collector(program, device, trace)
-    kernels = [_kernel(one, device, machine, collector) for one in ready]
+    kernels = []
+    for one, cost in ready:
+        outcome = _executed(one, cost, device, machine, collector.room)
+        collector.add(one, cost, outcome)
+        kernels.append(_kernel_time(one, device, outcome))
     dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
     if dirty or waiting:
         kernels.append(_write_back(dirty, waiting, device))
@@ -196,64 +192,42 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
     return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A kernel as the engine takes it. engines: those at work."""
-
-    kernel: Kernel
-    scope: Scope
-    engines: tuple[str, ...]
-    flat: FlatKernel
-    costs: Costs
-    tables: dict[str, NDArray[np.int64]]
-
-
-def _prepare(kernel: Kernel, program: Program, device: Device, free: Free | None) -> _Ready:
-    named = {instr.engine for instr in kernel.instrs()}
-    engines = tuple(name for name in device.engines if name in named) or tuple(device.engines)
-    flat = flatten(
-        kernel,
-        {name: i for i, name in enumerate(engines)},
-        {array.name: i for i, array in enumerate(program.arrays)},
-        [array.name for array in program.arrays if array.order == "columns"],
-    )
-    scope = Scope(kernel, program.arrays, device)
-    found = costs(scope, flat, free)
-    return _Ready(kernel, scope, engines, flat, found, _tables(kernel, flat, found.table, device, engines))
-
-
-def _kernel(ready: _Ready, device: Device, machine: engine.Machine, collector: _Collector) -> KernelTime:
-    kernel, scope, engines, flat = ready.kernel, ready.scope, ready.engines, ready.flat
-    cost, links, padded = ready.costs
-    outcome = machine.run(ready.tables, collector.room)
+def _executed(
+    one: KernelTables, cost: NDArray[np.int64], device: Device, machine: engine.Machine, room: int
+) -> engine.Outcome:
+    """What came of one kernel, with at most `room` rows of a trace; L2 is left as it leaves it."""
+    outcome = machine.run(one.tables | {"cost": cost}, room)
     if outcome["status"] == engine.TOO_LONG:
-        raise ProgramError(f"kernel '{kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)")
+        raise ProgramError(
+            f"kernel '{one.kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)"
+        )
     _start_late(outcome, device)
     if outcome["status"] == engine.DEADLOCK:
-        raise ProgramError(_deadlock(scope, flat, outcome))
+        raise ProgramError(_deadlock(one.scope, one.flat, outcome))
     if outcome["status"] == engine.LEAK:
-        raise ProgramError(_leak(kernel, outcome))
-    collector.add(kernel, flat, cost, outcome, engines)
+        raise ProgramError(_leak(one.kernel, outcome))
+    return outcome
 
-    counts = np.array([group.count for group in kernel.groups], np.int64)
-    executed = outcome["executed"] * counts[_group_of_instr(flat, len(counts))]
-    traffic: Counter[str] = Counter()
-    for name, sent in zip(links, executed * cost[:, COST_COLUMNS.index("bytes")], strict=True):
-        if name is not None:
-            traffic[name] += int(sent)
-    traffic.update({n: c for n, c in zip(_COUNTERS, outcome["counters"], strict=True) if c})
+
+def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> KernelTime:
+    kernel, counts = one.kernel, one.counts
+    *moved, macs, padded_macs, instructions = (one.sums @ outcome["executed"]).tolist()
+    traffic = dict(zip(one.links, moved, strict=True))
+    for name, count in zip(_COUNTERS, outcome["counters"], strict=True):
+        if count:
+            traffic[name] = traffic.get(name, 0) + count
     account = outcome["account"]
     return KernelTime(
         kernel.name,
         outcome["end"] // TICKS_PER_CYCLE,
         int(counts.sum()),
-        _engine_times(kernel, device, engines, (account * counts[:, None, None]).sum(axis=0)),
-        _engine_times(kernel, device, engines, account[int(outcome["group_end"].argmax())]),
-        _stream_times(kernel, engines, outcome["stalled"]),
-        dict(traffic),
-        int((executed * cost[:, COST_COLUMNS.index("macs")]).sum()),
-        int((executed * padded).sum()),
-        int(executed.sum()),
+        _engine_times(one, device, (account * counts[:, None, None]).sum(axis=0)),
+        _engine_times(one, device, account[int(outcome["group_end"].argmax())]),
+        _stream_times(kernel, one.engines, outcome["stalled"]),
+        traffic,
+        macs,
+        padded_macs,
+        instructions,
     )
 
 
@@ -269,72 +243,17 @@ def _start_late(outcome: engine.Outcome, device: Device) -> None:
         outcome["rows"][:, engine.ROW_COLUMNS.index(name)] += start
 
 
-def _tables(
-    kernel: Kernel, flat: FlatKernel, cost: NDArray[np.int64], device: Device, engines: tuple[str, ...]
-) -> dict[str, NDArray[np.int64]]:
-    streams = [stream for group in flat.streams for stream in group]
-    nodes = [len(stream.nodes) for stream in streams]
-    first = np.cumsum([0, *nodes])[:-1]
-    derived = [len(stream.derived) for stream in streams]
-    first_derived = np.cumsum([0, *derived])[:-1]
-    firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
-    queued = device.flags is not None and device.flags.queued
-    return {
-        "instr": flat.instr,
-        "cost": cost,
-        "tile": flat.tile,
-        "affine": flat.affine,
-        "term": flat.term,
-        "sync": flat.sync,
-        "semaphore_initial": flat.semaphore_initial,
-        "semaphore_pieces": flat.semaphore_pieces,
-        "node": np.concatenate([stream.nodes for stream in streams]) if streams else np.zeros((0, 4), np.int64),
-        "derived": np.concatenate([stream.derived for stream in streams]) if streams else np.zeros((0, 4), np.int64),
-        "stream": np.array(
-            [
-                (f, n, len(s.variables), fd, d)
-                for f, n, s, fd, d in zip(first, nodes, streams, first_derived, derived, strict=True)
-            ],
-            np.int64,
-        ),
-        "group": np.array(
-            [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
-        ),
-        "engine": np.array(
-            [
-                (m.queue_depth, ticks(exact_number(m.issue_cycles)), queued)
-                for m in map(device.engines.__getitem__, engines)
-            ],
-            np.int64,
-        ),
-        "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),
-    }
-
-
-def _group_of_instr(flat: FlatKernel, groups: int) -> NDArray[np.int64]:
-    """Which group each instruction of the table belongs to: instructions are numbered group by group."""
-    sizes = [sum(int((stream.nodes[:, 0] == 0).sum()) for stream in group) for group in flat.streams]
-    return np.repeat(np.arange(groups), sizes)
-
-
-def _causes(kernel: Kernel) -> list[str]:
-    return [*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores)]
-
-
-def _engine_times(
-    kernel: Kernel, device: Device, engines: tuple[str, ...], account: NDArray[np.int64]
-) -> dict[str, EngineTime]:
+def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
     """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
-    causes = _causes(kernel)
-    rows = dict(zip(engines, account.tolist(), strict=True))
-    idle = [0, 0, sum(next(iter(rows.values()))), *[0] * (len(causes) - 2)]
-    return {
-        name: EngineTime(
-            float(row[0]) / TICKS_PER_CYCLE,
-            {cause: float(t) / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t},
-        )
-        for name, row in ((name, rows.get(name, idle)) for name in device.engines)
-    }
+    rows: list[list[int]] = account.tolist()
+    times = {name: _engine_time(one.causes, row) for name, row in zip(one.engines, rows, strict=True)}
+    idle = EngineTime(0.0, {"done": total / TICKS_PER_CYCLE} if (total := sum(rows[0])) else {})
+    return {name: times.get(name, idle) for name in device.engines}
+
+
+def _engine_time(causes: tuple[str, ...], row: list[int]) -> EngineTime:
+    stalls = {cause: t / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t}
+    return EngineTime(row[0] / TICKS_PER_CYCLE, stalls)
 
 
 def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:
@@ -408,15 +327,9 @@ class _Collector:
         self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
         self.parts: list[NDArray[np.void]] = []
 
-    def add(
-        self,
-        kernel: Kernel,
-        flat: FlatKernel,
-        cost: NDArray[np.int64],
-        outcome: engine.Outcome,
-        engines: tuple[str, ...],
-    ) -> None:
-        """Take the rows of the kernel that has just ended; `engines`: those that its tables know."""
+    def add(self, one: KernelTables, cost: NDArray[np.int64], outcome: engine.Outcome) -> None:
+        """Take the rows of the kernel that has just ended."""
+        kernel, flat, engines = one.kernel, one.flat, one.engines
         base, self.base = self.base, self.base + outcome["end"]
         self.index += 1
         executed, raw = int(outcome["executed"].sum()), outcome["rows"]
@@ -450,10 +363,10 @@ class _Collector:
         rows["cause"] = table[column["cause"]]
         self.parts.append(rows)
 
-    def finish(self) -> Rows:
+    def finish(self) -> TickRows:
         """All rows taken."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
-        return Rows(
+        return TickRows(
             rows,
             TICKS_PER_CYCLE,
             self.kernels,

@@ -40,7 +40,7 @@ ROW_DTYPE = np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TickRows:
     """Rows in the order in which occupancies end, at most the number asked for.
 
     rows: ROW_DTYPE, (n,). The other fields are the names that kernel, engine, opcode, label, array and cause

@@ -12,8 +12,8 @@ from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of
 from hwsim.numerics.fused import cut
 from hwsim.numerics.terms import (
+    Addend,
     StepInput,
-    Term,
     add_exactly,
     form_products,
     multiply_terms,
@@ -36,9 +36,9 @@ class BlockScaledStages:
     special: the NaN or infinity that overrules the sum, or None. result: code in d's format.
     """
 
-    products: tuple[Term, ...]
-    groups: tuple[Term, ...]
-    accumulator: Term
+    products: tuple[Addend, ...]
+    groups: tuple[Addend, ...]
+    accumulator: Addend
     top_exponent: int
     cut_last_place: int
     cut_terms: tuple[int, ...]
@@ -47,7 +47,7 @@ class BlockScaledStages:
     result: int
 
 
-def form_group(products: Sequence[Term], scale: Term, zero_exponent: int) -> Term:
+def form_group(products: Sequence[Addend], scale: Addend, zero_exponent: int) -> Addend:
     """Exact sum of a group's products times its scales.
 
     Inputs and width: finite products; the product of the group's two scales.
@@ -60,11 +60,11 @@ def form_group(products: Sequence[Term], scale: Term, zero_exponent: int) -> Ter
     scaled = [multiply_terms(product, scale) for product in products]
     special = special_of(scaled)
     if special is not None:
-        return Term(special.kind, special.sign)
+        return Addend(special.kind, special.sign)
     total, last_place = add_exactly(products)
     is_zero = scale.is_zero or all(product.is_zero for product in products)
     exponent = zero_exponent if is_zero else scale.exponent
-    return Term("finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent)
+    return Addend("finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent)
 
 
 def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) -> BlockScaledStages:

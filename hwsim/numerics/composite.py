@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hwsim.formats import decode, encode, format_of
 from hwsim.numerics.fused import FusedStages, fused_stages
-from hwsim.numerics.terms import StepInput, Term, add_rounded, forbid_scales, read_accumulator, read_operand
+from hwsim.numerics.terms import Addend, StepInput, add_rounded, forbid_scales, read_accumulator, read_operand
 from hwsim.numerics.units import CompositeUnit, DotSpec, Specials
 
 
@@ -20,7 +20,7 @@ class CompositeStages:
     """One composite step: the fused steps in order, the accumulator, and the code of their rounded sum."""
 
     steps: tuple[FusedStages, ...]
-    accumulator: Term
+    accumulator: Addend
     result: int
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from hwsim.formats import Exact, format_of
 from hwsim.numerics.terms import (
+    Addend,
     StepInput,
-    Term,
     add_exactly,
     forbid_scales,
     form_products,
@@ -30,8 +30,8 @@ class ExactStages:
     special: the NaN or infinity that overrules the sum (total is then 0), or None.
     """
 
-    products: tuple[Term, ...]
-    accumulator: Term
+    products: tuple[Addend, ...]
+    accumulator: Addend
     total: int
     last_place: int
     special: Exact | None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_shift
 from hwsim.numerics.terms import (
+    Addend,
     StepInput,
-    Term,
     form_products,
     multiply_terms,
     pack,
@@ -35,8 +35,8 @@ class FusedStages:
     total: their sum. special: the NaN or infinity that overrules the sum, or None. result: code in d's format.
     """
 
-    products: tuple[Term, ...]
-    accumulator: Term
+    products: tuple[Addend, ...]
+    accumulator: Addend
     top_exponent: int
     cut_last_place: int
     cut_terms: tuple[int, ...]
@@ -45,7 +45,7 @@ class FusedStages:
     result: int
 
 
-def scale_products(products: Sequence[Term], scales: Sequence[Term], block: int) -> tuple[Term, ...]:
+def scale_products(products: Sequence[Addend], scales: Sequence[Addend], block: int) -> tuple[Addend, ...]:
     """Products times the scales of their block (mxf8f6f4).
 
     Inputs and width: products; one scale pair per `block` of k. Padding has no scale and stays zero.
@@ -60,7 +60,7 @@ def scale_products(products: Sequence[Term], scales: Sequence[Term], block: int)
     )
 
 
-def top_exponent(terms: Sequence[Term], floor_exponent: int) -> int:
+def top_exponent(terms: Sequence[Addend], floor_exponent: int) -> int:
     """Largest exponent of the terms that are not zero, not below the floor.
 
     Inputs and width: finite terms.
@@ -72,7 +72,7 @@ def top_exponent(terms: Sequence[Term], floor_exponent: int) -> int:
     return max([floor_exponent, *(term.exponent for term in terms if not term.is_zero)])
 
 
-def cut(term: Term, last_place: int) -> int:
+def cut(term: Addend, last_place: int) -> int:
     """A finite term as a signed integer in units of 2^last_place.
 
     Inputs and width: any finite term.
@@ -86,7 +86,7 @@ def cut(term: Term, last_place: int) -> int:
 
 
 def align_and_add(
-    terms: Sequence[Term], fraction_bits: int, floor_exponent: int
+    terms: Sequence[Addend], fraction_bits: int, floor_exponent: int
 ) -> tuple[int, int, tuple[int, ...], int]:
     """Align, cut and add finite terms: (top exponent, last place kept, cut terms, their exact sum)."""
     top = top_exponent(terms, floor_exponent)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hwsim.formats import Format, format_of
 from hwsim.numerics.terms import (
+    Addend,
     StepInput,
-    Term,
     add_rounded,
     forbid_scales,
     form_products,
@@ -28,8 +28,8 @@ class PairwiseStages:
     result: code of accumulator + root.
     """
 
-    products: tuple[Term, ...]
-    accumulator: Term
+    products: tuple[Addend, ...]
+    accumulator: Addend
     levels: tuple[tuple[int, ...], ...]
     result: int
 

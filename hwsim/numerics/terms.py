@@ -15,7 +15,7 @@ from hwsim.numerics.units import DotSpec, Specials
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Addend:
     """(-1)^sign * significand * 2^last_place, an infinity of that sign, or a NaN.
 
     exponent: what the aligner compares. It is the format's exponent (a subnormal has the lowest normal
@@ -41,7 +41,7 @@ class Term:
 
 
 #: What an operand that a short step lacks contributes.
-ZERO_TERM = Term("finite", 0)
+ZERO_TERM = Addend("finite", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StepInput:
     scale_d: int = 0
 
 
-def read_operand(fmt: Format, code: int, specials: Specials) -> Term:
+def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
     """Decode an operand.
 
     Inputs and width: a code of `fmt`.
@@ -74,11 +74,11 @@ def read_operand(fmt: Format, code: int, specials: Specials) -> Term:
     exponent = value.exponent + fmt.fraction_bits
     is_subnormal = value.significand >> fmt.fraction_bits == 0 and not fmt.is_integer
     if value.kind == "finite" and is_subnormal and specials.flush_operands:
-        return Term("finite", 0, 0, value.exponent, exponent)
-    return Term(value.kind, value.sign, value.significand, value.exponent, exponent)
+        return Addend("finite", 0, 0, value.exponent, exponent)
+    return Addend(value.kind, value.sign, value.significand, value.exponent, exponent)
 
 
-def multiply_terms(x: Term, y: Term) -> Term:
+def multiply_terms(x: Addend, y: Addend) -> Addend:
     """Product of two terms.
 
     Inputs and width: significands of p and q bits.
@@ -90,13 +90,13 @@ def multiply_terms(x: Term, y: Term) -> Term:
     sign = x.sign ^ y.sign
     kinds = {x.kind, y.kind}
     if "nan" in kinds or ("infinity" in kinds and (x.is_zero or y.is_zero)):
-        return Term("nan", sign)
+        return Addend("nan", sign)
     if "infinity" in kinds:
-        return Term("infinity", sign)
-    return Term("finite", sign, x.significand * y.significand, x.last_place + y.last_place, x.exponent + y.exponent)
+        return Addend("infinity", sign)
+    return Addend("finite", sign, x.significand * y.significand, x.last_place + y.last_place, x.exponent + y.exponent)
 
 
-def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Term, ...]:
+def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Addend, ...]:
     """The products of one step, padded to `unit.terms` with +0 (stage: see `multiply_terms`).
 
     Raises InputError when a and b differ in length or are longer than a step.
@@ -115,7 +115,7 @@ def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[
     return products + (ZERO_TERM,) * (terms - len(products))
 
 
-def read_scales(spec: DotSpec, given: StepInput) -> tuple[Term, ...] | None:
+def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
     """Product of the two scales of each block of k, or None for a unit without scales.
 
     Raises InputError for scales that are missing, of the wrong number, or not wanted.
@@ -140,7 +140,7 @@ def read_scales(spec: DotSpec, given: StepInput) -> tuple[Term, ...] | None:
     )
 
 
-def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Term:
+def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Addend:
     """The accumulator, times 2^-scale_d.
 
     Inputs and width: a code of c's format; an exponent of 0 to 15.
@@ -164,7 +164,7 @@ def forbid_scales(spec: DotSpec, given: StepInput) -> None:
         raise InputError(f"the {spec.unit.model} unit takes no scale_a, scale_b or scale_d")
 
 
-def special_of(terms: Iterable[Term]) -> Exact | None:
+def special_of(terms: Iterable[Addend]) -> Exact | None:
     """The NaN or infinity that terms add to, or None when all are finite.
 
     A NaN, or infinities of both signs, give NaN; otherwise an infinity stays.
@@ -179,14 +179,14 @@ def special_of(terms: Iterable[Term]) -> Exact | None:
     return Exact("infinity", signs.pop())
 
 
-def add_exactly(terms: Sequence[Term]) -> tuple[int, int]:
+def add_exactly(terms: Sequence[Addend]) -> tuple[int, int]:
     """Exact sum of finite terms: (signed integer, weight of its last place)."""
     last_place = min((term.last_place for term in terms if not term.is_zero), default=0)
     total = sum(term.signed_significand << term.last_place - last_place for term in terms if not term.is_zero)
     return total, last_place
 
 
-def zero_sign(terms: Iterable[Term], specials: Specials, rounding: Rounding) -> int:
+def zero_sign(terms: Iterable[Addend], specials: Specials, rounding: Rounding) -> int:
     """Sign bit of a sum that is zero.
 
     "positive": +0. "ieee": the common sign when every term is a zero of one sign, else +0, or -0 toward
@@ -229,7 +229,7 @@ def pack(d: Format, value: Exact, rounding: Rounding, specials: Specials, narrow
     return code if target is d else encode(d, result)
 
 
-def add_rounded(d: Format, terms: Sequence[Term], rounding: Rounding, specials: Specials) -> int:
+def add_rounded(d: Format, terms: Sequence[Addend], rounding: Rounding, specials: Specials) -> int:
     """Code of the exact sum of terms, rounded once: one ordinary floating-point operation."""
     special = special_of(terms)
     if special is not None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hwsim.formats import Exact, Format, format_of, round_shift
 from hwsim.numerics.terms import (
+    Addend,
     StepInput,
-    Term,
     forbid_scales,
     form_products,
     pack,
@@ -41,8 +41,8 @@ class TwoLevelStages:
     special: the NaN or infinity that overrules it, or None. result: code in d's format.
     """
 
-    products: tuple[Term, ...]
-    accumulator: Term
+    products: tuple[Addend, ...]
+    accumulator: Addend
     partial_sums: tuple[Fixed, ...]
     product_exponent: int | None
     top_exponent: int
@@ -53,14 +53,14 @@ class TwoLevelStages:
     result: int
 
 
-def overflow_product(product: Term, d: Format) -> Term:
+def overflow_product(product: Addend, d: Format) -> Addend:
     """A product of magnitude 2^(largest exponent of d + 1) or more counts as an infinity of its sign.
 
     Source: numerics reference, section 6, step 1.
     """
     exponent = product.significand.bit_length() - 1 + product.last_place
     if product.kind == "finite" and not product.is_zero and exponent > d.max_exponent:
-        return Term("infinity", product.sign)
+        return Addend("infinity", product.sign)
     return product
 
 
@@ -79,12 +79,12 @@ def add_fixed(numbers: Sequence[Fixed]) -> Fixed:
     return Fixed(sum(number.value << number.last_place - last_place for number in numbers), last_place)
 
 
-def largest_exponent(products: Sequence[Term]) -> int | None:
+def largest_exponent(products: Sequence[Addend]) -> int | None:
     """Largest exponent of finite products that are not zero, or None."""
     return max((p.exponent for p in products if p.kind == "finite" and not p.is_zero), default=None)
 
 
-def sum_products(products: Sequence[Term], fraction_bits: int) -> Fixed:
+def sum_products(products: Sequence[Addend], fraction_bits: int) -> Fixed:
     """First level: align finite products to their largest exponent, cut, add.
 
     Inputs and width: finite products (others are passed over; they overrule the sum).
@@ -106,7 +106,7 @@ def sum_products(products: Sequence[Term], fraction_bits: int) -> Fixed:
 
 
 def join_accumulator(
-    unit: TwoLevelUnit, d: Format, products: Fixed, product_exponent: int | None, accumulator: Term
+    unit: TwoLevelUnit, d: Format, products: Fixed, product_exponent: int | None, accumulator: Addend
 ) -> tuple[int, Fixed, Fixed, Fixed]:
     """Second level: (E, product sum cut, accumulator cut, their sum cut).
 

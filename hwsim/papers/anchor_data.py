@@ -12,22 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from hwsim.errors import InputError
 from hwsim.papers import measured
 from hwsim.papers.measured import GemmTime
+from hwsim.papers.record import PaperRecord
 
 Role = Literal["calibration", "validation", "blind"]
 
 
-class Record(BaseModel):
-    """Base of the file's parts."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Run(Record):
+class MeasuredRun(PaperRecord):
     """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as of hwsim.run.
 
     phase: only the kernel of that name counts.
@@ -40,7 +35,7 @@ class Run(Record):
     m: int
     n: int
     k: int
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     tile: tuple[int, ...] | None = None  # in the family's order: davinci m, k, n; GPUs m, n, k
     stages: int | None = None
     n_fused: int | None = None
@@ -49,12 +44,12 @@ class Run(Record):
     swizzle: int | None = None
     cta_group: int | None = None
     split_k: int | Literal["auto"] | None = None
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = Field(default_factory=dict)
     clock_mhz: float | None = None  # in place of the file's, sustained clocks too
     phase: str | None = None
 
 
-class Entry(Record):
+class Measurement(PaperRecord):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
@@ -66,8 +61,8 @@ class Entry(Record):
     id: str
     what: str
     quantity: Literal["tflops", "ms", "ratio", "idle", "share"]
-    run: Run
-    over: Run | None = None
+    run: MeasuredRun
+    over: MeasuredRun | None = None
     engine: str | None = None
     kernels: tuple[str, ...] = ()
     measured: float | tuple[float, float]
@@ -79,7 +74,7 @@ class Entry(Record):
     why: str = ""
 
 
-class Selection(Record):
+class Selection(PaperRecord):
     """A set of times: the rows of gemm_times.csv that have all of this. shapes: MxNxK, those alone, where given.
 
     tolerance: of the mean absolute error. why: a miss, explained.
@@ -96,16 +91,16 @@ class Selection(Record):
     why: str = ""
 
 
-class File(Record):
+class File(PaperRecord):
     """configs/measured/anchors.yaml."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
-    points: tuple[Entry, ...]
+    points: tuple[Measurement, ...]
     times: tuple[Selection, ...]
 
 
-class Times(Record):
+class MeasuredTimes(PaperRecord):
     """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
 
     columns: B was stored by columns, in the simulated run too.
@@ -123,12 +118,12 @@ class Times(Record):
     why: str = ""
 
 
-class Anchors(Record):
+class Anchors(PaperRecord):
     """Points, and sets of times; sources: their text by key."""
 
     sources: dict[str, str]
-    points: tuple[Entry, ...]
-    times: tuple[Times, ...]
+    points: tuple[Measurement, ...]
+    times: tuple[MeasuredTimes, ...]
 
 
 def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> Anchors:
@@ -158,7 +153,7 @@ def value(id: str) -> float:
     return point.measured
 
 
-def times_of(chosen: Selection, rows: Iterable[GemmTime]) -> Times:
+def times_of(chosen: Selection, rows: Iterable[GemmTime]) -> MeasuredTimes:
     """The set of times that a selection names. Raises InputError where the rows are not one set with a launch."""
 
     def alike(row: GemmTime) -> bool:
@@ -183,7 +178,7 @@ def times_of(chosen: Selection, rows: Iterable[GemmTime]) -> Times:
             "once, one device and output, one launch"
         )
     ((device, output),) = kinds
-    return Times(
+    return MeasuredTimes(
         device=device,
         format=chosen.format,
         output=output,

@@ -15,14 +15,15 @@ from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
-from hwsim.papers.anchor_data import Anchors, Entry, Role, Run, Times
+from hwsim.papers import ascend910b
+from hwsim.papers.anchor_data import Anchors, MeasuredRun, MeasuredTimes, Measurement, Role
 from hwsim.resolve.cost import plan_record
 from hwsim.resolve.mapping import facts_of, program_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
@@ -68,7 +69,7 @@ class Outcome:
     merges: int
 
 
-def simulate(run: Run) -> Outcome:
+def simulate(run: MeasuredRun) -> Outcome:
     """Time one GEMM. Raises UnsupportedError and InputError as the scheme and the device's dataflow do."""
     chip = _device(run)
     scheme = scheme_of(run.scheme)
@@ -88,13 +89,13 @@ def simulate(run: Run) -> Outcome:
     return Outcome(seconds, 2 * run.m * run.n * run.k / seconds / 1e12, busy, kernels, merges)
 
 
-def _device(run: Run) -> Device:
+def _device(run: MeasuredRun) -> Device:
     chip = load(run.device)
     chip = changed(chip, run.changes) if run.changes else chip
     return chip if run.clock_mhz is None else at_clock(chip, run.clock_mhz)
 
 
-def row(entry: Entry) -> Row:
+def row(entry: Measurement) -> Row:
     """One point simulated."""
     found = simulate(entry.run)
     seconds = found.seconds / entry.cap + entry.host_us * 1e-6
@@ -131,14 +132,14 @@ def row(entry: Entry) -> Row:
     )
 
 
-def time_errors(times: Times, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
+def time_errors(times: MeasuredTimes, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
     """Relative error of each time, launches added to the simulation's: the measured one, and the device's per merge."""
     found = {}
     merge_us = load(times.device).launch_overhead_us or 0.0
     for shape, us in times.us.items():
         m, n, k = (int(x) for x in shape.split("x"))
         layout = "columns" if times.columns else None
-        run = Run(
+        run = MeasuredRun(
             device=times.device,
             format=times.format,
             output=times.output,
@@ -175,12 +176,12 @@ class Spread:
         return mean_absolute(large(self.plain) or self.plain) <= tolerance
 
 
-def spread(times: Times) -> Spread:
+def spread(times: MeasuredTimes) -> Spread:
     """How far one set of times is off."""
     return Spread(*(tuple(time_errors(times, split_k).items()) for split_k in (None, "auto")))
 
 
-def pooled(sets: Iterable[tuple[Times, Spread]]) -> dict[str, Spread]:
+def pooled(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> dict[str, Spread]:
     """Each format's errors over all its sets but the calibration's."""
     found: dict[str, Spread] = {}
     for times, one in sets:
@@ -207,8 +208,6 @@ def _products(shape: str) -> int:
 
 def huawei_rows() -> Iterator[Row]:
     """The points of the separated Ascends, which have configurations of their own (hwsim.papers.ascend910b)."""
-    from hwsim.papers import ascend910b
-
     for point in (*ascend910b.huawei(), *ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper()):
         yield Row(
             f"910b {point.what}, {point.quantity}",
@@ -223,7 +222,7 @@ def huawei_rows() -> Iterator[Row]:
         )
 
 
-def everything(data: Anchors) -> tuple[list[Row], list[tuple[Times, Spread]]]:
+def everything(data: Anchors) -> tuple[list[Row], list[tuple[MeasuredTimes, Spread]]]:
     """All points and all sets of times, simulated: minutes."""
     rows = [*(row(entry) for entry in data.points), *huawei_rows()]
     return rows, [(times, spread(times)) for times in data.times]

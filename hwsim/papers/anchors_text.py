@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hwsim.papers.anchors import large, mean_absolute, pooled
 
 if TYPE_CHECKING:
-    from hwsim.papers.anchor_data import Times
+    from hwsim.papers.anchor_data import MeasuredTimes
     from hwsim.papers.anchors import Row, Spread
 
 POOLED_LARGE, POOLED_ALL = 0.10, 0.15  # mean absolute error allowed of a format: of the large ones, of all
@@ -31,13 +31,13 @@ def rows_text(rows: Iterable[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def times_text(sets: Sequence[tuple[Times, Spread]]) -> str:
+def times_text(sets: Sequence[tuple[MeasuredTimes, Spread]]) -> str:
     """Two Markdown tables: each format over all its sets, then set by set."""
     head = "Each format over all sets below but the calibration's:\n\n"
     return f"{head}{pooled_text(pooled(sets))}\nSet by set:\n\n{spreads_text(sets)}"
 
 
-def spreads_text(sets: Iterable[tuple[Times, Spread]]) -> str:
+def spreads_text(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> str:
     """A Markdown table of sets of times."""
     lines = [
         "| device, format | shapes | mean absolute error, large ones | large, K cut by estimate | all "

@@ -11,19 +11,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hwsim.devices import load
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.devices.variants import changed
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.papers.ascend910b_data import Pipe, published
 from hwsim.resolve.cost import plan_record
-from hwsim.resolve.mapping import facts_of, program_of
+from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.planning import with_epilogue
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
+#: Device files: of Huawei's and PTO's measurements; of PyTorch's and of Fig. 11; of the paper's own chip.
+HUAWEIS, LATER, FORMER = "ascend910b1", "ascend910b3", "ascend910a"
+NATIVE, CUBE = "native", "sgemm-cube"
 BASE = {"m": 128, "n": 256, "k": 64}  # baseM, baseN, baseK of Huawei's samples
 _SAMPLE: dict[str, Any] = {"tile": BASE, "distribution": "block", "grid": (4, 6), "b_layout": "columns"}
 HUAWEI: dict[str, Any] = {**_SAMPLE, "step_ka": 8, "step_kb": 4, "output": "fp16"}
@@ -60,7 +66,7 @@ READINGS: dict[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Comparison:
     """One measured quantity (a range where runs differ) and what the simulation gives."""
 
     what: str
@@ -80,7 +86,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GemmTimes:
     """Times of a GEMM in microseconds. core: from the start to a core's end; it and `busy` are means over the cores."""
 
     total: float
@@ -89,17 +95,25 @@ class Run:
 
 
 def gemm(
-    device: Device, m: int, n: int, k: int, format: str, warm: int = 0, is_series: bool = False, **options: Any
-) -> Run:
-    """Time of C[m, n] = A[m, k] B[k, n] in a native format. options: of the family's mapping.
+    device: Device,
+    m: int,
+    n: int,
+    k: int,
+    format: str,
+    warm: int = 0,
+    is_series: bool = False,
+    output: str | None = None,
+    **options: Any,
+) -> GemmTimes:
+    """Time of C[m, n] = A[m, k] B[k, n] in a native format. output: of C; options: of the family's mapping.
 
     warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
     """
-    scheme = scheme_of("native")
+    scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
-    plan = scheme.plan(scheme.complete({"format": format}), Problem(wide, m, n, k))
-    assert isinstance(plan, Plan)
-    gemm = plan_record(plan, device, (m, n, k), options)
+    problem = Problem(wide, m, n, k)
+    plan = scheme.plan(scheme.complete({"format": format}), problem)
+    gemm = mapped(record_of(plan, device, problem, with_epilogue(Schedule(), output=output)), device, options)
     program = program_of(gemm, device)
     if is_series:
         device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)
@@ -111,38 +125,38 @@ def gemm(
 
     idle = timed.engines["FIX"].stall_cycles.get("done", 0.0) / device.cores
     busy = {name: us(engine.busy_cycles / device.cores) for name, engine in timed.engines.items()}
-    return Run(us(timed.cycles), us(timed.cycles - idle), busy)
+    return GemmTimes(us(timed.cycles), us(timed.cycles - idle), busy)
 
 
-def huawei(chip: Device | None = None) -> list[Point]:
+def huawei(chip: Device | None = None) -> list[Comparison]:
     """Huawei's 8192^3 FP16 (runs with constant tiling), and PTO's GEMMs."""
     given, what = published().huawei, "FP16 8192^3"
-    chip = chip or load("ascend910b1")
+    chip = chip or load(HUAWEIS)
     launch = chip.launch_overhead_us or 0.0
     run = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
     flagged = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI, unit_flag=True)
 
-    def busy(pipe: Pipe) -> Point:
+    def busy(pipe: Pipe) -> Comparison:
         quantity = f"{PIPES[pipe]} busy{', no UnitFlag' if pipe == 'FIX' else ''}"
         role: Role = "calibration" if pipe in given.calibration else "validation"
-        return Point(what, quantity, "us", given.busy[pipe], run.busy[pipe], role)
+        return Comparison(what, quantity, "us", given.busy[pipe], run.busy[pipe], role)
 
     points = [
-        Point(what, "core time, mean", "us", given.core, run.core),
-        Point(what, "task", "us", given.task, run.total + launch),
+        Comparison(what, "core time, mean", "us", given.core, run.core),
+        Comparison(what, "task", "us", given.task, run.total + launch),
         *(busy(pipe) for pipe in given.busy),
-        Point(what, "FixPipe busy, UnitFlag", "us", given.unit_flag_fix, flagged.busy["FIX"]),
+        Comparison(what, "FixPipe busy, UnitFlag", "us", given.unit_flag_fix, flagged.busy["FIX"]),
     ]
     for n, case in published().pto.cases.items():
         run = gemm(chip, n, n, n, "fp16", **PTO)
-        points.append(Point(f"PTO {n}^3", "core time", "us", (case.us, case.us), run.total))
+        points.append(Comparison(f"PTO {n}^3", "core time", "us", (case.us, case.us), run.total))
         for pipe, share in case.busy.items():
             time = share * case.us
-            points.append(Point(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (time, time), run.busy[pipe]))
+            points.append(Comparison(f"PTO {n}^3", f"{PIPES[pipe]} busy", "us", (time, time), run.busy[pipe]))
     return points
 
 
-def guide() -> list[Point]:
+def guide() -> list[Comparison]:
     """Cases of Huawei's tuning guide: the slowest core's time, and MTE2's busy time."""
     points = []
     for case in published().guide.cases:
@@ -151,25 +165,25 @@ def guide() -> list[Point]:
         given: dict[str, Any] = {"tile": BASE, **packets, "distribution": "block", "grid": case.grid}
         run = gemm(chip, *case.mnk, "fp16", **given | case.options)
         if case.core is not None:
-            points.append(Point(case.what, "slowest core", "us", (case.core, case.core), run.total))
+            points.append(Comparison(case.what, "slowest core", "us", (case.core, case.core), run.total))
         if case.mte2 is not None:
-            points.append(Point(case.what, "MTE2 busy", "us", (case.mte2, case.mte2), run.busy["MTE2"]))
+            points.append(Comparison(case.what, "MTE2 busy", "us", (case.mte2, case.mte2), run.busy["MTE2"]))
         if case.core is not None and case.unit_flag_core is not None:
             flagged = gemm(chip, *case.mnk, "fp16", **given, unit_flag=True)
             saved = case.core - case.unit_flag_core
-            points.append(Point(case.what, "saved by UnitFlag", "us", (saved, saved), run.total - flagged.total))
+            points.append(Comparison(case.what, "saved by UnitFlag", "us", (saved, saved), run.total - flagged.total))
     return points
 
 
-def paper() -> list[Point]:
+def paper() -> list[Comparison]:
     """Native fp32 on the 910B3 in SGEMM-cube's Fig. 11b, whose sizes the paper does not give."""
     m, n, k = EDGE, EDGE, 2 * EDGE
     run = gemm(load("ascend910b3"), m, n, k, "fp32", is_series=True, **library_tile("fp32"))
     rate = 2 * m * n * k / run.total / 1e6
-    return [Point(f"fp32 on a 910B3, {m} x {n} x {k}", "rate", "TFLOP/s", published().paper.tflops, rate)]
+    return [Comparison(f"fp32 on a 910B3, {m} x {n} x {k}", "rate", "TFLOP/s", published().paper.tflops, rate)]
 
 
-def why(point: Point) -> str:
+def why(point: Comparison) -> str:
     """Why the point is missed, where that is known."""
     return published().why.get(point.what, {}).get(point.quantity, "")
 
@@ -183,12 +197,12 @@ def library_tile(format: str) -> dict[str, Any]:
     return {"tile": {"m": 128, "n": 256, "k": 1024 // format_of(format).bits}, "step_ka": 8, "step_kb": 4}
 
 
-def torch() -> list[Point]:
+def torch() -> list[Comparison]:
     """PyTorch on a 910B2: 24 cores at 1800 MHz, blocks of CANN's library, their order ours, the launch in the time.
 
     It was 30 runs after 6 others, on the same operands.
     """
-    chip = changed(load("ascend910b3"), {"cores": 24})
+    chip = changed(load(LATER), {"cores": 24})
     points = []
     given = published().torch
     for fmt, row in given.tflops.items():
@@ -196,7 +210,7 @@ def torch() -> list[Point]:
             run = gemm(chip, n, n, n, fmt, warm=1, is_series=True, output=fmt, **library_tile(fmt))
             found = 2 * n**3 / (run.total + (chip.launch_overhead_us or 0.0)) / 1e6
             role: Role = "calibration" if f"{fmt} {n}" in given.calibration else "validation"
-            points.append(Point(f"torch {fmt} {n}^3", "rate", "TFLOP/s", tflops, found, role))
+            points.append(Comparison(f"torch {fmt} {n}^3", "rate", "TFLOP/s", tflops, found, role))
     return points
 
 
@@ -215,8 +229,9 @@ class Scaling:
 
 def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Iterator[Scaling]:
     """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
-    old, new = load("ascend910a"), load("ascend910b3")
-    scheme = scheme_of("sgemm-cube")
+    old, new = load(FORMER), load(LATER)
+    scheme = scheme_of(CUBE)
+    orders: tuple[dict[str, Any], ...] = {}, {"swizzle": ROW_BY_ROW}
     for sweep, sizes in sweeps.items():
         for m, n, k in sizes:
             work = 2 * m * n * k / 1e6
@@ -224,22 +239,20 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
             assert isinstance(plan, Plan)
             timed = timing.run(program_of(plan_record(plan, old, (m, n, k), {}), old), old)
             cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")
-            rates = [
-                gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in ({}, {"swizzle": ROW_BY_ROW})
-            ]
+            rates = [gemm(new, m, n, k, "fp32", is_series=True, **order).total for order in orders]
             yield Scaling(sweep, m, n, k, work / (cycles / old.clock_mhz), work / rates[0], work / rates[1])
 
 
-def readings() -> Iterator[tuple[str, Run, dict[int, float]]]:
+def readings() -> Iterator[tuple[str, GemmTimes, dict[int, float]]]:
     """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
-    base, cases = load("ascend910b1"), published().pto.cases
+    base, cases = load(HUAWEIS), published().pto.cases
     for name, changes in READINGS.items():
         chip = changed(base, changes)
         huge = gemm(chip, 8192, 8192, 8192, "fp16", **HUAWEI)
         yield name, huge, {n: gemm(chip, n, n, n, "fp16", **PTO).total for n in cases}
 
 
-def points_text(points: Sequence[Point]) -> str:
+def points_text(points: Sequence[Comparison]) -> str:
     """Points as a Markdown table."""
     lines = [
         "| run | quantity | measured | simulated | difference | role |",
@@ -266,7 +279,7 @@ def fig11_text(points: Sequence[Scaling]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def readings_text(found: Sequence[tuple[str, Run, Mapping[int, float]]]) -> str:
+def readings_text(found: Sequence[tuple[str, GemmTimes, Mapping[int, float]]]) -> str:
     """The readings as a Markdown table."""
     sizes = list(published().pto.cases)
     lines = [

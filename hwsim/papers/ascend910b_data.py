@@ -6,10 +6,11 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from hwsim.errors import InputError
 from hwsim.papers import measured
+from hwsim.papers.record import PaperRecord
 
 
 def _span(value: object) -> object:
@@ -20,13 +21,7 @@ Span = Annotated[tuple[float, float], BeforeValidator(_span)]  # the ends of a r
 Pipe = Literal["M", "MTE1", "MTE2", "FIX"]
 
 
-class Record(BaseModel):
-    """Base of the file's parts. Times in microseconds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Huawei(Record):
+class Huawei(PaperRecord):
     """8192^3 FP16: a core, the whole task, busy times of pipes; calibration: pipes that set a number."""
 
     source: str
@@ -37,21 +32,21 @@ class Huawei(Record):
     calibration: tuple[Pipe, ...]
 
 
-class Pto(Record):
+class Pto(PaperRecord):
     """One GEMM: a core's time, and the shares of it that pipes are busy."""
 
     us: float
     busy: dict[Pipe, float]
 
 
-class PtoCases(Record):
+class PtoCases(PaperRecord):
     """GEMMs by m = n = k."""
 
     source: str
     cases: dict[int, Pto]
 
 
-class GuideCase(Record):
+class GuideCase(PaperRecord):
     """One case: device and what is changed of it, grid of cores, blocks of K in a packet, and what was measured."""
 
     what: str
@@ -62,18 +57,18 @@ class GuideCase(Record):
     core: float | None = None
     mte2: float | None = None
     unit_flag_core: float | None = None
-    changes: dict[str, Any] = {}
-    options: dict[str, Any] = {}
+    changes: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
-class Guide(Record):
+class Guide(PaperRecord):
     """The tuning guide's cases."""
 
     source: str
     cases: tuple[GuideCase, ...]
 
 
-class Torch(Record):
+class Torch(PaperRecord):
     """TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
 
     source: str
@@ -81,14 +76,14 @@ class Torch(Record):
     calibration: tuple[str, ...]
 
 
-class Paper(Record):
+class Paper(PaperRecord):
     """TFLOP/s of native fp32."""
 
     source: str
     tflops: Span
 
 
-class Published(Record):
+class Published(PaperRecord):
     """The file. why: reasons of points that are missed, by what and quantity."""
 
     schema_version: Literal[1]

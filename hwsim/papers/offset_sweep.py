@@ -17,6 +17,7 @@ from hwsim.analysis.inputs import offset_uniform
 from hwsim.analysis.metrics import relative_frobenius
 
 Array = NDArray[Any]
+DEVICE, SCHEME, HALF = "ascend910a", "sgemm-cube", "native"  # the paper's chip, its scheme, and plain fp16
 EXPONENTS = tuple(range(-12, 5))
 FP16_LARGEST = np.float32(65504)
 SCALING = (0, 6, 12)
@@ -25,7 +26,7 @@ COLUMNS = ("HGEMM", "HGEMM, FP16 out", "FP32 chain", *(f"sb={sb} {how}" for sb i
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OffsetErrors:
     """One row of the figure: relative Frobenius errors by column of COLUMNS."""
 
     symmetric: bool
@@ -41,8 +42,8 @@ def sweep(
     k: int = 64 * 44,
     exponents: Iterable[int] = EXPONENTS,
     seed: int = 0,
-    device: str = "ascend910a",
-) -> Iterator[Point]:
+    device: str = DEVICE,
+) -> Iterator[OffsetErrors]:
     """Yield the points in order. matmul(a, b, device=, scheme=, **options); chain(a, b): plain fp32."""
     for symmetric in (True, False):
         for exponent in exponents:
@@ -52,7 +53,7 @@ def sweep(
             def error(product: Array, exact: Array = exact) -> float:
                 return relative_frobenius(exact, product)
 
-            half = matmul(a, b, device=device, scheme="native", format="fp16")
+            half = matmul(a, b, device=device, scheme=HALF, format="fp16")
             with np.errstate(over="ignore"):
                 narrow = np.clip(half, -FP16_LARGEST, FP16_LARGEST).astype(np.float16)
             found = {
@@ -62,12 +63,12 @@ def sweep(
             }
             for sb in SCALING:
                 for how in ACCUMULATION:
-                    product = matmul(a, b, device=device, scheme="sgemm-cube", scaling_exponent=sb, accumulation=how)
+                    product = matmul(a, b, device=device, scheme=SCHEME, scaling_exponent=sb, accumulation=how)
                     found[f"sb={sb} {how}"] = error(product)
-            yield Point(symmetric, exponent, found)
+            yield OffsetErrors(symmetric, exponent, found)
 
 
-def markdown(points: Iterable[Point]) -> str:
+def markdown(points: Iterable[OffsetErrors]) -> str:
     """The points as a Markdown table."""
     lines = ["| inputs | exponent | " + " | ".join(COLUMNS) + " |", "| --- | ---: |" + " ---: |" * len(COLUMNS)]
     for point in points:

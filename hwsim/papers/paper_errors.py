@@ -29,6 +29,7 @@ METHODS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     )
     for device in ("mi210", "a800")
 }
+SNR_DEVICE, SNR_SCHEME = "b200", "bf16x9"
 SNR_SHAPE = (512, 1024, 2048)  # m, k, n
 SNR_SAMPLE = 4
 SNR_EXPONENTS = (-145, -135, -126, -110, -80, -40, -10, 0, 10, 40, 80, 110)
@@ -91,8 +92,8 @@ class Noise:
 def snr(
     matmul: Product,
     chain: Product,
-    device: str = "b200",
-    scheme: str = "bf16x9",
+    device: str = SNR_DEVICE,
+    scheme: str = SNR_SCHEME,
     exponents: Sequence[int] = SNR_EXPONENTS,
     seed: int = 0,
 ) -> Iterator[Noise]:

@@ -49,7 +49,7 @@ def kept_bits_bound(exponent: int, scaling_exponent: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ExponentLoss:
     """One exponent. formula, counted: shares of (gradual or whole underflow, whole underflow) of the unscaled piece;
     bound, kept: bits by scaling exponent, from the formula and for the worst of the significands."""
 
@@ -60,7 +60,7 @@ class Point:
     kept: dict[int, float]
 
 
-def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[Point]:
+def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[ExponentLoss]:
     """The figure's points."""
     rng = np.random.default_rng(seed)
     low = np.arange(2 ** (LOW_BITS + 1))  # the bits that are cut, and the one that decides ties
@@ -76,7 +76,7 @@ def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[Poin
         # Eq. 4 counts a rest of nothing as one of the most leading zeros.
         counted = float((place < LEAST_NORMAL).mean()), float((place < LEAST).mean())
         formula = tuple(underflow_probability(exponent, gradual=gradual) for gradual in (True, False))
-        yield Point(
+        yield ExponentLoss(
             exponent,
             (formula[0], formula[1]),
             counted,
@@ -96,7 +96,7 @@ def kept_bits(x: Float64, exponent: int, scaling_exponent: int) -> float:
     return max(0.0, min(float(FRACTION), exponent - 1 - math.log2(worst)) if worst else float(FRACTION))
 
 
-def markdown(found: Iterable[Point]) -> str:
+def markdown(found: Iterable[ExponentLoss]) -> str:
     """The points as a Markdown table."""
     head = ["exponent", "underflow or gradual, Eq. 5", "counted", "underflow, Eq. 5", "counted"]
     head += [f"bits, sb={sb}{what}" for sb in SCALING for what in ("", ", worst counted")]
@@ -109,7 +109,7 @@ def markdown(found: Iterable[Point]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plain(point: Point) -> dict[str, Any]:
+def plain(point: ExponentLoss) -> dict[str, Any]:
     """A point as plain data."""
     return {
         "exponent": point.exponent,

@@ -20,13 +20,17 @@ POINTS = 1 << 22  # combinations looked at, at most
 
 
 class Bounds:
-    """ranges: of the loops and of CORE; a variable in neither `ranges` nor `derived` is a counter, of any value."""
+    """ranges: of the loops and of CORE, and they stay; a variable in neither these nor `derived` is a counter."""
 
     def __init__(self, ranges: Mapping[str, Interval], derived: Mapping[str, Derived]) -> None:
         self.ranges, self.derived = ranges, derived
+        self.known: dict[str, Interval | None] = {}  # of derived variables
+        self.inside: dict[str, bool] = {}  # the same: all loops that they depend on are around the instruction
 
     def outside(self, affine: Affine) -> str | None:
         """A loop that the expression depends on and that is not around the instruction."""
+        if all(self._is_inside(name) for name, _ in affine.terms):
+            return None
         return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
 
     def extremes(self, affine: Affine) -> Interval | None:
@@ -59,10 +63,23 @@ class Bounds:
         sums = _sum(Affine(0, tuple(t for t in affine.terms if t[0] in values)), values)
         return int(sums.min()) + rest[0], int(sums.max()) + rest[1]
 
+    def _is_inside(self, name: str) -> bool:
+        one = self.derived.get(name)
+        if one is None:
+            return self.ranges.get(name) != OUTSIDE
+        if name not in self.inside:
+            self.inside[name] = all(self._is_inside(other) for other, _ in one.of.terms)
+        return self.inside[name]
+
     def _of(self, name: str) -> Interval | None:
         one = self.derived.get(name)
         if one is None:
             return self.ranges.get(name)
+        if name not in self.known:
+            self.known[name] = self._of_derived(one)
+        return self.known[name]
+
+    def _of_derived(self, one: Derived) -> Interval | None:
         found = self.extremes(one.of)
         if one.part == "remainder" and (found is None or found[0] // one.divisor != found[1] // one.divisor):
             return 0, one.divisor - 1

@@ -17,18 +17,20 @@ suspicion from shortened loops counts only if loops cut less, and then the true 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from math import lcm
+from typing import TYPE_CHECKING
 
 from hwsim.devices import find
-from hwsim.devices.model import Device
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds
+from hwsim.program.flat import flattened, kind_of
 from hwsim.program.ir import (
     CORE,
     Advance,
     Affine,
     CoreGroup,
+    GlobalArray,
     GlobalTile,
     Instr,
     Kernel,
@@ -39,28 +41,33 @@ from hwsim.program.ir import (
     Stream,
     Tile,
 )
-from hwsim.program.order import walk
+from hwsim.program.order import Walker, walk
 from hwsim.program.resolve import GM, Scope, mma_shape
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 BUDGET = 2000  # instructions of one group's abstract execution
 CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
+Balance = dict[str, tuple[int, int]]  # by semaphore: signalled, awaited
 _FP32_ONLY = ("add", "sub", "mul", "scale")
 
 
 def check(program: Program, device: Device) -> None:
     """Return if `program` keeps every rule of `device`; raise ProgramError at the first it breaks."""
     for kernel in program.kernels:
-        _Checker(Scope(kernel, program.arrays, device)).check()
+        _Checker(Scope(kernel, program.arrays, device), program.arrays).check()
 
 
 class _Checker:
-    def __init__(self, scope: Scope) -> None:
-        self.scope, self.kernel, self.device = scope, scope.kernel, scope.device
+    def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...]) -> None:
+        self.scope, self.kernel, self.device, self.arrays = scope, scope.kernel, scope.device, arrays
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
         self.numbers: dict[int, int] = {}
+        self.kinds: dict[Hashable, int] = {}
 
     def check(self) -> None:
         """Static rules first: the abstract execution relies on them."""
@@ -68,20 +75,25 @@ class _Checker:
         _unique(self.kernel, "semaphore", [s.name for s in self.kernel.semaphores])
         self._capacity()
         self._cores()
-        number = 0
+        kinds: list[int] = []
         for group in self.kernel.groups:
             for stream in group.streams:
-                derived = {one.name: one for one in stream.derived}
-                for instr, ranges in _instructions(self.kernel, group, stream):
+                for instr, bounds in _instructions(self.kernel, group, stream):
+                    number, kind = len(kinds), kind_of(instr)
                     self.numbers.setdefault(id(instr), number)
-                    _Rules(self.scope, self.semaphores, number, instr, Bounds(ranges, derived)).check()
-                    number += 1
+                    rules = _Rules(self.scope, self.semaphores, number, instr, bounds)
+                    if kind in self.kinds:
+                        rules.check_places()
+                    else:
+                        rules.check()
+                    kinds.append(self.kinds.setdefault(kind, len(self.kinds)))
+        used, flat = flattened(self.kernel, self.arrays, self.device.engines, kinds)
+        walker = Walker(self.kernel, self.device, used, flat)
         done: list[tuple[Stream, ...]] = []
-        for group in self.kernel.groups:
+        for number, group in enumerate(self.kernel.groups):
             if group.streams not in done:
                 done.append(group.streams)
-                self._leak(group)
-                self._order(group)
+                self._order(group, number, walker)
 
     def _fail(self, text: str) -> ProgramError:
         return ProgramError(f"kernel '{self.kernel.name}': {text}")
@@ -133,19 +145,24 @@ class _Checker:
                 )
             end = group.first + group.count
 
-    def _leak(self, group: CoreGroup) -> None:
-        for name, (given, taken) in _balance(group, _whole).items():
+    def _leak(self, group: CoreGroup, balance: Balance) -> None:
+        for name, (given, taken) in balance.items():
             if given != taken:
                 raise self._fail(
                     f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
                     "every wait needs its signal"
                 )
 
-    def _order(self, group: CoreGroup) -> None:
+    def _order(self, group: CoreGroup, number: int, walker: Walker) -> None:
         slots = [buffer.slots for buffer in self.kernel.buffers]
         few = _Shortened(_period(slots, _FEW_SLOTS))
+        balance, balance_of_few = _balances(group, few)
+        self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
-        if any(given != taken for given, taken in _balance(group, few).values()):
+        uneven = any(given != taken for given, taken in balance_of_few.values())
+        if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
+            return
+        if uneven:
             walk(self.scope, group, self.numbers, _whole, BUDGET)
             return
         try:
@@ -192,6 +209,17 @@ class _Rules:
     def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
         self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
 
+    def check_places(self) -> None:
+        """Raise at the first rule broken, of those that instructions of a kind (flat.kind_of) do not share."""
+        self._syncs()
+        for tile in (*self.instr.writes, *self.instr.reads):
+            if isinstance(tile, GlobalTile):
+                self._global(tile)
+            elif tile.slot.terms:
+                self._inside(tile.slot)
+        if self.instr.zero_at:
+            self._zero_at()
+
     def check(self) -> None:
         """Raise at the first rule broken."""
         instr, device = self.instr, self.scope.device
@@ -202,12 +230,7 @@ class _Rules:
             )
         if instr.repeat < 1:
             raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
-        for sync in (*instr.waits, *instr.signals):
-            if sync.semaphore not in self.semaphores or sync.count < 1:
-                raise self._fail(
-                    f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
-                    f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1"
-                )
+        self._syncs()
         operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
         if (len(instr.writes), len(instr.reads)) != operands:
             raise self._fail(
@@ -238,6 +261,21 @@ class _Rules:
 
     def _fail(self, text: str) -> ProgramError:
         return ProgramError(f"{self.scope.place(self.number, self.instr)}: {text}")
+
+    def _syncs(self) -> None:
+        for sync in (*self.instr.waits, *self.instr.signals):
+            if sync.semaphore not in self.semaphores or sync.count < 1:
+                raise self._fail(
+                    f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
+                    f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1"
+                )
+
+    def _zero_at(self) -> None:
+        if self.instr.opcode != "mma":
+            return
+        for loop in self.instr.zero_at or ():
+            if self.bounds.ranges.get(loop, OUTSIDE) == OUTSIDE:
+                raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
 
     def _tile(self, tile: Tile) -> None:
         if tile.rows < 1 or tile.cols < 1:
@@ -317,9 +355,7 @@ class _Rules:
         if not 0 <= instr.scale_exponent <= (model.scale_input_d or 0):
             allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
             raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
-        for loop in instr.zero_at or ():
-            if self.bounds.ranges.get(loop, OUTSIDE) == OUTSIDE:
-                raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
+        self._zero_at()
 
     def _copy(self) -> None:
         target, source = self.instr.writes[0], self.instr.reads[0]
@@ -372,11 +408,10 @@ def _unique(kernel: Kernel, what: str, names: list[str]) -> None:
             raise ProgramError(f"kernel '{kernel.name}': two {what}s are called '{name}'")
 
 
-def _instructions(
-    kernel: Kernel, group: CoreGroup, stream: Stream
-) -> Iterator[tuple[Instr, dict[str, tuple[int, int]]]]:
-    """Every instruction with the ranges of the loops; in the order in which they are numbered."""
+def _instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[tuple[Instr, Bounds]]:
+    """Every instruction with the bounds of its variables; in the order in which they are numbered."""
     ranges: dict[str, tuple[int, int]] = {CORE: (group.first, group.first + group.count - 1)}
+    derived = {one.name: one for one in stream.derived}
     advanced: set[str] = set()
 
     def declare(body: tuple[Node, ...]) -> None:
@@ -393,14 +428,15 @@ def _instructions(
                 ranges[node.name] = OUTSIDE
                 declare(node.body)
 
-    def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, dict[str, tuple[int, int]]]]:
+    def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, Bounds]]:
+        bounds = Bounds(ranges.copy(), derived)
         for node in body:
-            if isinstance(node, Loop) and node.count:
+            if isinstance(node, Instr):
+                yield node, bounds
+            elif isinstance(node, Loop) and node.count:
                 ranges[node.name] = (0, node.count - 1)
                 yield from visit(node.body)
                 ranges[node.name] = OUTSIDE
-            elif isinstance(node, Instr):
-                yield node, ranges
 
     declare(stream.body)
     for name in advanced:
@@ -427,21 +463,21 @@ def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
         taken.add(one.name)
 
 
-def _balance(group: CoreGroup, counts: Callable[[int], int]) -> dict[str, tuple[int, int]]:
-    """Per semaphore how much a core of `group` signals and awaits in all, with `counts` for those of loops."""
-    sums: dict[str, tuple[int, int]] = {}
+def _balances(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance, Balance]:
+    """Per semaphore how much a core of `group` signals and awaits in all; the same with `counts` for those of loops."""
+    sums: dict[str, list[int]] = {}
 
-    def visit(body: tuple[Node, ...], passes: int) -> None:
+    def visit(body: tuple[Node, ...], whole: int, few: int) -> None:
         for node in body:
-            if isinstance(node, Loop):
-                visit(node.body, passes * counts(node.count))
-            elif isinstance(node, Instr):
-                for syncs, given in ((node.signals, True), (node.waits, False)):
+            if isinstance(node, Instr):
+                for first, syncs in enumerate((node.signals, node.waits)):
                     for sync in syncs:
-                        signalled, awaited = sums.get(sync.semaphore, (0, 0))
-                        amount = passes * sync.count
-                        sums[sync.semaphore] = (signalled + amount * given, awaited + amount * (not given))
+                        of = sums.setdefault(sync.semaphore, [0, 0, 0, 0])
+                        of[first] += whole * sync.count
+                        of[first + 2] += few * sync.count
+            elif isinstance(node, Loop):
+                visit(node.body, whole * node.count, few * counts(node.count))
 
     for stream in group.streams:
-        visit(stream.body, 1)
-    return sums
+        visit(stream.body, 1, 1)
+    return {name: (of[0], of[1]) for name, of in sums.items()}, {name: (of[2], of[3]) for name, of in sums.items()}

@@ -7,13 +7,30 @@ per stream.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.program.ir import CORE, Advance, Affine, GlobalTile, Instr, Kernel, Loop, Node, Stream, Tile
+from hwsim.program.ir import (
+    CORE,
+    Affine,
+    GlobalArray,
+    GlobalTile,
+    Instr,
+    Kernel,
+    LocalTile,
+    Loop,
+    Node,
+    Stream,
+    Tile,
+)
+from hwsim.program.kept import Kept
 
 Table = NDArray[np.int64]
 
@@ -42,6 +59,7 @@ INSTR_COLUMNS = (
     "scale_exponent",
 )
 OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync")
+_OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +81,9 @@ class FlatKernel:
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
     entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
+    sizes: instructions of each group. kinds: of each instruction, what kind it is (see `kind_of`), numbered from 0.
+    walked: by name, the tables that the compiled walkers take, those of all streams in one: node, derived and stream
+    (first node, nodes, variables, first derived, derived).
     """
 
     instr: Table
@@ -77,16 +98,65 @@ class FlatKernel:
     buffer_slots: Table
     semaphore_initial: Table
     semaphore_pieces: Table
+    sizes: tuple[int, ...]
+    kinds: tuple[int, ...]
+    walked: Mapping[str, Table]
 
 
 def flatten(
-    kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], turned: Collection[str] = ()
+    kernel: Kernel,
+    engines: Mapping[str, int],
+    arrays: Mapping[str, int],
+    turned: Collection[str] = (),
+    kinds: Iterable[int] | None = None,
 ) -> FlatKernel:
     """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
 
-    Raises KeyError for a name that the checker should have refused.
+    kinds: as of FlatKernel, where they are known. Raises KeyError for a name that the checker should have refused.
     """
-    return _Flattener(kernel, engines, arrays, turned).flatten()
+    return _Flattener(kernel, engines, arrays, turned).flatten(kinds)
+
+
+def flattened(
+    kernel: Kernel, arrays: tuple[GlobalArray, ...], engines: Mapping[str, object], kinds: Iterable[int] | None = None
+) -> tuple[tuple[str, ...], FlatKernel]:
+    """The engines that a kernel uses, of the device's and in their order, and its tables with those. They are kept.
+
+    Tiles of arrays stored by columns have rows and columns exchanged.
+    """
+    found = _KEPT.get(kernel, arrays, engines)
+    if found is None:
+        named = {instr.engine for instr in kernel.instrs()}
+        used = tuple(name for name in engines if name in named) or tuple(engines)
+        turned = [one.name for one in arrays if one.order == "columns"]
+        by_name = {one.name: i for i, one in enumerate(arrays)}
+        flat = flatten(kernel, {name: i for i, name in enumerate(used)}, by_name, turned, kinds)
+        found = used, flat
+        _KEPT.put(found, len(flat.instrs), kernel, arrays, engines)
+    return found
+
+
+_KEPT: Kept[tuple[tuple[str, ...], FlatKernel]] = Kept(1024, 1 << 16)  # kernels, and instructions of all of them
+
+
+def _all_but(of: type, *names: str) -> Callable[[object], Any]:
+    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
+
+
+_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
+_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
+
+
+def kind_of(instr: Instr) -> Hashable:
+    """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
+
+    Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
+    """
+    tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*instr.writes, *instr.reads)]
+    return _INSTR_KEY(instr), len(instr.writes), *tiles
+
+
+_Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
 
 
 class _Flattener:
@@ -105,11 +175,31 @@ class _Flattener:
         self.zero_variable: list[tuple[int, ...]] = []
         self.instrs: list[Instr] = []
         self.variables: dict[str, int] = {}
-        self.affines: dict[Affine, int] = {}  # of the stream: each stands once
+        self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
 
-    def flatten(self) -> FlatKernel:
-        streams = tuple(tuple(self._stream(s) for s in group.streams) for group in self.kernel.groups)
-        return FlatKernel(
+    def flatten(self, kinds: Iterable[int] | None) -> FlatKernel:
+        parts: list[list[_Rows]] = []
+        sizes: list[int] = []
+        for group in self.kernel.groups:
+            before = len(self.instrs)
+            parts.append([self._stream(stream) for stream in group.streams])
+            sizes.append(len(self.instrs) - before)
+        if kinds is None:
+            numbers: dict[Hashable, int] = {}
+            kinds = [numbers.setdefault(kind_of(instr), len(numbers)) for instr in self.instrs]
+        every = [one for group in parts for one in group]
+        node = _table([row for nodes, _, _ in every for row in nodes], len(NODE_COLUMNS))
+        derived = _table([row for _, _, rows in every for row in rows], len(DERIVED_COLUMNS))
+        first = [0, *accumulate(len(nodes) for nodes, _, _ in every)]
+        first_derived = [0, *accumulate(len(rows) for _, _, rows in every)]
+        table = [
+            (first[i], len(nodes), len(variables), first_derived[i], len(rows))
+            for i, (nodes, variables, rows) in enumerate(every)
+        ]
+        views = iter(
+            FlatStream(node[f : f + n], every[i][1], derived[g : g + d]) for i, (f, n, _, g, d) in enumerate(table)
+        )
+        made = FlatKernel(
             _table(self.instr, len(INSTR_COLUMNS)),
             _table(self.tile, len(TILE_COLUMNS)),
             _table(self.affine, 3),
@@ -118,13 +208,19 @@ class _Flattener:
             _table(self.zero_list, 2),
             _table(self.zero_variable, 1),
             tuple(self.instrs),
-            streams,
+            tuple(tuple(next(views) for _ in group) for group in parts),
             np.array([b.slots for b in self.kernel.buffers], np.int64),
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
             np.array([s.pieces for s in self.kernel.semaphores], np.int64),
+            tuple(sizes),
+            tuple(kinds),
+            {"node": node, "derived": derived, "stream": _table(table, 5)},
         )
+        for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
+            made.walked[name] = getattr(made, name)  # type: ignore[index]
+        return made
 
-    def _stream(self, stream: Stream) -> FlatStream:
+    def _stream(self, stream: Stream) -> _Rows:
         self.variables, self.affines = {CORE: 0}, {}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
@@ -132,16 +228,16 @@ class _Flattener:
             (self._variable(one.name), self._affine(one.of), one.divisor, int(one.part == "remainder"))
             for one in stream.derived
         ]
-        return FlatStream(
-            _table(nodes, len(NODE_COLUMNS)), tuple(self.variables), _table(derived, len(DERIVED_COLUMNS))
-        )
+        return nodes, tuple(self.variables), derived
 
     def _variable(self, name: str) -> int:
         return self.variables.setdefault(name, len(self.variables))
 
     def _nodes(self, body: tuple[Node, ...], out: list[tuple[int, ...]]) -> None:
         for node in body:
-            if isinstance(node, Loop):
+            if isinstance(node, Instr):
+                out.append((NODE_INSTR, self._instr(node), 0, 0))
+            elif isinstance(node, Loop):
                 if node.count == 0:
                     continue
                 index, start = self._variable(node.name), len(out)
@@ -149,20 +245,21 @@ class _Flattener:
                 self._nodes(node.body, out)
                 out.append((NODE_END, index, node.count, start + 1))
                 out[start] = (NODE_LOOP, index, node.count, len(out))
-            elif isinstance(node, Advance):
-                out.append((NODE_ADVANCE, self._variable(node.counter), node.by, 0))
             else:
-                out.append((NODE_INSTR, self._instr(node), 0, 0))
+                out.append((NODE_ADVANCE, self._variable(node.counter), node.by, 0))
 
     def _instr(self, instr: Instr) -> int:
-        first_tile = len(self.tile)
-        for tile in (*instr.writes, *instr.reads):
-            self.tile.append(self._tile(tile))
-        first_wait = len(self.sync)
-        self.sync.extend((self.semaphores[w.semaphore], w.count) for w in instr.waits)
-        first_signal = len(self.sync)
-        self.sync.extend((self.semaphores[s.semaphore], s.count) for s in instr.signals)
-        zero_at = -1
+        tile, sync, semaphores = self.tile, self.sync, self.semaphores
+        first_tile, first_wait = len(tile), len(sync)
+        for one in instr.writes:
+            tile.append(self._tile(one))
+        for one in instr.reads:
+            tile.append(self._tile(one))
+        for wait in instr.waits:
+            sync.append((semaphores[wait.semaphore], wait.count))
+        for signal in instr.signals:
+            sync.append((semaphores[signal.semaphore], signal.count))
+        zero_at, waits = -1, len(instr.waits)
         if instr.zero_at is not None:
             zero_at = len(self.zero_list)
             self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
@@ -170,14 +267,14 @@ class _Flattener:
         self.instr.append(
             (
                 self.engines[instr.engine],
-                OPCODES.index(instr.opcode),
+                _OPCODE[instr.opcode],
                 instr.repeat,
                 first_tile,
                 len(instr.writes),
                 len(instr.reads),
                 first_wait,
-                len(instr.waits),
-                first_signal,
+                waits,
+                first_wait + waits,
                 len(instr.signals),
                 zero_at,
                 instr.scale_exponent,
@@ -187,33 +284,25 @@ class _Flattener:
         return len(self.instr) - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
-        if isinstance(tile, GlobalTile):
-            row, col = self._affine(tile.row), self._affine(tile.col)
-            if tile.array in self.turned:
-                return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
-            return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
-        return (
-            TILE_LOCAL,
-            self.buffers[tile.buffer],
-            tile.rows,
-            tile.cols,
-            -1,
-            -1,
-            self._affine(tile.slot),
-            tile.row,
-            tile.col,
-        )
+        if isinstance(tile, LocalTile):
+            slot = self._affine(tile.slot)
+            return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
+        row, col = self._affine(tile.row), self._affine(tile.col)
+        if tile.array in self.turned:
+            return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
+        return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
 
     def _affine(self, affine: Affine) -> int:
-        known = self.affines.get(affine)
-        if known is not None:
-            return known
-        first = len(self.term)
-        self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
-        self.affine.append((affine.constant, first, len(affine.terms)))
-        self.affines[affine] = len(self.affine) - 1
-        return len(self.affine) - 1
+        key = affine.constant, affine.terms
+        known = self.affines.get(key)
+        if known is None:
+            first = len(self.term)
+            self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
+            known = self.affines[key] = len(self.affine)
+            self.affine.append((affine.constant, first, len(affine.terms)))
+        return known
 
 
-def _table(rows: list[tuple[int, ...]], columns: int) -> Table:
-    return np.array(rows, np.int64).reshape(len(rows), columns)
+def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:
+    values = np.array(array("q", chain.from_iterable(rows)), np.int64)
+    return values.reshape(len(rows), columns)

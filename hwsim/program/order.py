@@ -13,11 +13,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hwsim._kernels.engine import in_order
 from hwsim.errors import ProgramError
-from hwsim.program.ir import CORE, Advance, CoreGroup, Derived, GlobalTile, Instr, Loop, Node, Tile
+from hwsim.program.flat import TILE_GLOBAL, FlatKernel
+from hwsim.program.ir import CORE, Advance, CoreGroup, Derived, GlobalTile, Instr, Kernel, Loop, Node, Tile
 from hwsim.program.resolve import Scope
 from hwsim.program.values import derive, evaluate
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 Values = dict[str, int]
 Clock = dict[str, int]
@@ -39,6 +47,34 @@ def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Cal
     one slot, or of one global array, of which one is a write.
     """
     _Walk(scope, group, numbers, counts).run(budget)
+
+
+class Walker:
+    """The same for all groups of a kernel without saying what is wrong, compiled: `walk` does where it finds something.
+
+    engines, flat: of the kernel, as of hwsim.program.flat.flattened.
+    """
+
+    def __init__(self, kernel: Kernel, device: Device, engines: tuple[str, ...], flat: FlatKernel) -> None:
+        self.kernel, self.flat = kernel, flat
+        slots = flat.buffer_slots
+        depths = [device.engines[name].queue_depth for name in engines]
+        self.tables = {
+            **flat.walked,
+            "queue_depth": np.array(depths, np.int64),
+            "buffer_slots": slots,
+            "first_slot": np.cumsum(slots) - slots,
+        }
+        self.arrays = 1 + max(flat.tile[flat.tile[:, 0] == TILE_GLOBAL, 1].tolist(), default=-1)
+
+    def is_orderly(self, group: int, period: int, budget: int) -> bool:
+        """Whether `walk` of a core of that group raises nothing. False also where it takes `walk` to say.
+
+        period: loops of more than three of them take two and what the count leaves (0: all take all passes).
+        """
+        first = sum(len(one.streams) for one in self.kernel.groups[:group])
+        one = self.kernel.groups[group]
+        return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, budget)
 
 
 class _Walk:

@@ -6,11 +6,14 @@ time nor bits, and decides nothing: what is missing is None, and the caller says
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from hwsim.devices.model import Device, InstructionModel, LinkModel
 from hwsim.formats import format_of
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel, LinkModel
 
 GM: Literal["GM"] = "GM"  # the name of global memory in a device's links
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
+from hwsim.devices.query import taken_format
 from hwsim.libraries import library_of, observed
 from hwsim.report import provenance_text
 from hwsim.report.text import count, data, facts, table
@@ -23,7 +24,8 @@ def device_text(device: Device) -> str:
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
-            + f"; default {device.default_format}",
+            + f"; a run without format takes {taken_format(device, 'fp32')} for float32 operands, "
+            + f"the operands' own where it is listed, and {device.default_format} for the rest",
         ),
         *_library(device),
         *_sliced(device),

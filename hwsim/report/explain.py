@@ -26,13 +26,14 @@ from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
 from hwsim.numerics.pairwise import PairwiseStages
-from hwsim.numerics.terms import Term, add_exactly, read_operand, special_of
+from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import Fixed, TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
 from hwsim.report.number_text import code_text, decimal, hex_float, power_form
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 SCHEMA = "hwsim.explain/1"
 Record = dict[str, Any]
@@ -216,7 +217,7 @@ def _step(
     }
 
 
-def _term(term: Term) -> Record:
+def _term(term: Addend) -> Record:
     """A product or an accumulator inside the unit; exponent as the aligner sees it."""
     return {**_value(term.kind, term.sign, term.significand, term.last_place), "exponent": term.exponent}
 
@@ -241,7 +242,7 @@ def _fraction(value: int, last_place: int) -> Fraction:
     return Fraction(value) * Fraction(2) ** last_place
 
 
-def _alignment(names: Sequence[str], terms: Sequence[Term], top: int, last_place: int, cuts: Sequence[int]) -> Record:
+def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_place: int, cuts: Sequence[int]) -> Record:
     """Every term against the largest exponent: how far it is shifted, what stays (in units of the last place kept)."""
     rows = []
     for name, term, kept in zip(names, terms, cuts, strict=True):
@@ -367,7 +368,7 @@ def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Seque
     if not isinstance(unit, PairwiseUnit):
         raise InputError(f"pairwise stages of a {unit.model} unit")
     root = decode(format_of(spec.d), stages.levels[-1][0])
-    last = Term(root.kind, root.sign, root.significand, root.exponent)
+    last = Addend(root.kind, root.sign, root.significand, root.exponent)
     total = None if special_of((stages.accumulator, last)) else _fixed(*add_exactly((stages.accumulator, last)))
     return {
         "products": [_term(term) for term in stages.products[: len(ks)]],
@@ -449,7 +450,7 @@ def _composite(spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Seq
         )
         partial = part.result
     value = decode(format_of(spec.d), partial)
-    last = Term(value.kind, value.sign, value.significand, value.exponent)
+    last = Addend(value.kind, value.sign, value.significand, value.exponent)
     special = special_of((last, stages.accumulator))
     total = None if special else _fixed(*add_exactly((last, stages.accumulator)))
     return {

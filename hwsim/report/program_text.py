@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.program.ir import Advance, Affine, CoreGroup, GlobalTile, Instr, Kernel, Loop, Node, Program, Sync, Tile
 from hwsim.report.text import count, plural, table, value
 from hwsim.resolve.mapping import facts_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.report.text import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.result import Result
 
 # What the weakest level of evidence means for the reader, worst levels only.

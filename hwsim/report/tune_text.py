@@ -10,7 +10,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.report.text import count, data, duration, facts, plural, table
 
 if TYPE_CHECKING:
-    from hwsim.studies.tune import Landscape, Point
+    from hwsim.studies.tune import Landscape, TunedPoint
 
 BEST = 10  # points listed
 SHADES = " .:-=+*#%@"  # from far above the best to the best
@@ -43,11 +43,11 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
     return "\n".join([*lines, *_heat_text(found)])
 
 
-def _value(point: Point, objective: str) -> float:
+def _value(point: TunedPoint, objective: str) -> float:
     return float((point.cycles if objective == "cycles" else point.hbm_bytes) or 0)
 
 
-def _cells(point: Point, best: Point, objective: str) -> tuple[str, ...]:
+def _cells(point: TunedPoint, best: TunedPoint, objective: str) -> tuple[str, ...]:
     if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
         return (_named(point), "", "", "", "", f"refused: {point.refused}")
     least = _value(best, objective)
@@ -56,7 +56,7 @@ def _cells(point: Point, best: Point, objective: str) -> tuple[str, ...]:
     return (_named(point), count(point.cycles), duration(point.seconds), speed, data(point.hbm_bytes), ratio)
 
 
-def _named(point: Point) -> str:
+def _named(point: TunedPoint) -> str:
     """The configuration in full: as given, and what the lowering chose."""
     row = point.row()
     tile = ",".join(f"{side}={row[f'tile_{side}']}" for side in "mnk" if row[f"tile_{side}"] is not None)
@@ -121,11 +121,11 @@ def tune_dict(found: Landscape) -> dict[str, Any]:
 def plotting() -> Any:
     """matplotlib's pyplot, without a display. Raises UnsupportedError where it is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # optional
     except ImportError as error:
         raise UnsupportedError("--plot needs matplotlib, which is not installed: pip install matplotlib") from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # optional
 
     return pyplot
 

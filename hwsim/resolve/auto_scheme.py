@@ -15,13 +15,13 @@ from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.cost import Cost, cost
+from hwsim.resolve.cost import PlanCost, cost
 from hwsim.resolve.planning import plan_for
 from hwsim.resolve.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.schemes import Scheme, schemes
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 AUTO = "auto"
@@ -33,7 +33,7 @@ TAKEN, ERROR, SLOWER, CANNOT, NO_TIME = "taken", "error above the target", "slow
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SchemeCandidate:
     """One scheme with its options. error: predicted, relative to C in the Frobenius norm; None where it does not run.
 
     seconds, cycles: predicted, without launches; None where they were not needed, or are not known. verdict: one of the
@@ -50,13 +50,13 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SchemeChoice:
     """The candidate taken, and all of them, the taken one first, then by time and error."""
 
-    taken: Candidate
+    taken: SchemeCandidate
     error_target: float
     basis: str
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[SchemeCandidate] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """For a result's options, ready for JSON."""
@@ -76,7 +76,7 @@ class _Draft:
     options: dict[str, Any]
     plan: Plan | Mixed | None = None
     error: float = math.inf
-    cost: Cost | None = None
+    cost: PlanCost | None = None
     why_not: str = ""
 
 
@@ -88,7 +88,7 @@ def choose(
     *,
     input_format: str = "fp32",
     progress: Callable[[float], None] | None = None,
-) -> Choice:
+) -> SchemeChoice:
     """The cheapest candidate for C[m, n] = A[m, k] B[k, n] whose predicted error is at most `error_target`.
 
     sizes: m, n, k. operands: A and B; None: N(0, 1) of `input_format` is assumed. Candidates are all schemes that take
@@ -116,7 +116,7 @@ def choose(
     found = [_candidate(draft, first, error_target) for draft in drafts]
     found.sort(key=lambda one: (one.verdict != TAKEN, one.seconds or math.inf, one.error or math.inf))
     basis = "N(0, 1) assumed" if operands is None else "a sample of A and B"
-    return Choice(found[0], float(error_target), basis, found)
+    return SchemeChoice(found[0], float(error_target), basis, found)
 
 
 def _combinations(chip: Device, input_format: str) -> list[tuple[Scheme, dict[str, Any]]]:
@@ -170,27 +170,29 @@ def _time(draft: _Draft, chip: Device, sizes: tuple[int, int, int]) -> None:
     steps = (k - lengths[1]) / (lengths[1] - lengths[0])
     seconds = long.seconds + steps * (long.seconds - short.seconds)
     cycles = round(long.cycles + steps * (long.cycles - short.cycles))
-    draft.cost = Cost(cycles, seconds, 0, long.facts)
+    draft.cost = PlanCost(cycles, seconds, 0, long.facts)
 
 
 def _seconds(draft: _Draft) -> float:
     return math.inf if draft.cost is None else draft.cost.seconds
 
 
-def _candidate(draft: _Draft, first: _Draft, target: float) -> Candidate:
+def _candidate(draft: _Draft, first: _Draft, target: float) -> SchemeCandidate:
     error = None if draft.plan is None else draft.error
     if draft.cost is not None:
         known = (error, draft.cost.cycles, draft.cost.seconds)
         if draft is first:
-            return Candidate(draft.scheme.name, draft.options, TAKEN, *known, "the cheapest that meets the target")
+            return SchemeCandidate(
+                draft.scheme.name, draft.options, TAKEN, *known, "the cheapest that meets the target"
+            )
         ratio = draft.cost.seconds / _seconds(first)
-        return Candidate(draft.scheme.name, draft.options, SLOWER, *known, f"{ratio:.2f} times the time")
+        return SchemeCandidate(draft.scheme.name, draft.options, SLOWER, *known, f"{ratio:.2f} times the time")
     if draft.plan is None:
-        return Candidate(draft.scheme.name, draft.options, CANNOT, detail=draft.why_not)
+        return SchemeCandidate(draft.scheme.name, draft.options, CANNOT, detail=draft.why_not)
     if draft.error > target:
         detail = "a piece overflows" if draft.error == math.inf else f"{draft.error / target:.3g} times the target"
-        return Candidate(draft.scheme.name, draft.options, ERROR, error, detail=detail)
-    return Candidate(draft.scheme.name, draft.options, NO_TIME, error, detail=draft.why_not)
+        return SchemeCandidate(draft.scheme.name, draft.options, ERROR, error, detail=detail)
+    return SchemeCandidate(draft.scheme.name, draft.options, NO_TIME, error, detail=draft.why_not)
 
 
 def _none_meets(drafts: list[_Draft], chip: Device, target: float) -> str:

@@ -17,13 +17,13 @@ from hwsim.resolve.mapping import facts_of, mapped, program_of
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Mixed, Plan
     from hwsim.gemm.record import Gemm
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PlanCost:
     """Core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the mapping's, by name."""
 
     cycles: int
@@ -39,7 +39,7 @@ def cost(
     options: Mapping[str, Any] | None = None,
     *,
     warm: int = 1,
-) -> Cost:
+) -> PlanCost:
     """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the mapping; warm: of `under_load`.
 
     Raises UnsupportedError where the device has no dataflow or no times for the plan.
@@ -52,7 +52,7 @@ def plan_record(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], o
     return mapped(record_of(plan, chip, Problem(plan_input(plan), *sizes)), chip, options)
 
 
-def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> Cost:
+def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:
     """The cost of a mapped record. Raises UnsupportedError where the device has no times for it."""
     program = program_of(gemm, chip)
     reason = timing.missing(chip, program)
@@ -61,7 +61,7 @@ def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> Cost:
     facts = facts_of(gemm, chip)
     loaded, timed = under_load(program, chip, str(facts.get("unit", "")), warm=warm)
     moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
-    return Cost(timed.cycles, timing.seconds(timed, loaded), moved, facts)
+    return PlanCost(timed.cycles, timing.seconds(timed, loaded), moved, facts)
 
 
 def plan_input(plan: Plan | Mixed) -> str:

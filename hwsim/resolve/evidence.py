@@ -8,15 +8,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices import find, numerics_evidence, timing_evidence
-from hwsim.devices.model import ARITHMETIC, Level
+from hwsim.datafiles.provenance import Level
+from hwsim.dataflows.mixed import parts_of
+from hwsim.devices import find, instruction_for, numerics_evidence, timing_evidence
+from hwsim.devices.patterns import ARITHMETIC
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.libraries import observed, observed_level
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
     from hwsim.libraries.model import InOrderModel
@@ -24,10 +26,19 @@ if TYPE_CHECKING:
 TILE = 128  # of C, m and n: what InOrderModel.tiles counts
 
 
-def of_numerics(chip: Device, plan: Plan, unit: str) -> Level:
-    """The weakest level of what fixes the bits of the plan's products by the instruction `unit`."""
-    scaled = any(stage.scale_exponent for term in plan.terms for stage in term.stages)
-    return numerics_evidence(chip, unit, scaled=scaled)
+def of_numerics(chip: Device, gemm: Gemm, unit: str) -> Level:
+    """The weakest level of what fixes the bits of the record's products; `unit`: the program's for `gemm.unit`."""
+    plans = gemm.plan.plans if isinstance(gemm.plan, Mixed) else (gemm.plan,)
+    wanted = None if isinstance(gemm.plan, Mixed) else gemm.schedule.instruction
+    levels = []
+    for plan in plans:
+        scaled = any(stage.scale_exponent for term in plan.terms for stage in term.stages)
+        pairs = {(plan.a_pieces[i].format, plan.b_pieces[j].format) for term in plan.terms for i, j in term.products}
+        names = {instruction_for(chip, a, b, wanted) for a, b in pairs}
+        own = plan is gemm.single and not isinstance(gemm.plan, Mixed)
+        names = {unit if own and name == gemm.unit else name for name in names}
+        levels += [numerics_evidence(chip, name, scaled=scaled) for name in names]
+    return max(levels, key=list(Level).index)
 
 
 def of_schedule(chip: Device, gemm: Gemm) -> Level:
@@ -57,7 +68,7 @@ def of_schedule(chip: Device, gemm: Gemm) -> Level:
 def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:
     """The weakest level that the cycles of the record rest on; a mixture's are those of a model at best."""
     level = timing_evidence(chip, unit)
-    mixes = isinstance(gemm.plan, Mixed) and sum(1 for part in gemm.parts if part.scheme != "native") > 1
+    mixes = isinstance(gemm.plan, Mixed) and len(parts_of(gemm)[1]) > 1
     return max(level, Level.MODEL, key=list(Level).index) if mixes else level
 
 

@@ -14,16 +14,17 @@ from hwsim.gemm.problem import Problem
 from hwsim.resolve.cost import cost
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.resolve.planned import Planned
 
 FORMAT = "fp32"
+NATIVE = "native"  # what the result's options call the other way
 
 
 def native_plan(format: str, input_format: str) -> Plan:
     """One product of the operands, rounded to `format`, in one chain over K."""
     piece = (Piece(format),)
-    return Plan("native", piece, piece, (chain((0, 0)),), TermValue(0), input_format=input_format)
+    return Plan(NATIVE, piece, piece, (chain((0, 0)),), TermValue(0), input_format=input_format)
 
 
 def faster(chip: Device, planned: Planned, problem: Problem) -> Planned:
@@ -37,10 +38,10 @@ def faster(chip: Device, planned: Planned, problem: Problem) -> Planned:
     sizes = (problem.m, problem.n, problem.k)
     native = native_plan(FORMAT, problem.input_format)
     try:
-        costs = {name: cost(planned.plan, chip, sizes), "native": cost(native, chip, sizes)}
+        costs = {name: cost(planned.plan, chip, sizes), NATIVE: cost(native, chip, sizes)}
     except UnsupportedError as error:
         raise UnsupportedError(f"scheme {name}: hybrid has no times to choose by: {error}; leave it out") from error
     taken = min(costs, key=lambda one: costs[one].seconds)
     said = {"taken": taken, "predicted_us": {one: round(costs[one].seconds * 1e6, 3) for one in costs}}
-    plan = native if taken == "native" else planned.plan
+    plan = native if taken == NATIVE else planned.plan
     return dataclasses.replace(planned, plan=plan, options=planned.options | said)

@@ -22,7 +22,7 @@ from hwsim.resolve.mixed_parts import with_parts
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
@@ -102,6 +102,9 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
     else:
         count = int(slices)
         decision = Decision("split_k", str(count), "user")
+    if count <= -(-gemm.problem.k // (schedule.slice_multiple or 1)):  # more are for the dataflow to refuse
+        count = len(replace(schedule, split_k=count).slice_lengths(gemm.problem.k))  # rounding may empty the last ones
+        decision = replace(decision, value=str(count))
     return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
 
 

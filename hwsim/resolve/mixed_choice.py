@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.mixed import DECIDE, Merge, look
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import HYBRID, Census, census, census_of, short_name, types_of_operands
+from hwsim.evaluate.mixed import census, types_of_operands
+from hwsim.gemm.mixed import HYBRID, Census, census_of, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
@@ -20,7 +21,7 @@ from hwsim.resolve.cost import cost
 from hwsim.resolve.mixed_parts import counters, depths_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
 
 SAMPLE = 8  # blocks of K whose cost, and that of half as many, is looked at to predict that of more

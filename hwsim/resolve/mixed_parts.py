@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.mixed import looks
-from hwsim.evaluate.mixed import census_of, one_for_all
+from hwsim.gemm.mixed import census_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
@@ -18,7 +18,7 @@ from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 GRANULE = 32  # of K that a plan's kernels are given: a stage of 16-bit operands
 

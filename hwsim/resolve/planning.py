@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.devices.query import taken_format
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import evaluator
 from hwsim.gemm.plan import Mixed, Plan
@@ -17,7 +18,7 @@ from hwsim.resolve.planned import Planned
 from hwsim.resolve.record import check_mixed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.operands import Operand
     from hwsim.schemes import Scheme
 
@@ -54,7 +55,7 @@ def _own_plan(
         options["format"] = format
     has_format = scheme.takes_native_formats
     if has_format and options.get("format") is None:
-        options["format"] = input_format if input_format in chip.native else chip.default_format
+        options["format"] = taken_format(chip, input_format)
     complete = scheme.complete(options)
     if has_format and complete["format"] not in chip.native:
         raise UnsupportedError(

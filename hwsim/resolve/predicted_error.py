@@ -25,15 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.vector import VectorUnit
-from hwsim.devices import dot_spec, find
+from hwsim.devices import dot_spec, find, instruction_for
 from hwsim.evaluate import evaluator as scheduled
-from hwsim.evaluate.chains import instruction_for
 from hwsim.formats import Format, decode, format_of
 from hwsim.gemm.plan import Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
     from hwsim.operands import Operand
 

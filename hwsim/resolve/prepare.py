@@ -12,7 +12,7 @@ from hwsim.resolve.planning import plan_for, with_epilogue
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.problem import Problem
     from hwsim.operands import Operand
     from hwsim.schemes import Scheme

@@ -16,7 +16,7 @@ from hwsim.gemm.record import DeviceId, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import Setting
     from hwsim.gemm.problem import Problem
 

@@ -27,7 +27,7 @@ from hwsim.resolve.planning import plan_for
 from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.problem import Problem
     from hwsim.operands import Operand
     from hwsim.program.ir import Program
@@ -118,7 +118,7 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return found
 
 
-class _Cache:
+class _ResolvedCache:
     """The resolved requests that were asked for last."""
 
     def __init__(self, most: int) -> None:
@@ -143,7 +143,7 @@ class _Cache:
                 self.found.popitem(last=False)
 
 
-_KEPT = _Cache(128)
+_KEPT = _ResolvedCache(128)
 
 
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:
@@ -210,7 +210,7 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     own = {decision.name: decision for decision in gemm.decisions}
     asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
     by: By = own["instruction"].by if "instruction" in own else asked
-    numerics = str(evidence.of_numerics(device, gemm.single, unit))
+    numerics = str(evidence.of_numerics(device, gemm, unit))
     found = [
         Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),
         Decision("instruction", unit, by, numerics, "its dot unit fixes the bits of each product"),

@@ -14,7 +14,7 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.plan import Mixed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 CODE = "k_not_cut"

@@ -57,7 +57,7 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class AccuracyPoint:
     """One scheme on one device with one pair of matrices: errors by metric, and which of them the table shows."""
 
     device: str
@@ -139,7 +139,7 @@ def table(
     given: Sequence[Inputs],
     names: Iterable[str] = (),
     progress: Callable[[float], None] | None = None,
-) -> Iterator[Point]:
+) -> Iterator[AccuracyPoint]:
     """Yield the points, the plain FP32 chain first. names: only these schemes (a native format as "native fp16").
 
     matmul(a, b, device=, scheme= or format=); chain(a, b): plain fp32.
@@ -155,7 +155,7 @@ def table(
         return errors_of(a, b, exact[x.name, format], computed)
 
     for x in given:
-        yield Point("any", CHAIN, x.name, x.metric, measured(x, "fp32", chain(*x.operands("fp32"))))
+        yield AccuracyPoint("any", CHAIN, x.name, x.metric, measured(x, "fp32", chain(*x.operands("fp32"))))
     for done, name in enumerate(devices):
         chip = load(name)
         bits = arithmetic(chip)
@@ -168,14 +168,14 @@ def table(
                     if key not in known:
                         c = matmul(*x.operands(method.takes), device=chip, **method.arguments)
                         known[key] = measured(x, method.takes, c)
-                    yield Point(name, method.name, x.name, x.metric, known[key])
+                    yield AccuracyPoint(name, method.name, x.name, x.metric, known[key])
             except (UnsupportedError, InputError):
                 continue  # not on this device; `hwsim schemes --device` says why
         if progress is not None:
             progress((done + 1) / len(devices))
 
 
-def markdown(points: Iterable[Point]) -> str:
+def markdown(points: Iterable[AccuracyPoint]) -> str:
     """One row for each scheme and each group of devices with the same errors; columns are the inputs."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for point in points:

@@ -16,7 +16,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
 
 TABLE_2_K = 32

@@ -24,7 +24,7 @@ from hwsim.machines import timing
 from hwsim.studies.bench_rows import ENGINE_WANTED, ConversionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
     from hwsim.program.ir import Program
 
@@ -239,7 +239,7 @@ def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
 
 
 @dataclass(slots=True)
-class EngineTime:
+class EngineSpeed:
     """CPU seconds within the compiled engine, and the instructions it executed."""
 
     seconds: float = 0.0
@@ -247,9 +247,9 @@ class EngineTime:
 
 
 @contextmanager
-def engine_clock() -> Iterator[EngineTime]:
+def engine_clock() -> Iterator[EngineSpeed]:
     """What the timing machine's engine takes and does meanwhile."""
-    spent = EngineTime()
+    spent = EngineSpeed()
 
     class Timed(engine.Machine):
         def run(self, *arguments: Any) -> engine.Outcome:
@@ -328,7 +328,7 @@ def _astype(x: Array, dtype: np.dtype[Any]) -> Work:
 def _torch(x: Array, format: str) -> Work | None:
     """torch's conversion to the format, one thread; None where torch is not installed."""
     try:
-        import torch  # type: ignore[import-not-found, unused-ignore]
+        import torch  # type: ignore[import-not-found, unused-ignore]  # optional
     except ImportError:
         return None
     torch.set_num_threads(1)

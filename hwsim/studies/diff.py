@@ -23,23 +23,24 @@ from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.operands import Operand, alike, chosen, operand
+from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Variant:
     """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (made if empty)."""
 
     device: str | Path | Mapping[str, Any] | Device
-    scheme: str | Scheme = "native"
+    scheme: str | Scheme = DEFAULT_SCHEME
     format: str | None = None
     schedule: Schedule | Mapping[str, Any] | None = None
     output: str | None = None
@@ -48,7 +49,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ElementDifference:
     """One differing element. left, right: values; ulps: distance in places of the format, None for infinities, NaNs.
 
     relative: |left - right| over the larger magnitude; None where it is not a number.
@@ -65,7 +66,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Divergence:
     """Where an element's running sums part: equal over k < k_first, unlike over k < k_end. Codes in hex, values beside.
 
     The sums are looked at after every `step` of K, the shortest length that is whole instructions of both units.
@@ -106,9 +107,9 @@ class Difference:
     largest_ulps: int
     mean_ulps: float
     largest_relative: float
-    first: tuple[Place, ...]
-    worst: Place | None
-    step: Step | None
+    first: tuple[ElementDifference, ...]
+    worst: ElementDifference | None
+    step: Divergence | None
     schedules: tuple[dict[str, Any], dict[str, Any]]
 
     @property
@@ -151,8 +152,8 @@ class Difference:
 def diff(
     a: Any,
     b: Any,
-    left: Setting,
-    right: Setting,
+    left: Variant,
+    right: Variant,
     *,
     element: tuple[int, int] | None = None,
     input_format: str | None = None,
@@ -221,7 +222,7 @@ def diff(
 
 def first_step(
     left: tuple[Evaluator, Operand, Operand], right: tuple[Evaluator, Operand, Operand], row: int, column: int
-) -> Step | None:
+) -> Divergence | None:
     """Where the running sums of C[row, column] part (setting, A, B on each side), or None if they never do.
 
     The running sum over the first k is the finished result of a product that ends there, its slices where the
@@ -242,7 +243,7 @@ def first_step(
         return None
     output = left[0].gemm.output
     one_code, other_code, _ = values[at]
-    return Step(
+    return Divergence(
         row=row,
         column=column,
         step=step,
@@ -291,21 +292,21 @@ class _Compared:
         usable = self.relative[self.finite & np.isfinite(self.relative)]
         self.largest_relative = float(usable.max()) if usable.size else 0.0
 
-    def places(self, count: int) -> tuple[Place, ...]:
+    def places(self, count: int) -> tuple[ElementDifference, ...]:
         return tuple(self._place(i) for i in range(min(count, self.differing)))
 
-    def worst(self) -> Place | None:
+    def worst(self) -> ElementDifference | None:
         if not self.differing:
             return None
         if self.special:
             return self._place(int(np.argmin(self.finite)))
         return self._place(int(np.argmax(self.ulps.astype(np.float64))))
 
-    def _place(self, i: int) -> Place:
+    def _place(self, i: int) -> ElementDifference:
         row, column = (int(x) for x in self.at[i])
         one, other = (int(x[row, column]) for x in self.codes)
         finite, relative = bool(self.finite[i]), float(self.relative[i])
-        return Place(
+        return ElementDifference(
             row=int(self.rows[row]),
             column=int(self.cols[column]),
             left_code=_hex(one, self.output),
@@ -317,7 +318,7 @@ class _Compared:
         )
 
 
-def _side_of(a: Any, b: Any, setting: Setting, input_format: str | None) -> tuple[Evaluator, Operand, Operand]:
+def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tuple[Evaluator, Operand, Operand]:
     scheme = scheme_of(setting.scheme) if isinstance(setting.scheme, str) else setting.scheme
     left, right = alike(
         *(operand(x, y, input_format=input_format, format=setting.format) for x, y in (("A", a), ("B", b)))
@@ -352,7 +353,7 @@ def _label(side: Evaluator) -> str:
     return ", ".join([f"{side.device.name} {side.plan.scheme}", side.gemm.unit, *said])
 
 
-def _side(place: Place) -> str:
+def _side(place: ElementDifference) -> str:
     ulps = "" if place.ulps is None else f", {place.ulps} ulps"
     return f"{place.left_code} ({place.left:.9g}) against {place.right_code} ({place.right:.9g}){ulps}"
 

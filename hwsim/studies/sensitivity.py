@@ -19,7 +19,7 @@ from hwsim.machines.load import under_load
 from hwsim.resolve.mapping import facts_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
 SPREAD = 0.25  # of an assumption without a span: this much less and more

@@ -1,7 +1,8 @@
 """The best blocking of a plan on a device by search: every configuration is a program that the timing machine times.
 
 First every tile with the rest as the lowering chooses it, then from the best of them one option at a time, as long as
-that helps; or all combinations. What the lowering refuses is kept with its reason. It knows lowerings by their options.
+that helps; or all combinations. What the lowering refuses is kept with its reason. It knows dataflows by what they
+declare: tiles and options.
 """
 
 from __future__ import annotations
@@ -11,33 +12,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles, legal
 from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
-from hwsim.devices import find
 from hwsim.errors import HwsimError, InputError, UnsupportedError
-from hwsim.evaluate.chains import instruction_for
-from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.cost import Cost, cost, plan_record
+from hwsim.resolve.cost import PlanCost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
-SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C
-DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
 STARTS = 3  # of the best tiles, to go on from
 BUDGET = 400  # programs timed, by default
-FEW = 64  # tiles of a DaVinci core looked at first
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TunedPoint:
     """One configuration: `options` as the lowering takes them (absent: it chooses); what came of it, or why nothing.
 
-    facts: the lowering's full choice. tflops: 2 m n k / time. hbm_bytes: read and written.
+    facts: the lowering's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
+    read and written.
     """
 
     options: dict[str, Any]
@@ -47,18 +43,16 @@ class Point:
     hbm_bytes: int | None = None
     refused: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """Flat, for a table: the tile's sides by name, then the other facts, then the numbers."""
-        given = {**self.options, **{name: self.facts[name] for name in self.facts if name in _SHOWN}}
+        given = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
         tile = given.pop("tile", None) or {}
         sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
-        rest = {name: given.get(name) for name in _SHOWN if name != "tile" and name in given}
+        rest = {name: given[name] for name in (*self.shown, *self.options) if name in given}
         numbers = {name: getattr(self, name) for name in ("cycles", "seconds", "tflops", "hbm_bytes", "refused")}
         return sides | rest | numbers
-
-
-_SHOWN = ("tile", "stages", "split_k", "swizzle", "unit", "cta_group", "n_fused", "buffering", "step_ka", "step_kb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +61,10 @@ class Landscape:
     the search ended by itself and not at its budget."""
 
     objective: str
-    points: list[Point]
-    best: Point
-    default: Point
-    analytic: dict[str, Point]
+    points: list[TunedPoint]
+    best: TunedPoint
+    default: TunedPoint
+    analytic: dict[str, TunedPoint]
     complete: bool
 
 
@@ -102,7 +96,7 @@ def tune(
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
-    space = _space(chip, plan, sizes)
+    space = _space(search)
     if chooser == "search":
         search.run(space, exhaustive)
     analytic = {}
@@ -125,33 +119,16 @@ class _Space:
     others: dict[str, tuple[Any, ...]]
 
 
-def _space(chip: Device, plan: Plan, sizes: tuple[int, int, int]) -> _Space:
-    flow = dataflow(chip)
-    i, j = plan.terms[0].products[0]
-    unit = instruction_for(chip, plan.a_pieces[i].format, plan.b_pieces[j].format)
+def _space(search: _Search) -> _Space:
+    """As the dataflow declares it: its tiles, the axes of its options, and what bits leave open of instructions."""
+    chip, flow = search.chip, dataflow(search.chip)
+    gemm = plan_record(search.plan, chip, search.sizes, {})
     others = {option.name: option.axis for option in flow.options if option.axis}
-    if any(option.name == "n_fused" for option in flow.options):
-        return _Space(_davinci_tiles(chip, plan, unit, sizes), others)
-    model = find(chip, unit)
-    assert model is not None
-    depth = max(model.k, 1)
-    depths = tuple(depth * count for count in DEPTHS)
-    tiles = [{"m": m, "n": n, "k": k} for m, n, k in itertools.product(SIDES, SIDES, depths)]
-    kinds = Instructions(chip).kinds(unit)
-    if len(kinds) > 1:
-        others["instruction"] = (None, *kinds)
-    return _Space(tiles, others)
-
-
-def _davinci_tiles(chip: Device, plan: Plan, unit: str, sizes: tuple[int, int, int]) -> list[dict[str, int]]:
-    """For each (b_m, b_n) the b_k with the least estimate, and of those the few best."""
-    limits = Limits.of(chip, -(-format_of(plan.a_pieces[0].format).bits // 8))
-    best: dict[tuple[int, int], tuple[float, int]] = {}
-    for b_m, b_k, b_n in legal(limits):
-        estimate = estimate_cycles(chip, unit, limits, (b_m, b_k, b_n), *sizes)
-        best[b_m, b_n] = min(best.get((b_m, b_n), (estimate, b_k)), (estimate, b_k))
-    ranked = sorted(best, key=lambda pair: best[pair])[:FEW]
-    return [{"m": b_m, "k": best[b_m, b_n][1], "n": b_n} for b_m, b_n in ranked]
+    if any(option.name == INSTRUCTION.name for option in flow.options):
+        kinds = Instructions(chip).kinds(gemm.unit)
+        if len(kinds) > 1:
+            others[INSTRUCTION.name] = (None, *kinds)
+    return _Space([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
 
 
 class _Search:
@@ -168,15 +145,16 @@ class _Search:
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
         self.by_traffic = objective == "traffic"
-        self.points: dict[str, Point] = {}
+        self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
+        self.shown = (*(option.name for option in dataflow(chip).options), "unit")
 
-    def order(self, point: Point) -> tuple[float, float]:
+    def order(self, point: TunedPoint) -> tuple[float, float]:
         """What is least at the best point."""
         pair = (float(point.cycles or 0), float(point.hbm_bytes or 0))
         return pair[::-1] if self.by_traffic else pair
 
-    def time(self, options: Mapping[str, Any], is_extra: bool = False) -> Point:
+    def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
         """The point of these options; is_extra: also beyond the budget."""
         given = {name: value for name, value in options.items() if value is not None}
         key = repr(sorted(given.items(), key=lambda item: item[0]))
@@ -184,20 +162,20 @@ class _Search:
             return self.points[key]
         if self.timed >= self.budget and not is_extra:
             self.complete = False
-            return Point(given, refused="not timed: the budget is spent")
+            return TunedPoint(given, refused="not timed: the budget is spent")
         point = self._timed(given)
         self.points[key] = point
         if point.cycles is not None:
             self.timed += 1
         return point
 
-    def _timed(self, given: dict[str, Any]) -> Point:
+    def _timed(self, given: dict[str, Any]) -> TunedPoint:
         try:
-            found: Cost = cost(self.plan, self.chip, self.sizes, given)
+            found: PlanCost = cost(self.plan, self.chip, self.sizes, given)
         except HwsimError as error:
-            return Point(given, refused=str(error))
+            return TunedPoint(given, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
-        return Point(
+        return TunedPoint(
             given,
             found.cycles,
             found.seconds,
@@ -205,6 +183,7 @@ class _Search:
             found.hbm_bytes,
             "",
             dict(found.facts),
+            self.shown,
         )
 
     def is_legal(self, tile: dict[str, int]) -> bool:
@@ -231,14 +210,14 @@ class _Search:
             self._climb(start, space)
             self._report(0.7 + 0.3 * (index + 1) / len(starts))
 
-    def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[Point]:
+    def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
         found = []
         for index, given in enumerate(options):
             found.append(self.time(given))
             self._report(low + (high - low) * (index + 1) / len(options))
         return found
 
-    def _climb(self, point: Point, space: _Space) -> None:
+    def _climb(self, point: TunedPoint, space: _Space) -> None:
         """One option at a time, the best value of each, until a whole round changes nothing."""
         while True:
             before = point

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-if TYPE_CHECKING:
-    from hwsim.trace.trace import Trace
+from hwsim.trace.rows import TraceRows
 
 FIELDS = (
     "kernel",
@@ -28,7 +27,7 @@ FIELDS = (
 )
 
 
-def write(trace: Trace, file: IO[bytes]) -> None:
+def write(trace: TraceRows, file: IO[bytes]) -> None:
     """Write `trace` to a binary file, UTF-8."""
     columns = [trace.tiles() if name == "tile" else trace.column(name).tolist() for name in FIELDS]
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")

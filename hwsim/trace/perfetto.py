@@ -16,20 +16,19 @@ import heapq
 import itertools
 import json
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from hwsim.trace.trace import Trace
+from hwsim.trace.rows import TraceRows
 
 EVENTS_PER_WRITE = 4096
 # Viewers take process 0 for the idle one, and the thread numbered as its process for the main one.
 FIRST_TRACK = 1 << 20
 
 
-def write(trace: Trace, file: IO[bytes]) -> None:
+def write(trace: TraceRows, file: IO[bytes]) -> None:
     """Write `trace` to a binary file."""
     head = {
         "displayTimeUnit": "ns",
@@ -50,7 +49,7 @@ def write(trace: Trace, file: IO[bytes]) -> None:
     file.write(b"\n]}\n")
 
 
-def _events(trace: Trace) -> Iterator[str]:
+def _events(trace: TraceRows) -> Iterator[str]:
     rows = trace.rows
     tiles = np.array([*trace.tiles(), ""], object)
     tracks = itertools.count(FIRST_TRACK)
@@ -74,7 +73,7 @@ def _cores(rows: NDArray[Any]) -> str:
     return f"core {first}" if counts[0] == 1 else f"core {first}, as cores {first} to {first + counts[0] - 1}"
 
 
-def _kernels(trace: Trace, pid: int, tracks: Iterator[int], rows: NDArray[Any]) -> Iterator[str]:
+def _kernels(trace: TraceRows, pid: int, tracks: Iterator[int], rows: NDArray[Any]) -> Iterator[str]:
     track = next(tracks)
     yield from _track(pid, track, "kernel")
     for number, kernel in enumerate(trace.names["kernel"]):
@@ -94,7 +93,7 @@ def _in_flight_bytes(pid: int, rows: NDArray[Any]) -> Iterator[str]:
 
 
 def _engine(
-    trace: Trace, pid: int, tracks: Iterator[int], engine: str, rows: NDArray[Any], tiles: list[str]
+    trace: TraceRows, pid: int, tracks: Iterator[int], engine: str, rows: NDArray[Any], tiles: list[str]
 ) -> Iterator[str]:
     """Events of one engine of one core, rows in order of start."""
     track = next(tracks)
@@ -126,7 +125,7 @@ def _engine(
             yield _slice(pid, slot, title, int(free), int(end), moved)
 
 
-def _named(trace: Trace, rows: NDArray[Any], field: str) -> list[str]:
+def _named(trace: TraceRows, rows: NDArray[Any], field: str) -> list[str]:
     names = trace.names[field]
     return [names[i] for i in rows[field].tolist()]
 

@@ -111,4 +111,20 @@ typedef struct {
 
 int hw_run_kernel(hw_kernel *kernel);
 
+/* --- order ------------------------------------------------------------------------------------------------ */
+
+/* What the walk of one core of a group reads: tables of the kernel, and of them the group's streams. */
+typedef struct {
+    const hw_instr *instr; const hw_tile *tile; const hw_affine *affine; const hw_term *term; const hw_derived *derived;
+    const hw_sync *sync; const hw_node *node; const hw_stream *stream; const int64_t *semaphore_initial;
+    const int64_t *queue_depth;              /* per engine */
+    const int64_t *buffer_slots, *first_slot; /* per buffer: how many, and those of the buffers before it */
+    int64_t streams, engines, semaphores, buffers, arrays, core;
+    int64_t period;             /* longer loops than 3 of them take 2 and the rest (hwsim.program.check); 0: all passes */
+    int64_t budget, most_slots; /* instructions; slots of all buffers that are looked at */
+} hw_order;
+
+/* Whether nothing was stuck and all accesses were ordered; 0 also where that could not be found out. */
+int hw_in_order(const hw_order *order);
+
 #endif

@@ -82,7 +82,8 @@ def test_all_kernels_give_the_same_bits():
 def test_help_and_version_do_not_load_what_they_do_not_need():
     code = (
         "import sys; from hwsim.cli import main; code = main(['--help']); "
-        "late = {'pydantic', 'yaml', 'tqdm', 'hwsim.cli.run'} & set(sys.modules); sys.exit(str(late) if late else code)"
+        "late = {'numpy', 'pydantic', 'yaml', 'tqdm', 'hwsim.cli.run'} & set(sys.modules)\n"
+        "sys.exit(str(late) if late else code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
@@ -95,10 +96,37 @@ def test_an_interrupt_ends_with_130():
         "core = functional._KernelRun._core\n"
         "def interrupted(self, *where): os.kill(os.getpid(), signal.SIGINT); return core(self, *where)\n"
         "functional._KernelRun._core = interrupted\n"
-        f"sys.exit(main({list(RUN[3:])} + ['--threads', '2']))"
+        f"sys.exit(main({list(RUN[3:])} + ['--threads', '2', '--functional']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["argparse", "hwsim.cli.command", "numpy", "hwsim.cli.info"])
+def test_an_interrupt_while_modules_are_imported_ends_with_130(module):
+    """From the first import on, of the script that pip makes and of python -m."""
+    code = (
+        "import runpy, sys\n"
+        "class Interrupt:\n"
+        f"    def find_spec(self, name, *rest):\n        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\nsys.modules.pop('argparse', None)\nsys.argv = ['hwsim', 'info']\n"
+    )
+    script = "from hwsim.cli import main\nsys.exit(main())"
+    for start in (script, "runpy.run_module('hwsim', run_name='__main__')"):
+        done = subprocess.run([sys.executable, "-c", code + start], capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "hwsim: interrupted\n")
+
+
+def test_import_hwsim_needs_no_numpy_and_gives_every_name():
+    code = (
+        "import sys, hwsim\nassert 'numpy' not in sys.modules\n"
+        "for name in (*hwsim.__all__, *hwsim._MODULES):\n"
+        "    assert getattr(hwsim, name) is not None and name in dir(hwsim)\n"
+        "from hwsim import matmul, program\nassert not callable(program)\n"
+        "try: hwsim.nothing\nexcept AttributeError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("module 'hwsim' has no attribute 'nothing'\n", "")
 
 
 def test_sources_that_were_not_built_say_so(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 import hwsim
 from hwsim import _kernels
-from hwsim.cli import VERBS, parser_for
+from hwsim.cli.command import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.errors import MismatchError
 from hwsim.papers import anchor_data, anchors
@@ -158,13 +158,13 @@ def failing(error):
 
 
 def test_exit_code_of_a_mismatch(cli, monkeypatch):
-    monkeypatch.setattr("hwsim.api.run", failing(MismatchError("c[0, 0]: 3f800000, expected 3f800001")))
+    monkeypatch.setattr("hwsim.cli.run.run", failing(MismatchError("c[0, 0]: 3f800000, expected 3f800001")))
     done = cli(*RUN)
     assert (done.code, done.out) == (1, "") and "3f800001" in done.err
 
 
 def test_exit_code_of_an_internal_error(cli, monkeypatch, tmp_path):
-    monkeypatch.setattr("hwsim.api.run", failing(ZeroDivisionError("our mistake")))
+    monkeypatch.setattr("hwsim.cli.run.run", failing(ZeroDivisionError("our mistake")))
     done = cli(*RUN)
     assert (done.code, done.out) == (3, "") and "Please report it" in done.err and "Traceback" not in done.err
     (file,) = tmp_path.glob("hwsim-error-*.txt")
@@ -174,12 +174,12 @@ def test_exit_code_of_an_internal_error(cli, monkeypatch, tmp_path):
 
 
 def test_exit_code_of_an_interrupt(cli, monkeypatch):
-    monkeypatch.setattr("hwsim.api.run", failing(KeyboardInterrupt()))
+    monkeypatch.setattr("hwsim.cli.run.run", failing(KeyboardInterrupt()))
     assert cli(*RUN).code == 130
 
 
 def test_no_memory_is_the_problems_size(cli, monkeypatch):
-    monkeypatch.setattr("hwsim.api.run", failing(MemoryError("Unable to allocate 8.00 EiB")))
+    monkeypatch.setattr("hwsim.cli.run.run", failing(MemoryError("Unable to allocate 8.00 EiB")))
     done = cli(*RUN)
     assert done.code == 2 and "not enough memory" in done.err and "8.00 EiB" in done.err
 

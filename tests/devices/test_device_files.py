@@ -72,7 +72,7 @@ def test_numbers_that_calibration_set():
         "b200": ["links.GM_SMEM.startup_cycles"],
         "ascend910b3": ["links.L1_L0A.overhead_cycles", "links.L0C_GM.bytes_per_cycle", "engines.M.issue_cycles"],
     }
-    fitted["h200"].append("instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.turned_macs_per_cycle.any")
+    fitted["h200"].append("instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.mn_major_macs_per_cycle.any")
     for name, paths in fitted.items():
         evidence = devices.load(name).evidence
         assert {evidence[path].evidence for path in paths} == {"fitted"}, name

@@ -1,8 +1,5 @@
 """Loading: every kind of mistake, provenance, variants, the hash."""
 
-import subprocess
-import sys
-
 import pytest
 
 from hwsim import devices
@@ -228,7 +225,8 @@ def test_mistakes_in_base_and_variant_are_told_together(write, small):
 def test_a_variant_of_a_variant(write, small):
     write("d.yaml", small)
     write("one.yaml", VARIANT)
-    two = "schema_version: 1\nname: two\nextends: ./one.yaml\ninherited: {source: S, evidence: assumption}\nsources: {S: s}\n"
+    head = "schema_version: 1\nname: two\nextends: ./one.yaml\n"
+    two = head + "inherited: {source: S, evidence: assumption}\nsources: {S: s}\n"
     first, second = devices.load(write("one.yaml", VARIANT)), devices.load(write("two.yaml", two))
     assert second.name == "two" and second.clock_mhz == first.clock_mhz == 2000
     assert second.evidence["clock_mhz"].evidence == "assumption" and second.cores == first.cores
@@ -290,11 +288,6 @@ def test_the_expanded_form_is_the_same_device(write, small):
 def test_a_loaded_device_passes_through(write, small):
     device = devices.load(write("d.yaml", small))
     assert devices.load(device) is device
-
-
-def test_importing_the_package_does_not_import_pydantic_or_yaml():
-    code = "import sys, hwsim.devices; sys.exit('pydantic' in sys.modules or 'yaml' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 FITTED = "clock_mhz: {{value: 1000, source: s, {}}}"

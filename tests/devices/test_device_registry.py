@@ -22,9 +22,8 @@ class Point:
 
 
 def plugins(monkeypatch, *points):
-    import importlib.metadata
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points if group == "hwsim.devices" else ())
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "hwsim.devices" else ())
 
 
 def cores(text, n):

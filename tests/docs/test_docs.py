@@ -16,7 +16,8 @@ import pytest
 
 import hwsim
 import hwsim.schemes
-from hwsim.cli import VERBS, main, parser_for
+from hwsim.cli import main
+from hwsim.cli.command import VERBS, parser_for
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -29,7 +29,7 @@ def known() -> dict[int, survey.Found]:
     return survey.from_json((HERE / "schedules.json").read_text())
 
 
-def entry(index: int) -> survey.Entry:
+def entry(index: int) -> survey.SurveyedGemm:
     return next(entry for entry in recorded().entries if entry.index == index)
 
 

@@ -44,7 +44,7 @@ from hwsim._kernels import gemm, variants
 from hwsim.formats import Exact, code_dtype, format_of
 from hwsim.numerics import reference
 from hwsim.numerics.fused import cut, top_exponent
-from hwsim.numerics.terms import Term, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
+from hwsim.numerics.terms import Addend, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
 from hwsim.numerics.units import DotSpec, FusedUnit
 
 KINDS = ("near", "wide", "small", "large", "any")
@@ -140,15 +140,15 @@ class TwoTerms:
         self.spec = DotSpec(unit, a, b, "fp32", "fp32")
         self.unit = unit
         left, right = ([read_operand(format_of(f), code, unit.specials) for code in range(256)] for f in (a, b))
-        index: dict[Term, int] = {}
+        index: dict[Addend, int] = {}
         self.classes = np.empty((256, 256), np.int64)
         self.codes: list[tuple[int, int]] = []
         for x, y in np.ndindex(256, 256):
             product = multiply_terms(left[x], right[y])
             if product.is_zero:
-                product = Term("finite", 0)
+                product = Addend("finite", 0)
             elif product.kind == "nan":
-                product = Term("nan", 0)
+                product = Addend("nan", 0)
             if product not in index:
                 index[product] = len(index)
                 self.codes.append((x, y))

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import cases as listed
 import numpy as np
 import yaml
@@ -277,6 +275,30 @@ _CALLS: dict[str, Callable[[Row, Row, Row, Row], None]] = {
 }
 
 
+#: Words of a result's options that were others when the first manifest was recorded: name, and value by value.
+TODAY: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "deal": ("distribution", {"tiles": "cyclic", "blocks": "block"}),
+}
+
+
+def _in_today_words(options: Row) -> Row:
+    """Options with the names and values that they have today."""
+    found = {}
+    for name, value in options.items():
+        today, values = TODAY.get(name, (name, {}))
+        if isinstance(value, dict):
+            value = _in_today_words(value)
+        found[today] = values.get(value, value) if isinstance(value, str) else value
+    return found
+
+
+def _plain_beta(schedule: Row) -> Row:
+    """A schedule without a beta of 0 or 1: which of them it is was filled in later than the first manifest."""
+    epilogue = schedule["epilogue"]
+    beta = None if epilogue["beta"] in (0.0, 1.0) else epilogue["beta"]
+    return schedule | {"epilogue": epilogue | {"beta": beta}}
+
+
 def _result(row: Row, result: hwsim.Result) -> None:
     # Predicted errors are left out: their last bits are another library's.
     options = {name: value for name, value in result.options.items() if name not in ("choice", "input_format")}
@@ -288,8 +310,8 @@ def _result(row: Row, result: hwsim.Result) -> None:
     row["traffic"] = _hash(result.traffic_bytes) if result.traffic_bytes else None
     row["macs"] = _hash(result.macs) if result.macs else None
     row["warnings"] = _hash(result.warnings) if result.warnings else None
-    row["options"] = _hash([result.device, result.scheme, options])
-    row["schedule"] = _hash(result.schedule) if result.schedule else None
+    row["options"] = _hash([result.device, result.scheme, _in_today_words(options)])
+    row["schedule"] = _hash(_plain_beta(result.schedule)) if result.schedule else None
     row["evidence"] = _hash(result.evidence)
 
 

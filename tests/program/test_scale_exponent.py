@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hwsim.devices import dot_spec, load
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.errors import ProgramError
 from hwsim.formats import decode, format_of, round_to
 from hwsim.machines import functional

@@ -235,8 +235,8 @@ def test_a_bad_file_is_told(tmp_path, text):
 
 
 def test_points_of_the_910b_keep_what_set_a_number(monkeypatch):
-    def point(role: ascend910b.Role) -> ascend910b.Point:
-        return ascend910b.Point("GEMM", "rate", "TFLOP/s", (80.0, 81.0), 82.0, role)
+    def point(role: ascend910b.Role) -> ascend910b.Comparison:
+        return ascend910b.Comparison("GEMM", "rate", "TFLOP/s", (80.0, 81.0), 82.0, role)
 
     given = {"huawei": ["calibration"], "guide": ["validation"], "torch": ["calibration", "validation"], "paper": []}
     for name, roles in given.items():

@@ -100,8 +100,8 @@ def test_the_device_files_agree_with_what_is_published():
 
 def test_tables_have_every_point():
     points = [
-        ascend910b.Point("one", "time", "us", (1.0, 2.0), 3.0),
-        ascend910b.Point("two", "time", "us", (5, 5), 4.0),
+        ascend910b.Comparison("one", "time", "us", (1.0, 2.0), 3.0),
+        ascend910b.Comparison("two", "time", "us", (5, 5), 4.0),
     ]
     assert [round(point.error, 3) for point in points] == [0.5, -0.2]
     text = ascend910b.points_text(points)

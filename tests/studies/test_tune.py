@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 import hwsim
 from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic
+from hwsim.dataflows.registry import dataflow
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.report.tune_text import heat, plotting, tune_csv, tune_text, write_heat
@@ -68,8 +71,8 @@ def test_every_option_of_the_family_is_varied(found, davinci):
 
 
 def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
-    monkeypatch.setattr("hwsim.studies.tune.SIDES", (64, 128))
-    monkeypatch.setattr("hwsim.studies.tune.DEPTHS", (4,))
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_SIDES", (64, 128))
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_DEPTHS", (4,))
     found = tune(hwsim.device("h200"), plan_of("h200", fmt="tf32", sizes=(256, 256, 4096)), (256, 256, 4096))
     used = {(point.options.get("instruction"), point.facts["unit"].split(".")[0]) for point in found.points}
     assert {("wgmma.m64nNk8.f32.tf32.tf32", "wgmma"), ("mma.m16n8k8.f32.tf32.tf32.f32", "mma")} <= used
@@ -88,9 +91,13 @@ def test_traffic_as_the_objective():
 
 
 def test_exhaustive_times_combinations(monkeypatch):
-    monkeypatch.setattr("hwsim.studies.tune.SIDES", (64, 128))
-    monkeypatch.setattr("hwsim.studies.tune.DEPTHS", (2,))
-    monkeypatch.setattr("hwsim.studies.tune.OTHERS", {"stages": (2, 3), "split_k": (1, 2)})
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_SIDES", (64, 128))
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_DEPTHS", (2,))
+    axes = {"stages": (2, 3), "split_k": (1, 2)}
+    options = tuple(
+        replace(option, axis=axes.get(option.name, ())) for option in dataflow(hwsim.device("a100")).options
+    )
+    monkeypatch.setattr(TiledDataflow, "options", property(lambda self: options))
     found = tune(hwsim.device("a100"), plan_of("a100", fmt="fp16"), SIZES, exhaustive=True)
     combinations = [point for point in found.points if set(point.options) == {"tile", "stages", "split_k"}]
     assert len(combinations) == 4 * 2 * 2 and found.complete

@@ -1,11 +1,6 @@
 """What to speed up, and the roofline: a small pipeline whose bottlenecks are known by hand."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "machine"))
 from timing_device import device, kernel, load, program, sync
 
 from hwsim.analysis.roofline import roofline

@@ -7,34 +7,33 @@ global memory by read, add, write. Each group is accumulated in L0C from zero an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.mapping import buffering_of, check_carried, mapping_of, plan_of, whole
+from hwsim.dataflows.davinci.mapping import buffering_of
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
     combine_pass,
     lower_pass,
-    operand_passes,
     stand_in_pass,
     zero_pass,
 )
 from hwsim.dataflows.options import BUFFERING, N_FUSED, TILE_OPTION
+from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.options import Option
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.plan import Piece, Plan, Side
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 NAME = "davinci"
@@ -92,20 +91,6 @@ class CoupledDataflow:
 COUPLED = CoupledDataflow()
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """A or B: the array that the caller fills, its pieces by number, and the vector kernels from one to the other."""
-
-    source: GlobalArray
-    pieces: dict[int, GlobalArray]
-    passes: tuple[Pass, ...]
-
-    @property
-    def arrays(self) -> list[GlobalArray]:
-        """In the program's order."""
-        return [*([self.source] if self.passes else []), *self.pieces.values()]
-
-
 def _kernel_of(gemm: Gemm) -> KernelMapping:
     return mapping_of(gemm, NAME).kernels[0]
 
@@ -117,10 +102,7 @@ def _tiling(kernel: KernelMapping) -> Tiling:
 
 def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device) -> Program:
     plan, (m, n, k) = core.plan, gemm.problem.sizes
-    operands = [
-        _operand(plan, "a", plan.a_pieces, {a for t in plan.terms for a, _ in t.products}, m, k),
-        _operand(plan, "b", plan.b_pieces, {b for t in plan.terms for _, b in t.products}, k, n),
-    ]
+    operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
     output = GlobalArray("C", m, n, gemm.output)
     targets = [output]
     if not core.is_single and not core.is_joined:
@@ -139,20 +121,6 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device) -> P
         output.name,
         computes=_computes(core, any(operand.passes for operand in operands)),
     )
-
-
-def _operand(plan: Plan, side: Side, pieces: Sequence[Piece], used: set[int], rows: int, cols: int) -> _Operand:
-    """One operand, split where it is not one piece of its own format."""
-    name = side.upper()
-    arrays = {
-        i: GlobalArray(name if len(pieces) == 1 else f"{name}{i + 1}", rows, cols, piece.format)
-        for i, piece in enumerate(pieces)
-        if i in used
-    }
-    if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
-        return _Operand(arrays[0], arrays, ())
-    source = GlobalArray(f"{name}.in", rows, cols, plan.input_format)
-    return _Operand(source, arrays, tuple(operand_passes(plan, side, source, arrays)))
 
 
 def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> Pass:

@@ -19,7 +19,7 @@ from hwsim.program.builder import KernelBuilder, Share, Span, StreamBuilder, dea
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 @dataclass(frozen=True, slots=True)

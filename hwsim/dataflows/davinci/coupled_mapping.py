@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, check, choose, n_fused
-from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, decision, tile_text
+from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING
+from hwsim.dataflows.records import decision, tile_text
 from hwsim.errors import InputError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 def mapped(

@@ -13,7 +13,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Plan, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 C_BYTES = 4  # of an element of C in L0C and UB
 

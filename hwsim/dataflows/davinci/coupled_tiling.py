@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hwsim.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 
 MEMORIES = ("L1", "L0A", "L0B", "L0C", "UB")

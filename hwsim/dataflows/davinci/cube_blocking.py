@@ -16,7 +16,8 @@ from hwsim.formats import format_of
 from hwsim.gemm.plan import Stage, Term
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, LinkModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import LinkModel
     from hwsim.gemm.mapping import Tile
     from hwsim.program.ir import GlobalArray
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
-from hwsim.dataflows.davinci.mapping import check_carried, mapping_of, plan_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped
 from hwsim.dataflows.elementwise import lower_pass
@@ -29,13 +28,14 @@ from hwsim.dataflows.options import (
     UNIT_FLAG,
 )
 from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of
 from hwsim.devices import instruction
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.options import Option
 from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 NAME = "davinci_separated"

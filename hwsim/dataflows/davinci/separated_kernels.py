@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
-from hwsim.dataflows.davinci.vector_epilogue import WORDS, TermSums, VectorEpilogue
+from hwsim.dataflows.davinci.vector_epilogue import WORDS, StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes
 from hwsim.dataflows.expressions import has_integer_parts, operations
 from hwsim.devices import instruction, instruction_for
@@ -21,7 +21,7 @@ from hwsim.gemm.plan import Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.layouts import Order
     from hwsim.gemm.plan import Piece, Side
     from hwsim.gemm.record import Gemm
@@ -151,7 +151,7 @@ class SeparatedKernels:
         epilogue, problem = self.gemm.epilogue, self.gemm.problem
         return VectorEpilogue(
             self.plan,
-            [TermSums(term.target, self._runs(t), self._is_promoted(t)) for t, term in enumerate(self.terms)],
+            [StoredTermSums(term.target, self._runs(t), self._is_promoted(t)) for t, term in enumerate(self.terms)],
             self.output,
             self.sum_format,
             epilogue.alpha,

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
-from hwsim.dataflows.davinci.mapping import (
-    BUFFERS,
-    DEFAULT_BUFFERING,
-    buffering_of,
-    decision,
-    mapping_of,
-    plan_of,
-    tile_text,
-    whole,
-)
+from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
 from hwsim.dataflows.tiles import Field, fields, slices_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
@@ -26,7 +18,7 @@ from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
 
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
 

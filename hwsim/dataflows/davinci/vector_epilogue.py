@@ -18,7 +18,7 @@ MOST_INPUTS = 8  # sums of runs of K that one vector kernel adds
 
 
 @dataclass(frozen=True, slots=True)
-class TermSums:
+class StoredTermSums:
     """Sums of one term in global memory: run r of `runs` in rows r m .. (r + 1) m - 1 of `array`. is_promoted: they are
     added to a sum that starts at +0, also where there is one run."""
 
@@ -33,7 +33,7 @@ class VectorEpilogue:
     time of sums which fp32 lanes cannot form; 0 where they form them."""
 
     plan: Plan
-    terms: Sequence[TermSums]
+    terms: Sequence[StoredTermSums]
     output: GlobalArray
     sum_format: str
     alpha: float
@@ -91,7 +91,7 @@ class VectorEpilogue:
             made.append(Pass(name, tuple(inputs), (self.output,), scratch, body, None, tuple(offsets)))
         return made
 
-    def _fold(self, label: str, terms: list[TermSums], total: GlobalArray) -> list[Pass]:
+    def _fold(self, label: str, terms: list[StoredTermSums], total: GlobalArray) -> list[Pass]:
         """total = (+0 + value of run 0) + value of run 1 ..., of one term, or of the terms joined."""
         expression: Expression = self.plan.combine if len(terms) > 1 else TermValue(0)
         runs, m = terms[0].runs, self.output.rows

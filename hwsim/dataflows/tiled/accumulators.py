@@ -8,13 +8,13 @@ from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.context import KernelContext
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowChunk:
     """Some rows of an accumulator of a tile; is_first, is_last: of those that are read of it in turn."""
 
     start: int
@@ -33,7 +33,7 @@ class Accumulators(Protocol):
         """The next operation of the lanes waits for these terms' sums."""
 
     def values(
-        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
         """Rows of accumulators where the lanes can read them."""
 
@@ -57,7 +57,7 @@ class RegisterAccumulators:
         ops.wait(*(self.context.buffers.accumulators[t].ring.full for t in terms))
 
     def values(
-        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
         return {t: accumulator_rows(self.context, t, place, rows) for t in terms}
 
@@ -81,7 +81,7 @@ class TmemAccumulators:
         pass
 
     def values(
-        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: Place, rows: Rows
+        self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
         found = {}
         for t in terms:
@@ -98,8 +98,8 @@ class TmemAccumulators:
         s: StreamBuilder,
         t: int,
         target: LocalTile,
-        place: Place,
-        rows: Rows,
+        place: WorkTile,
+        rows: RowChunk,
         waits: list[Sync],
         signals: list[Sync],
     ) -> None:
@@ -107,11 +107,8 @@ class TmemAccumulators:
         context, ring = self.context, self.context.buffers.accumulators[t].ring
         waits = waits + ([ring.full] if rows.is_first else [])
         signals = signals + ([ring.free] if rows.is_last else [])
-        engine, source = (
-            context.engine(context.design.c_memory, context.registers),
-            accumulator_rows(context, t, place, rows),
-        )
-        s.emit(engine, "copy", target, [source], waits, signals, label="C")
+        engine = context.engine(context.design.c_memory, context.registers)
+        s.emit(engine, "copy", target, [accumulator_rows(context, t, place, rows)], waits, signals, label="C")
 
     def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
         rings = [self.context.buffers.accumulators[t].read for t in terms]
@@ -131,10 +128,9 @@ def accumulators_of(context: KernelContext) -> RegisterAccumulators | TmemAccumu
     return RegisterAccumulators(context) if context.design.in_registers else TmemAccumulators(context)
 
 
-def accumulator_rows(context: KernelContext, t: int, place: Place, rows: Rows) -> LocalTile:
+def accumulator_rows(context: KernelContext, t: int, place: WorkTile, rows: RowChunk) -> LocalTile:
     """Rows of the accumulator of term t, where it lies."""
-    whole = context.buffers.accumulators[t].ring.pop(place.m, place.n)
-    return whole.part(rows.start, rows.count)
+    return context.buffers.accumulators[t].ring.pop(rows.count, place.n, row=rows.start, width=place.n)
 
 
 def acquire(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:

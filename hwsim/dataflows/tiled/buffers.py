@@ -88,9 +88,11 @@ class RingBuffer:
         """The slot that is filled next."""
         return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.push"), order=order)
 
-    def pop(self, rows: int, cols: int) -> LocalTile:
-        """The slot that is emptied next."""
-        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.pop"))
+    def pop(
+        self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: Order = "rows"
+    ) -> LocalTile:
+        """The slot that is emptied next, or a part of it from (row, col); width: elements of a row of all of it."""
+        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.pop"), row, col, width, order)
 
     def whole(self, rows: int, cols: int) -> LocalTile:
         """The only slot."""

@@ -23,7 +23,7 @@ from hwsim.errors import InputError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.mapping import Tile
 
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
@@ -60,7 +60,7 @@ class TileRequest:
     cta_group: int | None = None
 
 
-class Candidate:
+class TileCandidate:
     """A blocking that fits, for kernels that all take it: what it is for, and its time as a function of the sizes."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Candidate:
 class CandidateSet:
     """The family's tiles that fit, in its order; reason: why the last that does not fit does not."""
 
-    fitting: tuple[Candidate, ...]
+    fitting: tuple[TileCandidate, ...]
     reason: str
 
 
@@ -221,7 +221,7 @@ class TileChooser:
                 continue
             is_for = bits in (shape.bits or (bits,)) and shape.mn_major in (None, is_mn_major)
             pairs = list(zip(designs, counted.values(), strict=True))
-            found.append(Candidate(shape, fitted, pairs, is_for))
+            found.append(TileCandidate(shape, fitted, pairs, is_for))
         return CandidateSet(tuple(found), reason)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiled.buffers import KernelBuffers
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.ir import Affine
 
 
@@ -35,7 +35,7 @@ class KernelContext:
         """Engine of the link between two memories."""
         return link_engine(self.design.device, source, target)
 
-    def rows_of(self, place: Place, side: int) -> Affine:
+    def rows_of(self, place: WorkTile, side: int) -> Affine:
         """First row of the place's matrix of A (0), B (1) or C (0), which lie under one another in a stack."""
         return place.batch * (self.sizes[0] if side == 0 else self.sizes[2])
 
@@ -47,7 +47,7 @@ class KernelContext:
             found |= {pair[side] for stage in stages for pair in stage.products}
         return sorted(found)
 
-    def fragment_reads(self, side: int, place: Place) -> int:
+    def fragment_reads(self, side: int, place: WorkTile) -> int:
         """How often a fragment is read: by every column of warps (A), by every row of warps (B)."""
         warp = self.design.blocking.warp
         if side == 0:

@@ -19,12 +19,11 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
-from hwsim.dataflows.tiled.program import ProgramWriter, launches, tile_scheduler
+from hwsim.dataflows.tiled.program import ProgramWriter, launches, mapping_of, tile_scheduler
 from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
-from hwsim.devices import instruction
+from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.evaluator import instruction_for
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
@@ -33,7 +32,7 @@ from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.libraries import observed
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.gemm.options import Option
     from hwsim.gemm.record import Gemm
     from hwsim.program.ir import Program
@@ -258,8 +257,7 @@ class TiledDataflow:
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
-        assert gemm.mapping is not None
-        first = gemm.mapping.kernels[0]
+        first = mapping_of(gemm, self.name).kernels[0]
         found: dict[str, Any] = {
             "swizzle": first.swizzle,
             "tile": first.tile.to_dict(),

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth, link_engine, vector_of
-from hwsim.dataflows.expressions import Step, in_turn
+from hwsim.dataflows.expressions import JoinStep, in_turn
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.devices import instruction
@@ -20,7 +20,8 @@ from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Piece, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
 
 CHUNK_BYTES = 8192  # of C that the epilogue has in hand at a time, in whole rows, at least CHUNK_ROWS
 CHUNK_ROWS = 16
@@ -230,7 +231,7 @@ class KernelDesign:
         return max((len(term.stages) for term, short in terms if not short), default=1)
 
     @cached_property
-    def turns(self) -> tuple[Step, ...]:
+    def turns(self) -> tuple[JoinStep, ...]:
         """Terms joined one after the other through one accumulator, where runs are short and the sum allows it."""
         kernel = self.kernel
         value = kernel.epilogue.value
@@ -285,7 +286,7 @@ class KernelDesign:
         return not self.family.persistent and self.blocking.accumulators == 1
 
 
-def _scaled_later(turns: list[Step]) -> list[Step]:
+def _scaled_later(turns: list[JoinStep]) -> list[JoinStep]:
     """The same sum, the first value scaled within the addition of the second, which costs nothing there."""
     first, *rest = turns
     if not rest or first.own > 0 or rest[0].exponent:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
-from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, Rows, TmemAccumulators, accumulator_rows
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators, accumulator_rows
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.model import MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import GlobalTile, LocalTile, Sync
@@ -20,10 +20,10 @@ from hwsim.program.ir import GlobalTile, LocalTile, Sync
 class EpilogueWriter(Protocol):
     """What follows the main loop of a tile."""
 
-    def load(self, s: StreamBuilder, place: Place) -> None:
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """Write the loads of C."""
 
-    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """Write all of it but those."""
 
 
@@ -65,10 +65,10 @@ class StoreAccumulators:
     context: KernelContext
     store: ResultStore
 
-    def load(self, s: StreamBuilder, place: Place) -> None:
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
         pass
 
-    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         design = self.context.design
         outputs = _outputs(self.context)
         for index, (terms, matrix) in enumerate(outputs):
@@ -79,7 +79,9 @@ class StoreAccumulators:
             for t in terms:
                 self.context.buffers.accumulators[t].ring.popped(s)
 
-    def _rows(self, s: StreamBuilder, place: Place, t: int, rows: Rows, target: GlobalTile, *, ends_tile: bool) -> None:
+    def _rows(
+        self, s: StreamBuilder, place: WorkTile, t: int, rows: RowChunk, target: GlobalTile, *, ends_tile: bool
+    ) -> None:
         context, accumulator = self.context, self.context.buffers.accumulators[t]
         source = accumulator_rows(context, t, place, rows)
         full = [accumulator.ring.full] if rows.is_first else []
@@ -105,7 +107,7 @@ class ElementwiseEpilogue:
     sums: Sums
     store: ResultStore
 
-    def load(self, s: StreamBuilder, place: Place) -> None:
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """C, from global memory to registers."""
         context, ring, c = self.context, self.context.buffers.c, self.context.design.kernel.epilogue.c
         if ring is None or c is None:
@@ -116,7 +118,7 @@ class ElementwiseEpilogue:
             s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
             ring.pushed(s)
 
-    def write(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
         assert out is not None
         outputs = _outputs(self.context)
@@ -145,7 +147,7 @@ class ElementwiseEpilogue:
                 ring.popped(s)
 
     def _form(
-        self, s: StreamBuilder, ops: VectorOps, place: Place, values: dict[int, LocalTile], term: int, rows: Rows
+        self, s: StreamBuilder, ops: VectorOps, place: WorkTile, values: dict[int, LocalTile], term: int, rows: RowChunk
     ) -> None:
         """Elementwise operations from the terms' values to some rows of the result."""
         epilogue, ring, out = self.context.design.kernel.epilogue, self.context.buffers.c, self.context.buffers.out
@@ -171,8 +173,8 @@ class ElementwiseEpilogue:
         target: LocalTile,
         c: LocalTile | None,
         term: int,
-        rows: Rows,
-        place: Place,
+        rows: RowChunk,
+        place: WorkTile,
     ) -> None:
         """target = cast(alpha * value + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
@@ -233,11 +235,11 @@ def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
     return [(list(range(len(kernel.terms))), kernel.epilogue.target)]
 
 
-def _row_chunks(place: Place, size: int) -> list[Rows]:
-    return [Rows(start, count, start == 0, start + count == place.m) for start, count in chunks(place.m, size)]
+def _row_chunks(place: WorkTile, size: int) -> list[RowChunk]:
+    return [RowChunk(start, count, start == 0, start + count == place.m) for start, count in chunks(place.m, size)]
 
 
-def _target(context: KernelContext, place: Place, matrix: MatrixRef, rows: Rows) -> GlobalTile:
+def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: RowChunk) -> GlobalTile:
     """Rows of the result; partial results of a slice lie under those of the slice before."""
     row = context.rows_of(place, 0) + place.row + rows.start
     if context.design.kernel.epilogue.partial:

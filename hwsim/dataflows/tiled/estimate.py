@@ -15,7 +15,8 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, LinkModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import LinkModel
 
 
 class KernelEstimate:

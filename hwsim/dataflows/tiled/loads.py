@@ -9,7 +9,7 @@ from typing import Protocol
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, GlobalTile, Sync
 
@@ -17,7 +17,7 @@ from hwsim.program.ir import Affine, GlobalTile, Sync
 class Loader(Protocol):
     """How a block of K comes from global memory."""
 
-    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
         """Write the loads of `size` of K from `k` on of both operands."""
 
 
@@ -38,7 +38,7 @@ class SharedLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
         stage = self.context.buffers.stage
         loads = _loads(self.context, place, k, size, sweep, in_registers=False)
         for at, load in enumerate(loads):
@@ -53,7 +53,7 @@ class RegisterLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: Place, k: Affine, size: int, sweep: int) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
         context, stage = self.context, self.context.buffers.stage
         loads = _loads(context, place, k, size, sweep, in_registers=True)
         for at, load in enumerate(loads):
@@ -97,7 +97,7 @@ def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMo
 
 
 def _loads(
-    context: KernelContext, place: Place, k: Affine, size: int, sweep: int, *, in_registers: bool
+    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, in_registers: bool
 ) -> list[_Load]:
     """The tiles of a block of K, and the rings that they go to."""
     found = []
@@ -122,7 +122,7 @@ def _loads(
 
 
 def _emit(
-    context: KernelContext, s: StreamBuilder, place: Place, load: _Load, waits: list[Sync], signals: list[Sync]
+    context: KernelContext, s: StreamBuilder, place: WorkTile, load: _Load, waits: list[Sync], signals: list[Sync]
 ) -> None:
     """One load; it rounds to the ring's format on the way where that is another."""
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
@@ -139,7 +139,7 @@ def _emit(
     load.ring.pushed(s)
 
 
-def _together(context: KernelContext, side: int, place: Place) -> int:
+def _together(context: KernelContext, side: int, place: WorkTile) -> int:
     """Cores whose reads of this tile cost L2 one: a cluster's, or those that L2 takes together."""
     l2, spread = context.design.device.l2, context.design.spread(side)
     if l2 is None or spread > 1:

@@ -18,7 +18,7 @@ from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import ZERO
 
@@ -39,14 +39,14 @@ class MainLoop:
         """Whether products are the vector engine's, in one stream with elementwise work."""
         return self.context.design.on_vector
 
-    def load(self, s: StreamBuilder, place: Place) -> None:
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """The loads of one tile."""
         for run in self._runs(s, place.k):
             for sweep in range(self.context.design.sweeps):
                 for block in s.blocks("k", run.size, self.context.design.blocking.k):
                     self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
 
-    def multiply(self, s: StreamBuilder, place: Place) -> None:
+    def multiply(self, s: StreamBuilder, place: WorkTile) -> None:
         """The products of one tile."""
         context, design = self.context, self.context.design
         acquire(context, s, design.chained)
@@ -58,7 +58,7 @@ class MainLoop:
             release(context, s, design.long_terms)
         release(context, s, design.chained)
 
-    def elementwise(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """The splits and sums of one tile, and its products where they share the lanes."""
         context, design = self.context, self.context.design
         self.sums.fill(ops, place)
@@ -77,7 +77,7 @@ class MainLoop:
         if self.shares_lanes:
             release(context, s, design.chained)
 
-    def _blocks(self, s: StreamBuilder, ops: VectorOps, place: Place, run: Span, sweep: int, promotes: bool) -> None:
+    def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
         """Elementwise work of a run, block by block."""
         if self.splitter is not None and promotes and not self.shares_lanes:
             self._split_ahead(s, ops, place, run, sweep, self.splitter)
@@ -91,7 +91,7 @@ class MainLoop:
                 self.promotion.short(s, ops, place, block.size)
 
     def _split_ahead(
-        self, s: StreamBuilder, ops: VectorOps, place: Place, run: Span, sweep: int, splitter: Splitter
+        self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, splitter: Splitter
     ) -> None:
         """Pieces of the next block of K, then the sums of this one."""
         size = self.context.design.blocking.k

@@ -15,7 +15,7 @@ from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.libraries import load
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
+    from hwsim.devices.device import Device
     from hwsim.libraries.model import SplitKModel
 
 SIDES = ("A", "B")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
@@ -27,7 +27,7 @@ class BlockStep:
 class OperandFeed(Protocol):
     """Where products take their operands from."""
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         """Write what comes before the products of a step."""
 
     def waits(self, step: BlockStep) -> list[Sync]:
@@ -52,7 +52,7 @@ class StageFeed:
 
     context: KernelContext
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         pass
 
     def waits(self, step: BlockStep) -> list[Sync]:
@@ -65,8 +65,8 @@ class StageFeed:
         rings = [operand.stages[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
         first, second = (operand.order for operand in self.context.design.kernel.operands)
         at = step.start + k
-        a = replace(rings[0].pop(len(rows), depth), row=rows.start, col=at, width=step.block, order=first)
-        return [a, replace(rings[1].pop(depth, n), row=at, width=n, order=second)]
+        a = rings[0].pop(len(rows), depth, row=rows.start, col=at, width=step.block, order=first)
+        return [a, rings[1].pop(depth, n, row=at, width=n, order=second)]
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         pass
@@ -87,7 +87,7 @@ class FragmentFeed:
     context: KernelContext
     copies: bool
 
-    def prepare(self, s: StreamBuilder, place: Place, sweep: int, step: BlockStep) -> None:
+    def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
         """Shared memory -> registers."""
         if not self.copies:
             return
@@ -102,10 +102,10 @@ class FragmentFeed:
             ready = operand.ready
             assert ready is not None
             if side == 0:
-                part = replace(source.pop(place.m, step.size), col=step.start, width=step.block)
+                part = source.pop(place.m, step.size, col=step.start, width=step.block)
                 target = own.push(place.m, step.size)
             else:
-                part = replace(source.pop(step.size, place.n), row=step.start, width=place.n)
+                part = source.pop(step.size, place.n, row=step.start, width=place.n)
                 target = own.push(step.size, place.n)
             waits = [stage.full] if step.is_first and at == 0 else []
             waits += [ready.free] if begins else []
@@ -130,8 +130,8 @@ class FragmentFeed:
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         rings = [operand.taken[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
         first, second = K_MAJOR
-        a = replace(rings[0].pop(len(rows), depth), row=rows.start, col=k, width=step.size, order=first)
-        return [a, replace(rings[1].pop(depth, n), row=k, width=n, order=second)]
+        a = rings[0].pop(len(rows), depth, row=rows.start, col=k, width=step.size, order=first)
+        return [a, rings[1].pop(depth, n, row=k, width=n, order=second)]
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         for side, operand in enumerate(self.context.buffers.operands):

@@ -19,7 +19,8 @@ from hwsim.gemm.layouts import K_MAJOR, Order
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device, InstructionModel
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
     from hwsim.gemm.record import Gemm
 
 WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.operands import BlockStep, OperandFeed
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
@@ -35,7 +35,7 @@ class Products:
     context: KernelContext
     feed: OperandFeed
 
-    def block(self, s: StreamBuilder, place: Place, run: Span, sweep: int, block: Span) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, run: Span, sweep: int, block: Span) -> None:
         """Products of one block of K. run: of K after which long terms are promoted."""
         steps = list(chunks(block.size, self.context.design.step_k))
         for at, (start, size) in enumerate(steps):
@@ -69,7 +69,7 @@ class Products:
         if product.pushed is not None:
             product.pushed.pushed(s)
 
-    def _short(self, place: Place, sweep: int, step: BlockStep) -> list[_Product]:
+    def _short(self, place: WorkTile, sweep: int, step: BlockStep) -> list[_Product]:
         """Terms that are promoted within a block: each run into accumulators of its own."""
         design, kernel = self.context.design, self.context.design.kernel
         shorts = [] if sweep else [t for t, short in enumerate(design.short) if short]
@@ -85,7 +85,7 @@ class Products:
                         made += self._run(t, place, step, (at, length), range(row, row + rows))
         return made
 
-    def _run(self, t: int, place: Place, step: BlockStep, span: tuple[int, int], rows: range) -> list[_Product]:
+    def _run(self, t: int, place: WorkTile, step: BlockStep, span: tuple[int, int], rows: range) -> list[_Product]:
         """One run of one term; span: its first element of K within the step, and its length."""
         ring = self._accumulator(t)
         made: list[_Product] = []
@@ -99,7 +99,7 @@ class Products:
         made[-1].pushed = ring
         return made
 
-    def _long(self, place: Place, sweep: int, step: BlockStep, zero: tuple[ZeroAt, ZeroAt]) -> list[_Product]:
+    def _long(self, place: WorkTile, sweep: int, step: BlockStep, zero: tuple[ZeroAt, ZeroAt]) -> list[_Product]:
         """The other terms: accumulators that go on through blocks of K."""
         design, made = self.context.design, []
         for t, term in enumerate(design.kernel.terms):

@@ -10,21 +10,22 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, stand_in_pass
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.storage import recorded_orders
-from hwsim.dataflows.tiles import StaticTileScheduler, fields, slices_of
+from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
+from hwsim.errors import InputError
 from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
 if TYPE_CHECKING:
-    from hwsim.devices.model import Device
-    from hwsim.gemm.mapping import KernelMapping
+    from hwsim.devices.device import Device
+    from hwsim.gemm.mapping import GemmMapping, KernelMapping
     from hwsim.gemm.plan import Side
     from hwsim.gemm.record import Gemm
 
@@ -33,8 +34,8 @@ class ProgramWriter:
     """A record on its way to a program."""
 
     def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
-        assert gemm.mapping is not None
-        self.family, self.gemm, self.device, self.mapping = family, gemm, device, gemm.mapping
+        self.family, self.gemm, self.device = family, gemm, device
+        self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
         self.matrices = gemm.problem.matrices
         self.lengths = gemm.schedule.slice_lengths(self.k)
@@ -51,7 +52,11 @@ class ProgramWriter:
         inputs = [self._operand(side) for side in range(2)]
         if self.gemm.problem.has_c:
             self._declare(MatrixRef("C.in", partition.output.format))
-        parts = partition.of([kernel.terms for kernel in self.mapping.kernels])
+        terms = [kernel.terms for kernel in self.mapping.kernels]
+        parts = partition.of(terms)
+        if [part.terms for part in parts] != terms:
+            allowed = [list(part.terms) for part in parts]
+            raise InputError(f"gemm record: kernels of terms {[list(x) for x in terms]}; allowed here: {allowed}")
         for part, mapping in zip(parts, self.mapping.kernels, strict=True):
             self._gemm(part, partition.kernel(part), mapping)
         if parts[0].target != "C":
@@ -146,7 +151,7 @@ class ProgramWriter:
         terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
         target = self.arrays["C"]
         if partition.placeholder_ops:
-            self._pass(stand_in_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
+            self._pass(placeholder_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
         else:
             self._pass(combine_pass("combine", plan.combine, terms, target))
 
@@ -156,7 +161,7 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Static
     m, n, k = gemm.problem.sizes
     slices = slices_of(gemm.schedule.slice_lengths(k))
     tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
-    grids = fields(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
+    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
     return StaticTileScheduler(tuple(grids), device.cores, matrices)
 
 
@@ -168,10 +173,23 @@ def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
     return family.persistent and tiles > seen.tile_counter_tiles * device.cores
 
 
+def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
+    """The mapping of a record. Raises InputError where it has none, or not one that `dataflow` wrote."""
+    mapping = gemm.mapping
+    if mapping is None or mapping.dataflow != dataflow or not mapping.kernels:
+        found = "no mapping" if mapping is None or not mapping.kernels else f"a mapping of {mapping.dataflow}"
+        raise InputError(f"gemm record: {found}; a program of {gemm.device.name} needs one of {dataflow}")
+    missing = [name for name in ("k_group", "launches") if not any(x.name == name for x in mapping.kernels[0].settings)]
+    if missing:
+        raise InputError(f"gemm record: its first kernel lacks the settings {', '.join(missing)}")
+    return mapping
+
+
 def blocking_of(mapping: KernelMapping) -> Blocking:
-    """The blocking of a kernel of the record."""
+    """The blocking of a kernel of the record. Raises InputError where it has no warp."""
     tile = mapping.tile
-    assert mapping.warp is not None
+    if mapping.warp is None:
+        raise InputError(f"gemm record: kernel {mapping.name} has no warp (m, n of C that one warp owns)")
     return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, mapping.cta_group)
 
 

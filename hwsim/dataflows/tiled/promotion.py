@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
-from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, Rows, TmemAccumulators
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators
 from hwsim.dataflows.tiled.context import KernelContext, chunks
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.formats import format_of
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile
@@ -22,10 +22,10 @@ from hwsim.program.ir import LocalTile
 class Promotion(Protocol):
     """How partial sums are added up."""
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: Place, size: int) -> None:
+    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         """Write the sums of the short runs of `size` of K, one block."""
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """Write the sums at the end of a long run."""
 
 
@@ -35,16 +35,16 @@ class Sums:
 
     context: KernelContext
 
-    def fill(self, ops: VectorOps, place: Place) -> None:
+    def fill(self, ops: VectorOps, place: WorkTile) -> None:
         """Set them to +0."""
         for t in self.context.buffers.sums:
             ops.op("fill", self._tile(t, place), scalar=0.0)
 
-    def rows(self, t: int, place: Place, start: int, count: int) -> LocalTile:
+    def rows(self, t: int, place: WorkTile, start: int, count: int) -> LocalTile:
         """Rows of a sum."""
         return self._tile(t, place).part(start, count)
 
-    def _tile(self, t: int, place: Place) -> LocalTile:
+    def _tile(self, t: int, place: WorkTile) -> LocalTile:
         ring = self.context.buffers.sums[t]
         if not self.context.design.kernel.epilogue.placeholder_ops:
             return ring.whole(place.m, place.n)
@@ -52,14 +52,14 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class TermSums:
+class SeparateSums:
     """Each term has a sum of its own."""
 
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: Place, size: int) -> None:
+    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
         for _, step in chunks(size, design.step_k):
             for t in (t for t, short in enumerate(design.short) if short):
@@ -68,18 +68,18 @@ class TermSums:
                 for _ in chunks(step, run):
                     self._add(s, ops, place, [t], design.part_rows)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         if self.context.design.long_terms:
             self._add(s, ops, place, self.context.design.long_terms, place.m)
 
-    def _add(self, s: StreamBuilder, ops: VectorOps, place: Place, terms: Sequence[int], part: int) -> None:
+    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int) -> None:
         """Add accumulators of `part` rows each to their sums."""
         kernel = self.context.design.kernel
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
             at_a_time = self.accumulators.rows_at_a_time(rows, self.context.design.chunk_rows)
             for start, count in chunks(rows, at_a_time):
-                chunk = Rows(start, count, start == 0, start + count == rows)
+                chunk = RowChunk(start, count, start == 0, start + count == rows)
                 values = self.accumulators.values(s, ops, terms, place, chunk)
                 for t in terms:
                     total = self.sums.rows(t, place, row + start, count)
@@ -98,7 +98,7 @@ class JoinedSum:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: Place, size: int) -> None:
+    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
         shorts = [t for t, short in enumerate(design.short) if short]
         for _, step in chunks(size, design.step_k):
@@ -107,14 +107,14 @@ class JoinedSum:
             for _ in chunks(step, run):
                 self._add(s, ops, place, shorts)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         if self.context.design.long_terms:
             self._add(s, ops, place, self.context.design.long_terms)
 
-    def _add(self, s: StreamBuilder, ops: VectorOps, place: Place, terms: Sequence[int]) -> None:
+    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int]) -> None:
         self.accumulators.wait(ops, terms)
         for start, count in chunks(place.m, self.context.design.chunk_rows):
-            chunk = Rows(start, count, start == 0, start + count == place.m)
+            chunk = RowChunk(start, count, start == 0, start + count == place.m)
             values = self.accumulators.values(s, ops, terms, place, chunk)
             self._join(ops, values, self.sums.rows(0, place, start, count), count, place.n)
             self.accumulators.read(s, ops, terms)
@@ -145,7 +145,7 @@ class JoinedInTurn:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: Place, size: int) -> None:
+    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
         run = design.kernel.runs[0]
         assert run is not None
@@ -153,10 +153,10 @@ class JoinedInTurn:
             for _ in chunks(step, run):
                 self._run(s, ops, place)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         pass
 
-    def _run(self, s: StreamBuilder, ops: VectorOps, place: Place) -> None:
+    def _run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """One run of K of all terms."""
         context, accumulators = self.context, self.accumulators
         ring, barrier = context.buffers.joins[0], context.buffers.join_barrier
@@ -164,7 +164,7 @@ class JoinedInTurn:
         for at, turn in enumerate(context.design.turns):
             accumulators.wait(ops, [0])
             for start, count in chunks(place.m, accumulators.rows_at_a_time(place.m, context.design.chunk_rows)):
-                rows = Rows(start, count, start == 0, start + count == place.m)
+                rows = RowChunk(start, count, start == 0, start + count == place.m)
                 into = joined.part(start, count)
                 if at == 0 and barrier is not None and isinstance(accumulators, TmemAccumulators):
                     waits = [barrier.free] if rows.is_first else []
@@ -192,4 +192,4 @@ def promotion_of(context: KernelContext, accumulators: RegisterAccumulators | Tm
         return JoinedInTurn(context, accumulators, sums)
     if context.design.kernel.joined:
         return JoinedSum(context, accumulators, sums)
-    return TermSums(context, accumulators, sums)
+    return SeparateSums(context, accumulators, sums)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, split_ops
@@ -10,14 +10,14 @@ from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.loads import StageMove, fill_stage
 from hwsim.dataflows.tiled.model import SIDES
-from hwsim.dataflows.tiles import Place
+from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 
 
 class Splitter(Protocol):
     """Where the pieces of operands are made."""
 
-    def block(self, s: StreamBuilder, ops: VectorOps, place: Place, sweep: int, size: int) -> None:
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
         """Write the pieces of `size` of K of both operands."""
 
 
@@ -27,7 +27,7 @@ class SplitOnLoad:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, ops: VectorOps, place: Place, sweep: int, size: int) -> None:
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
         moves = []
         for side, operand in enumerate(self.context.buffers.operands):
             rows, cols = (place.m, size) if side == 0 else (size, place.n)
@@ -49,7 +49,7 @@ class SplitStages:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, ops: VectorOps, place: Place, sweep: int, size: int) -> None:
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
         steps = list(chunks(size, self.context.design.step_k))
         for at, (start, k) in enumerate(steps):
             for side in range(2):
@@ -63,7 +63,7 @@ class SplitStages:
         self,
         s: StreamBuilder,
         ops: VectorOps,
-        place: Place,
+        place: WorkTile,
         sweep: int,
         side: int,
         span: tuple[int, int, int],
@@ -77,8 +77,10 @@ class SplitStages:
         raw, source, ready = operand.raw, operand.raw_stage, operand.ready
         assert raw is not None and source is not None and ready is not None
         rows, cols = (place.m, k) if side == 0 else (k, place.n)
-        tile = source.pop(rows, cols)
-        tile = replace(tile, col=start, width=size) if side == 0 else replace(tile, row=start, width=cols)
+        if side == 0:
+            tile = source.pop(rows, cols, col=start, width=size)
+        else:
+            tile = source.pop(rows, cols, row=start, width=cols)
         stays = not operand.made
         repeat = context.fragment_reads(side, place) if context.design.repeats_fragments else 1
         waits = [raw.free, *([stage.full] if is_first and side == 0 else [])]

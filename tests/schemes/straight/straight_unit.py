@@ -10,7 +10,7 @@ import functools
 import numpy as np
 
 from hwsim.devices import find, load
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 
 F32 = np.float32
 U32 = np.uint32

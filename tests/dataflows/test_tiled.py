@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from lowered import facts, lower
 from operands import bits
-from records import facts, lower, of_one_matrix
 
 import hwsim
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.tiles import deal_fields, fields, slices_of
+from hwsim.dataflows.tiles import distribute, slices_of, tile_grids
 from hwsim.devices import changed, find, instruction, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
@@ -352,16 +353,16 @@ def test_two_sided_and_deep_sums_do_not_depend_on_threads():
     assert np.array_equal(two, expected)
 
 
-def test_tiles_are_dealt_out_once_each():
-    """Every tile of C, of every slice and batch, goes to exactly one core: counted from the fields themselves."""
+def test_each_tile_goes_to_one_core():
+    """Every tile of C, of every slice and batch, goes to exactly one core: counted from the grids themselves."""
     for cores, cluster in ((7, 1), (8, 2), (132, 2)):
         for m, n, batch, band in ((640, 500, 1, 3), (65, 1000, 2, 0), (10, 10, 3, 0), (1300, 64, 1, 2)):
-            found = fields(m, n, slices_of((128, 128, 44)), batch, (64, 32), band, cores, cluster)
+            found = tile_grids(m, n, slices_of((128, 128, 44)), batch, (64, 32), band, cores, cluster)
             area = sum(f.tiles * f.m * f.n for f in found)
             assert area == m * n * batch * 3
-            groups = deal_fields(found, cores)
+            groups = distribute(found, cores)
             for i, field in enumerate(found):
-                assert sum(group.count * group.rounds[i] for group in groups) == field.tiles
+                assert sum(group.count * group.waves[i] for group in groups) == field.tiles
             assert [g.first for g in groups] == sorted(g.first for g in groups)
 
 
@@ -374,7 +375,7 @@ def test_a_batch_is_that_many_products():
         program = lower(plan, chip, m, n, k, {"batch": batch} | options)
         check(program, chip)
         got = functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
-        ready = Evaluator(of_one_matrix(program), chip)
+        ready = Evaluator(replace(program.gemm, problem=replace(program.gemm.problem, lead=())), chip)
         for i in range(batch):
             one = ready.evaluate([a[i * m : (i + 1) * m]], [b[i * k : (i + 1) * k]])
             assert np.array_equal(got[i * m : (i + 1) * m], one)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hwsim.devices.model import Device
+from hwsim.devices.device import Device
 from hwsim.program.ir import (
     Affine,
     Buffer,

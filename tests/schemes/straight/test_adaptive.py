@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "schemes" / "straight"))
 from straight_fp16 import ape_fp32_f
 from straight_unit import Outside, operand, same
 from straight_wide import ape_fp32_b, native
 
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import Census, census, types_of
+from hwsim.evaluate.mixed import census, types_of
+from hwsim.gemm.mixed import Census
 
 F_RANGE, B_RANGE = (2.0**-14, 65504.0), (7.7e-34, 3.4e38)
 CHIP = "a100"

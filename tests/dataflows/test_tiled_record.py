@@ -9,6 +9,11 @@ from operands import bits
 
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.dataflows.registry import dataflow
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.kernel import gemm_kernel
+from hwsim.dataflows.tiled.partition import Partition
+from hwsim.dataflows.tiled.program import blocking_of
+from hwsim.dataflows.tiles import Cores, places, slices_of, tile_grids
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
@@ -250,3 +255,83 @@ def test_passes_write_pieces_as_the_instruction_needs_them():
         gemm = mapped(device, "ozaki-int8", problem, slices=2)
         arrays = {array.name: array.order for array in flow_of(device).lower(gemm, load(device)).arrays}
         assert arrays["B.in"] == "rows" and arrays["B1"] == arrays["B2"] == order
+
+
+class LastTileFirst:
+    """A scheduler of another order: core 0 takes all tiles of the static one, its grids from the last."""
+
+    def __init__(self, grids):
+        self.grids = grids
+
+    @property
+    def tile_count(self):
+        return sum(grid.tiles for grid in self.grids)
+
+    def cores(self):
+        return [Cores(0, 1, (1,))]
+
+    def tiles(self, stream, cores):
+        for grid in reversed(self.grids):
+            yield from places(stream, [grid], Cores(0, 1, (grid.tiles,)), 1, 1)
+
+
+@pytest.mark.parametrize("device", FAMILIES)
+def test_a_kernel_runs_over_the_tiles_of_any_scheduler(device):
+    chip, flow = load(device), flow_of(device)
+    gemm = mapped(device, problem=Problem("fp16", 150, 70, 96), mapping={"tile": (64, 64, 32)})
+    own, [mapping] = flow.lower(gemm, chip), gemm.mapping.kernels
+    partition = Partition(gemm, chip, flow.family, mapping.instruction, ("rows", "rows"), False)
+    [kernel] = partition.kernels(partition.preferred())
+    design = KernelDesign(chip, flow.family, kernel, blocking_of(mapping))
+    grids = tile_grids(150, 70, slices_of([96]), 1, (64, 64), 1, 1)
+    other = replace(own, kernels=(gemm_kernel(design, LastTileFirst(grids), gemm.problem.sizes, 1),))
+    check(other, chip)
+    assert other.kernels != own.kernels
+    a, b = (bits(shape, i, -6, 6).astype(np.float16).view(np.uint16) for i, shape in enumerate([(150, 96), (96, 70)]))
+    first, second = (functional.run(x, chip, {"A": a, "B": b}) for x in (own, other))
+    assert first.any() and np.array_equal(first, second)
+
+
+def edited(gemm, **given):
+    """The record with its first kernel changed."""
+    first, *rest = gemm.mapping.kernels
+    return replace(gemm, mapping=replace(gemm.mapping, kernels=(replace(first, **given), *rest)))
+
+
+def test_records_that_no_program_can_be_read_from_are_refused():
+    flow, chip = flow_of("h200"), load("h200")
+    gemm = mapped("h200", "ootomo-tf32", Problem("fp32", 300, 200, 128))
+    for bad, words in (
+        (record("h200"), "no mapping; a program of h200 needs one of sm90"),
+        (mapped("a100"), "a mapping of sm80"),
+        (edited(gemm, warp=None), "has no warp"),
+        (edited(gemm, settings=()), "lacks the settings k_group, launches"),
+        (edited(gemm, terms=(7,)), r"kernels of terms \[\[7\]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            flow.lower(bad, chip)
+
+
+@pytest.mark.parametrize("scheme", ["native", "ootomo-fp16", "sgemm-cube", "bf16x9"])
+@pytest.mark.parametrize("device", FAMILIES)
+def test_as_many_stages_as_fit(device, scheme):
+    """By the bytes of buffers that a program with so many, and with one more, has."""
+    chip, flow = load(device), flow_of(device)
+    if scheme == "bf16x9" and device == "v100":
+        pytest.skip("no bf16")
+    unmapped = record(device, scheme, Problem("fp16" if scheme == "native" else "fp32", 512, 512, 512))
+    options = {"tile": (64, 64, 32)}
+    found = flow.map(unmapped, chip, options)
+    [stages] = {kernel.stages for kernel in found.mapping.kernels}
+
+    def most_used(count):
+        """Bytes of shared memory of the program with so many stages, whether they fit or not."""
+        changed = replace(found, mapping=replace(found.mapping, kernels=tuple(
+            replace(kernel, stages=count) for kernel in found.mapping.kernels
+        )))  # fmt: skip
+        kernels = [x for x in flow.lower(changed, chip).kernels if x.name.startswith("gemm")]
+        return max(sum(b.own_bytes for b in kernel.buffers if b.memory == flow.family.shared) for kernel in kernels)
+
+    capacity = chip.memories[flow.family.shared].capacity_bytes
+    assert most_used(stages) <= capacity
+    assert stages == flow.family.stages or most_used(stages + 1) > capacity

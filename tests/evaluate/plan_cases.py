@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hwsim.devices import dot_spec, find, load
+from hwsim.devices import dot_spec, find, instruction_for, load
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS, code_dtype, decode, round_to
@@ -73,7 +73,7 @@ class Straight:
 
     def unit(self, product):
         i, j = product
-        return scheduled.instruction_for(self.chip, self.plan.a_pieces[i].format, self.plan.b_pieces[j].format)
+        return instruction_for(self.chip, self.plan.a_pieces[i].format, self.plan.b_pieces[j].format)
 
     def chain(self, term, start, stop):
         spec = dot_spec(self.chip, self.unit(term.products[0]))

@@ -1,0 +1,141 @@
+"""The command line: verbs, exit codes, and what happens to errors. Each verb is a module, imported when asked for.
+
+Exit codes: 0 done; 1 ran, but a result differs from what it was checked against; 2 bad usage, a bad or
+missing file, or something unsupported; 3 internal error; 130 interrupted; 141 the reader of a pipe has gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+from hwsim.cli.crash import report
+from hwsim.errors import ConfigError, HwsimError, nearest
+
+# A verb's module has `configure(parser)` and `execute(arguments) -> exit code`.
+VERBS = {
+    "run": "run a GEMM scheme on a simulated device: bits, error, cycles, where the time went",
+    "devices": "list the devices; show one with its sources; check a device file",
+    "libraries": "list the GEMM libraries; show one's kernels with their sources; check a library file",
+    "schemes": "list the schemes; show one; say which run on a device",
+    "program": "print the program that a scheme becomes on a device",
+    "mma": "run one matrix instruction on given operands: arrays from files, or one dot product",
+    "explain": "one output element of a matrix instruction, stage by stage",
+    "diff": "one GEMM computed in two ways: which elements differ, and from which k on",
+    "golden": "check bits against golden files; record new ones on hardware",
+    "tune": "the best blocking, order of tiles and instruction for a device, a scheme and a shape",
+    "sensitivity": "how the cycles move when each assumed number of a device goes over its range",
+    "reproduce": "a paper's experiment on simulated devices, as a table",
+    "bench": "speed of the units' kernels beside NumPy's float32 matmul",
+    "info": "versions, kernels, threads, and where device files are looked for",
+}
+INTERNAL_ERROR, BROKEN_PIPE = 3, 141
+EPILOG = (
+    "exit codes: 0 done; 1 a result differs; 2 bad usage, bad or missing file, unsupported; 3 internal error; "
+    "130 interrupted"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's) and return its exit code; an interrupt goes through."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if sys.stderr is None:  # closed; print would write to standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (for as long as the process runs)
+    if sys.stdout is None:
+        return _fail("standard output is closed; to do without it, write > /dev/null")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 is no reason to fail
+    try:
+        with _warnings_on_stderr():
+            code = _run(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _drop_stdout()
+        return BROKEN_PIPE
+    except ConfigError as error:
+        several = "" if len(error.problems) == 1 else f"{len(error.problems)} problems in the {error.kind} file\n"
+        return _fail(f"{several}{error}", error.exit_code)
+    except HwsimError as error:
+        return _fail(str(error), error.exit_code)
+    except MemoryError as error:
+        return _fail(f"not enough memory for this problem{f' ({error})' if str(error) else ''}; take a smaller one")
+    except OSError as error:
+        if error.filename is None:
+            _drop_stdout()
+        place = error.filename if error.filename is not None else "standard output"
+        return _fail(f"{place}: {error.strerror or error}")
+    except Exception as error:  # whatever else is our own mistake
+        return _fail(report(error, given), INTERNAL_ERROR)
+
+
+def parser_for(verb: str | None) -> argparse.ArgumentParser:
+    """The parser, with the options of `verb` alone: the other verbs' modules are not imported."""
+    parser = argparse.ArgumentParser(
+        prog="hwsim",
+        description="Bit-exact and cycle-level simulation of matrix engines.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print versions and leave")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, text in VERBS.items():
+        sub = verbs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG, allow_abbrev=False
+        )
+        if name == verb:
+            _module(name).configure(sub)
+    return parser
+
+
+def _module(verb: str) -> Any:
+    """The verb's module: the one place that imports it, so that others' needs cost nothing."""
+    return import_module(f"hwsim.cli.{verb}")
+
+
+def _run(given: list[str]) -> int:
+    verb = next((word for word in given if not word.startswith("-")), None)
+    parser = parser_for(verb)
+    try:
+        if verb is not None and verb not in VERBS:
+            parser.error(f"no verb '{verb}'; there are {', '.join(VERBS)}{nearest(verb, list(VERBS))}")
+        arguments = parser.parse_args(given)
+        if arguments.version:
+            print(_module("info").version_line())
+            return 0
+        if verb is None:
+            parser.print_help(sys.stderr)
+            return 2
+        result: int = _module(verb).execute(arguments)
+        return result
+    except SystemExit as leaving:  # argparse has said why
+        return leaving.code if isinstance(leaving.code, int) else 2
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print(f"hwsim: error: {message}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"hwsim: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _drop_stdout() -> None:
+    """Let what is still buffered go nowhere, or Python would fail once more on leaving."""
+    with suppress(OSError, ValueError):  # not a real file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

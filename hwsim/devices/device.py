@@ -1,0 +1,52 @@
+"""A device as users have it: the validated data of one chip, and its matrix instructions run on arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from hwsim.devices import arithmetic
+from hwsim.devices.model import DeviceModel
+
+
+class Device(DeviceModel):
+    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+
+    def mma(
+        self,
+        instruction: str,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+        scale_d: int = 0,
+    ) -> npt.NDArray[Any]:
+        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
+
+        An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
+        otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
+        Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
+        scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
+        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
+        """
+        return arithmetic.mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
+
+    def dot(
+        self,
+        instruction: str,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        c: npt.ArrayLike,
+        *,
+        scale_a: npt.ArrayLike | None = None,
+        scale_b: npt.ArrayLike | None = None,
+        scale_d: int = 0,
+    ) -> npt.NDArray[Any]:
+        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
+
+        Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
+        """
+        return arithmetic.dot(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)

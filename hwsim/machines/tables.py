@@ -1,0 +1,126 @@
+"""A program as the timing machine takes it: what of it does not depend on the clock, made once and kept.
+
+Kept by the identity of the program's kernels and of the device's parts but the clock, as a device at several clocks and
+one program timed again and again are the usual case. What is kept is bounded, and never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.formats import format_of
+from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
+from hwsim.program.flat import FlatKernel, flattened
+from hwsim.program.ir import Kernel, Program
+from hwsim.program.kept import Kept
+from hwsim.program.resolve import Scope
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
+PROGRAMS = 64  # kept, at most
+ROWS = 1 << 17  # instructions of all of them together, at most; some 500 bytes each
+_CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTables:
+    """A kernel as the engine takes it, but for the cost of instructions, which `cost_at` gives for a clock.
+
+    engines: those at work. causes: why an engine stalls, as the columns of the account after "busy". counts: cores of
+    each group. links: of the device, those that it moves data over.
+    sums: int64 (links + 3, instructions); times what each instruction was executed on one core it gives, over all
+    cores, the bytes by link, then macs, padded macs, and instructions.
+    """
+
+    kernel: Kernel
+    scope: Scope
+    engines: tuple[str, ...]
+    causes: tuple[str, ...]
+    flat: FlatKernel
+    costs: Costs
+    tables: dict[str, NDArray[np.int64]]
+    counts: NDArray[np.int64]
+    links: tuple[str, ...]
+    sums: NDArray[np.int64]
+
+    def cost_at(self, device: Device) -> NDArray[np.int64]:
+        """The cost table at the device's clock."""
+        late = 0 if device.l2 is None else latency_ticks(device.l2.latency_ns, device)
+        return self.costs.delayed(late)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTables:
+    """All kernels, and the arrays: rows, elements of a row and bits of an element, as they lie in memory."""
+
+    kernels: tuple[KernelTables, ...]
+    arrays: NDArray[np.int64]
+
+
+def tables_of(program: Program, device: Device, free: Free | None = None) -> ProgramTables:
+    """The tables of `program` on `device`. free: of which instructions only the bytes in L2 and HBM count.
+
+    Raises ProgramError for an instruction that the device has no engine, link or time for.
+    """
+    of = (program.kernels, program.arrays, *_parts(device))
+    found = _KEPT.get(*of)
+    if found is None:
+        arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
+        found = ProgramTables(tuple(_tables(kernel, program, device) for kernel in program.kernels), arrays)
+        _KEPT.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
+    if free is None:
+        return found
+    kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
+    return replace(found, kernels=kernels)
+
+
+def _parts(device: Device) -> list[object]:
+    """All of a device but its clock."""
+    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
+
+
+_KEPT: Kept[ProgramTables] = Kept(PROGRAMS, ROWS)
+
+
+def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:
+    engines, flat = flattened(kernel, program.arrays, device.engines)
+    scope = Scope(kernel, program.arrays, device)
+    counts = np.array([group.count for group in kernel.groups], np.int64)
+    found = costs(scope, flat)
+    links = tuple(dict.fromkeys(name for name in found.links if name is not None))
+    sums = _sums(found, links) * np.repeat(counts, flat.sizes)
+    causes = (*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores))
+    tables = _engine_tables(kernel, flat, device, engines)
+    return KernelTables(kernel, scope, engines, causes, flat, found, tables, counts, links, sums)
+
+
+def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
+    moved, macs = (found.table[:, COST_COLUMNS.index(name)] for name in ("bytes", "macs"))
+    number = {name: i for i, name in enumerate(links)}
+    taken = np.array([-1 if name is None else number[name] for name in found.links], np.int64)
+    by_link = (moved * (taken == i) for i in range(len(links)))
+    return np.array([*by_link, macs, found.padded_macs, np.ones_like(macs)])
+
+
+def _engine_tables(
+    kernel: Kernel, flat: FlatKernel, device: Device, engines: tuple[str, ...]
+) -> dict[str, NDArray[np.int64]]:
+    firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    queued = device.flags is not None and device.flags.queued
+    return {
+        **flat.walked,
+        "group": np.array(
+            [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
+        ),
+        "engine": np.array(
+            [(m.queue_depth, ticks(exact(m.issue_cycles)), queued) for m in map(device.engines.__getitem__, engines)],
+            np.int64,
+        ),
+        "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),
+    }

@@ -1,0 +1,38 @@
+"""What was worked out last of objects that are never changed, found again by their identity."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Generic, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class Kept(Generic[_Value]):
+    """At most `most` values, of a weight of at most `weight` together, the last one whatever it weighs."""
+
+    def __init__(self, most: int, weight: int) -> None:
+        self.most, self.limit, self.weight, self.lock = most, weight, 0, Lock()
+        self.found: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], _Value, int]] = OrderedDict()
+
+    def get(self, *of: object) -> _Value | None:
+        """What was kept of these very objects, or None."""
+        key = tuple(map(id, of))
+        with self.lock:
+            entry = self.found.get(key)
+            if entry is None:
+                return None
+            self.found.move_to_end(key)
+        return entry[1]
+
+    def put(self, value: _Value, weight: int, *of: object) -> None:
+        """Keep `value`, and the objects themselves, so that no others take their identities."""
+        key = tuple(map(id, of))
+        with self.lock:
+            if key in self.found:
+                return
+            self.found[key] = of, value, weight
+            self.weight += weight
+            while len(self.found) > 1 and (len(self.found) > self.most or self.weight > self.limit):
+                self.weight -= self.found.popitem(last=False)[1][2]
