@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Literal
 from hwsim.devices import at_clock, changed, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.papers import ascend910b
 from hwsim.papers.anchor_data import Anchors, MeasuredRun, MeasuredTimes, Measurement, Role
 from hwsim.resolve.cost import plan_record
 from hwsim.resolve.mapping import facts_of, program_of
-from hwsim.resolve.planning import plan_for
+from hwsim.resolve.planning import plan_for, with_epilogue
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Errors = tuple[tuple[str, float], ...]  # relative, by "MxNxK"
 LARGE = 1024**3  # m n k from which times of GEMMs are no longer mostly launches
-LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "output", "b_layout")
+LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buffering", "b_layout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def simulate(run: MeasuredRun) -> Outcome:
     options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
     if run.tile is not None:
         options["tile"] = tuple(run.tile)
-    gemm = plan_record(planned.plan, chip, (run.m, run.n, run.k), options)
+    schedule = with_epilogue(Schedule(), output=run.output)
+    gemm = plan_record(planned.plan, chip, (run.m, run.n, run.k), options, schedule)
     loaded, timed = under_load(program_of(gemm, chip), chip, str(facts_of(gemm, chip)["unit"]))
     seconds = timing.seconds(timed, loaded)
     if run.phase is not None:

@@ -21,9 +21,8 @@ from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.papers.ascend910b_data import Pipe, published
 from hwsim.resolve.cost import plan_record
-from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.mapping import facts_of, program_of
 from hwsim.resolve.planning import with_epilogue
-from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 Role = Literal["calibration", "validation"]
@@ -113,7 +112,7 @@ def gemm(
     wide = "fp32" if format in ("fp32", "hf32") else format
     problem = Problem(wide, m, n, k)
     plan = scheme.plan(scheme.complete({"format": format}), problem)
-    gemm = mapped(record_of(plan, device, problem, with_epilogue(Schedule(), output=output)), device, options)
+    gemm = plan_record(plan, device, (m, n, k), options, with_epilogue(Schedule(), output=output))
     program = program_of(gemm, device)
     if is_series:
         device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)

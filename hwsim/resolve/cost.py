@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Mixed, Plan
     from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,18 @@ def cost(
     return cost_of(plan_record(plan, chip, sizes, options or {}), chip, warm=warm)
 
 
-def plan_record(plan: Plan | Mixed, chip: Device, sizes: tuple[int, int, int], options: Mapping[str, Any]) -> Gemm:
-    """The mapped record of a plan for (m, n, k). Raises UnsupportedError and InputError as the dataflow does."""
-    return mapped(record_of(plan, chip, Problem(plan_input(plan), *sizes)), chip, options)
+def plan_record(
+    plan: Plan | Mixed,
+    chip: Device,
+    sizes: tuple[int, int, int],
+    options: Mapping[str, Any],
+    schedule: Schedule | None = None,
+) -> Gemm:
+    """The mapped record of a plan for (m, n, k). options: of the mapping.
+
+    Raises UnsupportedError and InputError as the dataflow does.
+    """
+    return mapped(record_of(plan, chip, Problem(plan_input(plan), *sizes), schedule), chip, options)
 
 
 def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:

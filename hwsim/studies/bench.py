@@ -267,9 +267,13 @@ def engine_clock() -> Iterator[EngineSpeed]:
         engine.Machine = plain  # type: ignore[misc]
 
 
+#: Rooms whose modules call the dot kernels for a GEMM.
+CALLERS = ("hwsim.arithmetic.", "hwsim.evaluate.", "hwsim.machines.")
+
+
 @contextmanager
 def dot_clock() -> Iterator[list[float]]:
-    """Seconds spent in the dot kernels as the machines call them, in a list of one number."""
+    """Seconds spent in the dot kernels as evaluator and machines call them, in a list of one number."""
     spent = [0.0]
 
     def timed(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -286,7 +290,7 @@ def dot_clock() -> Iterator[list[float]]:
         (module, called, kernel)
         for name, module in list(sys.modules.items())
         for called, kernel in (("gemm", gemm), ("promote", promote))
-        if name.startswith("hwsim.machines") and getattr(module, called, None) is kernel
+        if name.startswith(CALLERS) and getattr(module, called, None) is kernel
     ]
     for module, called, kernel in users:
         setattr(module, called, timed(kernel))
