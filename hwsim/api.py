@@ -69,7 +69,7 @@ def run(
 ) -> Result:
     """See RUN_TEXT, and hwsim.options for the options."""
     if gemm is not None:
-        return _again(gemm, a, b, c, options, progress)
+        return _again(gemm, device, scheme, a, b, c, options, progress)
     chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
     given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
@@ -97,7 +97,8 @@ first of them. Unsigned arrays are codes where `input_format` says whose, or whe
 bits or fewer. c: (..., m, n), typed or codes of the output format.
 device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
 fastest whose error is predicted to be at most `error_target`; the result's `scheme` is the one taken.
-gemm: a resolved record (or the mapping of its JSON) to do again, instead of device, scheme and options.
+gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is loaded by
+name; give `device` where that is a file or a Device of one's own. A device file that has changed since is refused.
 progress: called with shares of the work, 0 to 1.
 
 The result carries the resolved record (`gemm`), which bits and cycles follow from. Cycles come from the device's
@@ -266,28 +267,36 @@ def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Pr
 
 def _again(
     gemm: Gemm | Mapping[str, Any],
+    device: str | Path | Mapping[str, Any] | Device,
+    named: str | Scheme,
     a: Array | None,
     b: Array | None,
     c: Array | None,
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> Result:
-    """A record done again, on the device that it names."""
+    """A record done again, on the device that it names. device, named: as given to `run`."""
     record = gemm if isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
     allowed = ("bias", "exact", "timing", "functional", "threads", "seed", "rows", "cols", "launch_overhead")
     for name in options:
         if name not in allowed:
             raise InputError(f"{name}: the record says it; beside gemm= there may be {', '.join(allowed)}, a, b and c")
-    chip, scheme = load(record.device.name), scheme_of(record.scheme)
+    name = named if isinstance(named, str) else named.name
+    if name not in (DEFAULT_SCHEME, record.scheme):
+        raise InputError(f"scheme {name}: the record is of {record.scheme}; leave scheme out beside gemm=")
+    scheme = scheme_of(record.scheme) if isinstance(named, str) else named
+    chip = load(record.device.name if device == DEFAULT_DEVICE else device)
+    if chip.name != record.device.name:
+        raise InputError(f"device {chip.name}: the record is of {record.device.name}; leave device out beside gemm=")
     if chip.sha256 != record.device.sha256:
         raise InputError(
             f"the record is of another {chip.name}: its device file has SHA-256 {record.device.sha256[:12]}..., this "
             f"one {chip.sha256[:12]}...; run the request anew"
         )
-    problem = record.problem
+    chip, problem = _clocked(chip, record.device.clock_mhz), record.problem
     given = sorted_out({**options, **({} if c is None else {"c": c})}, scheme)
     sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
-    own = given.own | sizes
+    own = given.own | sizes | {"clock_mhz": record.device.clock_mhz}
     operands = _operands(a, b, own, scheme)
     if (operands.sizes, operands.lead) != (problem.sizes, problem.lead):
         raise InputError(f"the record is for m, n, k = {problem.sizes} and a stack of {problem.lead or 'one'}")

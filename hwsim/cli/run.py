@@ -15,7 +15,8 @@ from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
-from hwsim.devices import load
+from hwsim.devices import at_clock, load
+from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_outputs, write_whole
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
@@ -29,18 +30,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument(
         "--device",
-        default=DEFAULT_DEVICE,
         metavar="NAME",
         help=f"device name or YAML file (default {DEFAULT_DEVICE})",
     )
     parser.add_argument(
         "--scheme",
-        default=DEFAULT_SCHEME,
         metavar="NAME",
         help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
     )
     parser.add_argument(
-        "--gemm", type=Path, metavar="FILE.json", help="do the GEMM of this record again (see --save-gemm)"
+        "--gemm",
+        type=Path,
+        metavar="FILE.json",
+        help="do the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
@@ -85,14 +87,16 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
-    chip = load(arguments.device)
     is_short = arguments.no_exact and arguments.scheme != AUTO
     given = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
-    if arguments.gemm is None:
-        what |= {"device": chip, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz}
-    else:
-        what |= {"gemm": read_record(arguments.gemm)}
+    if arguments.gemm is not None:
+        if arguments.clock_mhz is not None:
+            raise InputError("--clock-mhz: the record says the clock; leave it out beside --gemm")
+        what["gemm"] = read_record(arguments.gemm)
+    elif arguments.clock_mhz is not None:
+        what["clock_mhz"] = arguments.clock_mhz
+    what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
     with progress_bar(quiet=arguments.quiet or is_short) as progress:
         result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **given)
         if arguments.what_if and result.cycles is None:
@@ -100,10 +104,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.json:
             text = _json(result, arguments.what_if)
         else:
-            at_clock = (
-                chip if arguments.clock_mhz is None else chip.model_copy(update={"clock_mhz": arguments.clock_mhz})
-            )
-            text = run_text(result, at_clock, _inputs(arguments, result))
+            text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
             if arguments.what_if:
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
@@ -124,6 +125,12 @@ def execute(arguments: argparse.Namespace) -> int:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)
     return 0
+
+
+def _chip(arguments: argparse.Namespace, result: Result) -> Device:
+    """The device of a result, at its clock."""
+    chip, clock_mhz = load(arguments.device or result.device), result.gemm.device.clock_mhz
+    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
 
 
 def _check_files(arguments: argparse.Namespace) -> None:

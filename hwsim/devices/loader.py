@@ -7,7 +7,6 @@ validation against the model, names checked across the file (checks). Nothing he
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,16 +81,10 @@ def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, regis
         problems += invalid
     if problems or result is None:
         raise refuse(problems, "device")
-    content = canonical(result)
     result._evidence.update(_evidence(result, annotated.about))
     result._citations.update(sources)
-    result._sha256 = hashlib.sha256(content.encode()).hexdigest()
+    result._sha256 = hashlib.sha256(result.canonical().encode()).hexdigest()
     return result
-
-
-def canonical(device: Device) -> str:
-    """Return the canonical JSON of the expanded model: what the hash is taken of."""
-    return json.dumps(device.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
 
 def expanded(device: Device) -> dict[str, Any]:

@@ -9,6 +9,7 @@ clock; rates inside a core are bytes per core clock cycle.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -424,6 +425,7 @@ class DeviceModel(StrictRecord):
     _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
     _citations: dict[str, str] = PrivateAttr(default_factory=dict)
     _sha256: str = PrivateAttr(default="")
+    _asked_mhz: float | None = PrivateAttr(default=None)
 
     @property
     def evidence(self) -> dict[str, Provenance]:
@@ -439,6 +441,15 @@ class DeviceModel(StrictRecord):
     def sha256(self) -> str:
         """SHA-256 of the canonical JSON of the expanded, validated model."""
         return self._sha256
+
+    @property
+    def asked_mhz(self) -> float | None:
+        """The core clock that `hwsim.devices.at_clock` was asked for, MHz; None: the file's clocks."""
+        return self._asked_mhz
+
+    def canonical(self) -> str:
+        """Canonical JSON of the expanded model: what `sha256` is taken of."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
     # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
     # hwsim.dataflows.instructions. Cached properties, because private attributes would count in comparisons.

@@ -6,6 +6,7 @@ what was changed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
@@ -41,6 +42,7 @@ def at_clock(device: Device, mhz: float) -> Device:
         made = known.pop(mhz, None)
         if made is None:  # these values are valid beside whatever else a device has: no field is checked against them
             made = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+            made._asked_mhz = mhz
             for name in ("_resolved", "_fitted", "_specs", "_levels"):  # the clock has no part in them
                 made.__dict__[name] = getattr(device, name)
         known[mhz] = made
@@ -81,5 +83,6 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
     made = Device.model_validate(tree)
     made._evidence.update(device.evidence)
     made._citations.update(device.citations)
-    made._sha256 = device.sha256
+    made._sha256 = hashlib.sha256(made.canonical().encode()).hexdigest()
+    made._asked_mhz = device.asked_mhz
     return made

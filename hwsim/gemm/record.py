@@ -40,10 +40,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DeviceId:
-    """A device file: its name, and the SHA-256 of the validated model."""
+    """A device file: its name, and the SHA-256 of its content; and a core clock in MHz other than the file's."""
 
     name: str
     sha256: str
+    clock_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from hwsim.gemm.layouts import Order
 from hwsim.gemm.options import checked
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
+from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.program.check import check
 from hwsim.resolve.mixed_parts import with_parts
 
@@ -102,9 +103,13 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
     else:
         count = int(slices)
         decision = Decision("split_k", str(count), "user")
-    if count <= -(-gemm.problem.k // (schedule.slice_multiple or 1)):  # more are for the dataflow to refuse
-        count = len(replace(schedule, split_k=count).slice_lengths(gemm.problem.k))  # rounding may empty the last ones
-        decision = replace(decision, value=str(count))
+    multiple, k = schedule.slice_multiple or SLICE_MULTIPLE, gemm.problem.k
+    most = -(-k // multiple)
+    if count > most:
+        has = f"{most} slice{'s' if most > 1 else ''} of {multiple}"
+        raise InputError(f"split_k = {count}: K = {k} has {has}; allowed: at most {most}")
+    count = len(replace(schedule, split_k=count).slice_lengths(k))  # rounding may empty the last ones
+    decision = replace(decision, value=str(count))
     return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
 
 

@@ -52,7 +52,7 @@ def record_of(
     epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
     made = dataclasses.replace(plan, plans=(*plan.plans[:-1], settled)) if isinstance(plan, Mixed) else settled
     return Gemm(
-        DeviceId(device.name, device.sha256),
+        DeviceId(device.name, device.sha256, device.asked_mhz),
         problem,
         plan.scheme,
         scheme_options,

@@ -14,6 +14,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.golden.survey import read_survey
 from hwsim.resolve.evidence import of_schedule
 from hwsim.resolve.prepare import prepare
+from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -193,13 +194,12 @@ def test_no_gemm_of_the_survey_contradicts_it():
         ready = prepare(
             chip,
             scheme_of("native"),
-            Problem(entry.format, *sizes),
+            Problem(entry.format, *sizes, has_c=bool(entry.beta)),
             format=entry.format,
             scheme_options=options,
             **epilogue,
         )
-        given = {"c": None} if entry.beta else {}
-        if of_schedule(chip, ready.plan, ready.schedule, sizes, given) == "silicon":
+        if of_schedule(chip, ready.gemm) == "silicon":
             kind = (entry.format, entry.output, entry.accumulate, entry.alpha, entry.beta)
             level.setdefault(kind, []).append(
                 others.get(str(entry.index), {"verdict": "default"})["verdict"] == "default"
@@ -223,8 +223,8 @@ def test_rounding_to_tf32_is_an_assumption_off_the_h200(device):
 
 
 def test_calls_in_an_order_of_ones_own_were_not_recorded():
-    chip, sizes = load("h200"), (2048, 1536, 2048)
-    ready = prepare(chip, scheme_of("tf32x3"), Problem("fp32", *sizes))
+    chip, problem = load("h200"), Problem("fp32", 2048, 1536, 2048)
+    plan = prepare(chip, scheme_of("tf32x3"), problem).gemm.single
     for order, level in (("calls", "silicon"), ("ours", "assumption")):
-        plan = dataclasses.replace(ready.plan, order=order)
-        assert of_schedule(chip, plan, ready.schedule, sizes, {}) == level
+        record = record_of(dataclasses.replace(plan, order=order), chip, problem)
+        assert of_schedule(chip, record) == level

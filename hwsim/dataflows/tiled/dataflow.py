@@ -28,7 +28,6 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
-from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.libraries import observed
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ class TiledDataflow:
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
         refuse_schedule(self.name, gemm)
-        check_slices(gemm)
         k = gemm.problem.k
         lengths = gemm.schedule.slice_lengths(k)
         request = TileRequest(
@@ -308,18 +306,6 @@ def single_plan(gemm: Gemm) -> Plan:
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
     return gemm.plan
-
-
-def check_slices(gemm: Gemm) -> None:
-    """Raise InputError where K has fewer slices than were asked for."""
-    schedule, k = gemm.schedule, gemm.problem.k
-    multiple = schedule.slice_multiple or SLICE_MULTIPLE
-    most = -(-k // multiple)
-    if schedule.slice_k is None and schedule.split_k > most:
-        raise InputError(
-            f"split_k = {schedule.split_k}: K = {k} has {most} slice{'s' if most > 1 else ''} of {multiple}; allowed: "
-            f"at most {most}"
-        )
 
 
 def refuse_schedule(name: str, gemm: Gemm) -> None:

@@ -1,0 +1,104 @@
+"""A run's resolved record: written, read, done again; in Python, by JSON and on the command line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.devices import changed
+from hwsim.errors import InputError
+from hwsim.gemm.record import Gemm
+
+SIZES = {"m": 48, "n": 40, "k": 67}
+RUNS: list[dict[str, Any]] = [
+    {"device": "ascend910a", "scheme": "sgemm-cube", "accumulation": "elementwise"},
+    {"device": "ascend910b3", "format": "fp16", "output": "fp32", "tile": "m=64,n=64,k=64"},
+    {"device": "h200", "scheme": "tf32x3", "split_k": 2, "alpha": 0.5},
+    {"device": "h200", "format": "fp16", "clock_mhz": 900.0, "b_layout": "columns"},
+    {"device": "b200", "scheme": "bf16x9", "promotion_interval": 2},
+    {"device": "a100", "scheme": "ape", "block": 32},
+    {"device": "mi300x", "scheme": "le-gemm", "schedule": {"split_k": 3}},
+    {"device": "v100", "scheme": "markidis"},
+]
+
+
+@pytest.mark.parametrize("asked", RUNS, ids=lambda x: f"{x['device']}-{x.get('scheme', 'native')}")
+def test_done_again_from_its_json(asked: dict[str, Any]) -> None:
+    one = hwsim.run(**SIZES, **asked)
+    text = one.gemm.to_json()
+    again = hwsim.run(gemm=json.loads(text))
+    assert again.gemm == one.gemm == Gemm.from_dict(json.loads(text))
+    assert again.gemm.digest == one.gemm.digest
+    assert again.result_sha256 == one.result_sha256
+    assert (again.cycles, again.seconds, again.engines) == (one.cycles, one.seconds, one.engines)
+    assert again.to_dict() == one.to_dict()
+    kept = pickle.loads(pickle.dumps(one))
+    assert (kept.gemm, kept.cycles, kept.warnings) == (one.gemm, one.cycles, one.warnings)
+    assert np.array_equal(kept.c, one.c, equal_nan=True)
+
+
+def test_the_digest_is_of_what_fixes_bits_and_cycles() -> None:
+    asked: dict[str, Any] = {"device": "h200", "format": "fp16", "exact": False, **SIZES}
+    plain = hwsim.run(**asked).gemm
+    others = [
+        {"clock_mhz": 900.0},
+        {"alpha": 2.0},
+        {"split_k": 2},
+        {"tile": "m=64,n=64,k=64"},
+        {"b_layout": "columns"},
+        {"m": 49},
+        {"device": changed(hwsim.device("h200"), {"cores": 100})},
+    ]
+    digests = [hwsim.run(**asked | other).gemm.digest for other in others]
+    assert len({plain.digest, *digests}) == 1 + len(others)
+    assert hwsim.run(**asked).gemm.digest == plain.digest
+
+
+def test_a_device_of_ones_own_is_given_beside_the_record() -> None:
+    own = changed(hwsim.device("h200"), {"cores": 100})
+    one = hwsim.run(device=own, format="fp16", **SIZES)
+    assert hwsim.run(gemm=one.gemm, device=own).cycles == one.cycles
+    with pytest.raises(InputError, match="another h200"):
+        hwsim.run(gemm=one.gemm)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"device": "a100"}, "device a100: the record is of h200"),
+        ({"scheme": "bf16x9"}, "scheme bf16x9: the record is of native"),
+        ({"tile": "m=64,n=64,k=64"}, "tile: the record says it"),
+        ({"clock_mhz": 900.0}, "clock_mhz: the record says it"),
+    ],
+)
+def test_what_the_record_says_is_not_said_again(more: dict[str, Any], message: str) -> None:
+    record = hwsim.run(device="h200", format="fp16", exact=False, **SIZES).gemm
+    with pytest.raises(InputError, match=message):
+        hwsim.run(gemm=record, **more)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "gemm.json"
+    shape = ["--m", "48", "--n", "40", "--k", "67"]
+    asked = ["--device", "h200", "--format", "fp16", "--alpha", "2", "--clock-mhz", "900", *shape]
+    assert main(["run", *asked, "--save-gemm", str(record), "--json"]) == 0
+    first = capsys.readouterr().out
+    assert main(["run", "--gemm", str(record), "--json"]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["run", "--gemm", str(record)]) == 0
+    assert "h200: NVIDIA H200, 132 cores at 900 MHz" in capsys.readouterr().out
+    for more in (["--device", "a100"], ["--scheme", "tf32x3"], ["--clock-mhz", "1000"], ["--tile", "64,64,64"]):
+        assert main(["run", "--gemm", str(record), *more]) == 2
+        assert more[0].strip("-").partition("-")[0] in capsys.readouterr().err
+    data = json.loads(record.read_text())
+    data["problem"]["k"] = 68
+    record.write_text(json.dumps(data))
+    assert main(["run", "--gemm", str(record)]) == 2
+    assert "digest" in capsys.readouterr().err
