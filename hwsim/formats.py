@@ -235,11 +235,11 @@ def _is_nan(fmt: Format, sign: int, magnitude: int) -> bool:
 #: Whether a magnitude `kept`, of which `rest` (not zero; half a last place is `half`) is cut, goes up.
 _GOES_UP: Mapping[Rounding, Callable[[int, int, int, int], bool]] = MappingProxyType(
     {
-        "RNE": lambda kept, rest, half, sign: rest > half or (rest == half and kept & 1 == 1),
-        "RNA": lambda kept, rest, half, sign: rest >= half,
-        "RZ": lambda kept, rest, half, sign: False,
-        "RU": lambda kept, rest, half, sign: sign == 0,
-        "RD": lambda kept, rest, half, sign: sign == 1,
+        "RNE": lambda truncated, rest, half, sign: rest > half or (rest == half and truncated & 1 == 1),
+        "RNA": lambda truncated, rest, half, sign: rest >= half,
+        "RZ": lambda truncated, rest, half, sign: False,
+        "RU": lambda truncated, rest, half, sign: sign == 0,
+        "RD": lambda truncated, rest, half, sign: sign == 1,
     }
 )
 
@@ -252,9 +252,9 @@ def round_shift(significand: int, shift: int, rounding: Rounding, sign: int = 0)
     """
     if shift <= 0:
         return significand << -shift
-    kept = significand >> shift
-    rest = significand - (kept << shift)
-    return kept + (rest != 0 and _GOES_UP[rounding](kept, rest, 1 << (shift - 1), sign))
+    truncated = significand >> shift
+    rest = significand - (truncated << shift)
+    return truncated + (rest != 0 and _GOES_UP[rounding](truncated, rest, 1 << (shift - 1), sign))
 
 
 def round_to(fmt: Format, exact: Exact, rounding: Rounding, *, overflow: Overflow = "infinity") -> int:
@@ -284,10 +284,10 @@ def round_to(fmt: Format, exact: Exact, rounding: Rounding, *, overflow: Overflo
         return fmt.nan_code
     exponent = max(exact.significand.bit_length() - 1 + exact.exponent, fmt.min_exponent)
     last_place = exponent - fmt.fraction_bits
-    kept = round_shift(exact.significand, last_place - exact.exponent, rounding, exact.sign)
+    truncated = round_shift(exact.significand, last_place - exact.exponent, rounding, exact.sign)
     # A carry out of `kept`, or out of the subnormals, lands in the exponent field by itself.
     hidden = 0 if fmt.subnormals else 1 << fmt.fraction_bits
-    magnitude = max(((exponent - fmt.min_exponent) << fmt.fraction_bits) + kept - hidden, 0)
+    magnitude = max(((exponent - fmt.min_exponent) << fmt.fraction_bits) + truncated - hidden, 0)
     if magnitude > fmt.largest_magnitude:
         return _beyond(
             fmt,

@@ -222,9 +222,9 @@ def describe(function: Any, text: str) -> None:
         lines.append(f"    {option.name}: {option.help}{said}{who}")
     function.__doc__ = "\n".join(lines) + "\n"
     signature = inspect.signature(function)
-    kept = [x for x in signature.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
+    positional = [x for x in signature.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
     rest = [x for x in signature.parameters.values() if x.kind is inspect.Parameter.VAR_KEYWORD]
-    shown = {x.name for x in kept}
+    shown = {x.name for x in positional}
     more = [
         inspect.Parameter(
             entry.option.name,
@@ -235,4 +235,4 @@ def describe(function: Any, text: str) -> None:
         for entry in entries
         if entry.option.name not in shown
     ]
-    function.__signature__ = signature.replace(parameters=[*kept, *more, *rest])
+    function.__signature__ = signature.replace(parameters=[*positional, *more, *rest])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -347,3 +347,35 @@ def test_the_walker_sees_a_backward_arrow(module: str, source: str) -> None:
 )
 def test_the_walker_lets_pass_what_is_allowed(module: str, source: str) -> None:
     assert backward_arrows(module, source, is_package=False) == []
+
+
+#: Words that hwsim once used for what the field has terms for (docs/glossary.md has the terms).
+PRIVATE_WORDS = {"turned", "kept", "uncut", "ends", "rounds", "patches", "arranged", "stand", "deal", "dealt", "deals"}
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def _private(names: Iterable[str]) -> set[str]:
+    return {name for name in names if PRIVATE_WORDS & set(name.lower().split("_"))}
+
+
+def test_no_private_word_is_a_name() -> None:
+    assert _private(_defined(ast.parse("def deal(rounds): self.is_kept = turned_rows = 1"))) == {
+        "deal",
+        "rounds",
+        "is_kept",
+        "turned_rows",
+    }
+    for path in (ROOT / "hwsim").rglob("*.py"):
+        found = _private([path.stem, *_defined(ast.parse(path.read_text(encoding="utf-8")))])
+        assert not found, f"{path}: {sorted(found)}"

@@ -86,7 +86,7 @@ def _exactly(a: Array, b: Array, shape: tuple[int, ...], ending: Ending) -> tupl
         own = Ending(ending.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added))
         found.append((*own.of_pair(high, low, rows), rows))
     every = math.lcm(*(rows.step or 1 for _, _, rows in found))
-    kept = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in found]
-    high, low = (np.stack([pair[i] for pair in kept]) for i in range(2))
+    sampled = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in found]
+    high, low = (np.stack([pair[i] for pair in sampled]) for i in range(2))
     sizes = (*lead, high.shape[1], shape[-1])
     return high.reshape(sizes), low.reshape(sizes), slice(None, None, every)

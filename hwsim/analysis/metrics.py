@@ -26,8 +26,8 @@ def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) ->
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
         ratio = np.abs((exact - np.asarray(computed, np.float64)) + low) / np.abs(exact)
-    kept = ratio[exact != 0]
-    return float(kept.max()) if kept.size else 0.0
+    ratios = ratio[exact != 0]
+    return float(ratios.max()) if ratios.size else 0.0
 
 
 def mean_relative(reference: Array, computed: Array) -> float:
@@ -35,8 +35,8 @@ def mean_relative(reference: Array, computed: Array) -> float:
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
         ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
-    kept = ratio[exact != 0]
-    return float(kept.mean()) if kept.size else 0.0
+    ratios = ratio[exact != 0]
+    return float(ratios.mean()) if ratios.size else 0.0
 
 
 def max_error(reference: Array, computed: Array) -> float:
@@ -44,8 +44,8 @@ def max_error(reference: Array, computed: Array) -> float:
     exact, got = (np.asarray(x, np.float64) for x in (reference, computed))
     with np.errstate(all="ignore"):
         ratio = np.abs(exact - got) / (np.abs(exact) + np.abs(got))
-    kept = ratio[(exact != 0) | (got != 0)]
-    return float(kept.max()) if kept.size else 0.0
+    ratios = ratio[(exact != 0) | (got != 0)]
+    return float(ratios.max()) if ratios.size else 0.0
 
 
 def snr_db(reference: Array, computed: Array) -> float:

@@ -155,11 +155,11 @@ def _magnitude(window: Array, below: Array, exponent: Array, fmt: Format) -> Arr
     """Exponent and fraction fields of window (its first bit set) at an exponent, rounded to nearest even."""
     drop = 64 - fmt.precision + np.maximum(fmt.min_exponent - exponent, 0)
     cut = np.minimum(drop, 63).astype(U64)
-    kept = np.where(drop < 64, window >> cut, U64(0))
+    shifted = np.where(drop < 64, window >> cut, U64(0))
     rest = np.where(drop < 64, window & ((U64(1) << cut) - U64(1)), window)
     half = U64(1) << np.minimum(drop - 1, 63).astype(U64)
-    is_up = (rest > half) | ((rest == half) & (below | (kept & U64(1) == U64(1))))
-    kept = kept + (is_up & (drop <= 64)).astype(U64)
+    is_up = (rest > half) | ((rest == half) & (below | (shifted & U64(1) == U64(1))))
+    shifted = shifted + (is_up & (drop <= 64)).astype(U64)
     raised = np.minimum(np.maximum(exponent, fmt.min_exponent) - fmt.min_exponent, 1 << 20).astype(U64)
-    found: Array = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + kept)
+    found: Array = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + shifted)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Codes = NDArray[Any]
-KEPT_BYTES = 1 << 24  # of the runs arranged at a time
+CACHE_BYTES = 1 << 24  # of the runs arranged at a time
 THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
 
@@ -35,7 +35,7 @@ class Runs:
         self._codes: Codes = np.empty((0, 0), np.uint8)
         self._room: Codes = np.empty(0, np.uint8)
 
-    def kept(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
+    def cached(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
         """The operand of the run `span` and of some that follow it, one after the other.
 
         None for a run that is not short, or not one of equals.
@@ -45,8 +45,8 @@ class Runs:
         if length <= 0 or length % self.step or start % length or stop > depth or 2 * length > depth:
             return None
         index = start // length
-        is_kept = pieces is self._pieces and length == self._length and self._first <= index < self._last
-        if not is_kept:
+        is_cached = pieces is self._pieces and length == self._length and self._first <= index < self._last
+        if not is_cached:
             self._keep(pieces, length, index, threads)
         first = (index - self._first) * length * self.products
         return self._codes[:, first:] if self.axis else self._codes[first:]
@@ -54,7 +54,7 @@ class Runs:
     def _keep(self, pieces: Sequence[Codes], length: int, index: int, threads: int) -> None:
         depth, others = pieces[0].shape[self.axis], pieces[0].shape[1 - self.axis]
         run_bytes = length * self.products * others * pieces[0].itemsize
-        count = max(1, KEPT_BYTES // max(run_bytes, 1))
+        count = max(1, CACHE_BYTES // max(run_bytes, 1))
         first = index // count * count
         last = min(first + count, depth // length)
         within = slice(first * length, last * length)
@@ -89,7 +89,7 @@ class Runs:
         self._pieces, self._length, self._first, self._last = pieces, length, first, last
 
 
-def arranged(
+def in_instruction_order(
     pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
 ) -> list[Codes]:
     """The codes of a span of K as the instructions take them: one array, or two that are chained.

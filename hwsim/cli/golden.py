@@ -286,7 +286,7 @@ def _self(arguments: argparse.Namespace) -> int:
     make_folder(folder)
     with progress_bar(quiet=arguments.json) as progress:
         changes = self_made.renew(devices, folder, simulated.mma, replace_files=arguments.replace, progress=progress)
-    kept = [change for change in changes if not change.same and change.was_there]
+    differing = [change for change in changes if not change.same and change.was_there]
     if arguments.json:
         print(
             json.dumps(
@@ -300,6 +300,6 @@ def _self(arguments: argparse.Namespace) -> int:
     else:
         for change in changes:
             print(change.to_text(replaced=arguments.replace))
-        if kept and not arguments.replace:
+        if differing and not arguments.replace:
             print("nothing was replaced; if the change is meant: hwsim golden self --replace")
-    return int(bool(kept) and not arguments.replace)
+    return int(bool(differing) and not arguments.replace)

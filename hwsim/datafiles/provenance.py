@@ -213,9 +213,9 @@ class _Splitter:
         span, value = node.value.get("span"), node.value["value"].value
         if span is None:
             return None
-        ends = [child.value for child in span.value] if isinstance(span.value, list) else []
-        numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
-        if len(ends) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
+        bounds = [child.value for child in span.value] if isinstance(span.value, list) else []
+        numbers = [end for end in bounds if isinstance(end, int | float) and not isinstance(end, bool)]
+        if len(bounds) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
             self._problem(span.mark, (*path, "span"), "needs [lowest, highest], the values that sources give")
             return None
         if isinstance(value, int | float) and not numbers[0] <= value <= numbers[1]:

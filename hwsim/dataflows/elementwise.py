@@ -14,7 +14,7 @@ from hwsim.dataflows.expressions import parts_of
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
-from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, deal, dealt_blocks
+from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
         by_rows = rows >= min(cols, device.cores)
     else:
         by_rows = cols < min(rows, device.cores)
-    dealt, across = (rows, cols) if by_rows else (cols, rows)
+    distributed, across = (rows, cols) if by_rows else (cols, rows)
     other = min(across, elements)
-    block = max(1, min(elements // other, -(-dealt // device.cores)))
+    block = max(1, min(elements // other, -(-distributed // device.cores)))
     slot_bytes = {format: -(-block * other * bytes_of(format) // align) * align for format in _formats(work)}
     kernel = KernelBuilder(work.name)
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
@@ -156,9 +156,9 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
             )
             stream.popped(ring)
 
-    for share in deal(dealt, block, device.cores):
+    for share in distribute(distributed, block, device.cores):
         stream = StreamBuilder("main")
-        for one in dealt_blocks(stream, "tile", share, block, device.cores):
+        for one in blocks_of_share(stream, "tile", share, block, device.cores):
             for two in stream.blocks("part", across, other):
                 tile(stream, one, two)
         kernel.group(share.first, share.count, stream)
@@ -173,7 +173,7 @@ def split_ops(
     ops: VectorOps,
     source: LocalTile,
     pieces: Sequence[Piece],
-    kept: Mapping[int, LocalTile],
+    resident: Mapping[int, LocalTile],
     temps: Sequence[LocalTile],
     repeat: int = 1,
 ) -> None:
@@ -183,7 +183,7 @@ def split_ops(
     section on work per element). temps: fp32 tiles of the source's size: for the rest, the piece cast back, a piece
     that is not kept, and, where instructions are repeated and so must not write what they read, one more for the rest.
     """
-    rest, last = source, max(kept)
+    rest, last = source, max(resident)
 
     def fresh() -> LocalTile:
         return temps[3] if repeat > 1 and rest is temps[0] else temps[0]
@@ -193,7 +193,7 @@ def split_ops(
             scaled = fresh()
             ops.op("scale", scaled, rest, scalar=2.0**piece.scale_exponent, repeat=repeat)
             rest = scaled
-        target = kept.get(i) or replace(temps[2], format=piece.format)
+        target = resident.get(i) or replace(temps[2], format=piece.format)
         ops.op("cast", target, rest, rounding=piece.rounding, overflow=piece.overflow, repeat=repeat)
         if i < last:
             ops.op("cast", temps[1], target, repeat=repeat)
@@ -204,14 +204,14 @@ def split_ops(
 
 def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
     """Split `source` (fp32) into pieces; a piece whose array is None is formed but not kept."""
-    kept = {i: array for i, (_, array) in enumerate(pieces) if array is not None}
+    resident = {i: array for i, (_, array) in enumerate(pieces) if array is not None}
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
-        split_ops(ops, inputs[0], [piece for piece, _ in pieces], dict(zip(kept, outputs, strict=True)), temps)
+        split_ops(ops, inputs[0], [piece for piece, _ in pieces], dict(zip(resident, outputs, strict=True)), temps)
 
     scratch = 2 if len(pieces) > 1 or pieces[0][0].scale_exponent else 0
-    extra = 1 if any(i not in kept for i in range(max(kept))) else 0
-    return Pass(name, (source,), tuple(kept.values()), ("fp32",) * (scratch + extra), body)
+    extra = 1 if any(i not in resident for i in range(max(resident))) else 0
+    return Pass(name, (source,), tuple(resident.values()), ("fp32",) * (scratch + extra), body)
 
 
 def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
@@ -311,9 +311,6 @@ def _operand(
     return target
 
 
-stand_in_pass = placeholder_pass  # the name that other dataflows use
-
-
 __all__ = [
     "Pass",
     "VectorOps",
@@ -327,7 +324,6 @@ __all__ = [
     "placeholder_pass",
     "split_ops",
     "split_pass",
-    "stand_in_pass",
     "vector_of",
     "zero_pass",
 ]

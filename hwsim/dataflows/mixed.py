@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import lower_pass, stand_in_pass
+from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.devices import instruction
 from hwsim.gemm.mixed import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
@@ -62,7 +62,7 @@ def look(made: Merge, counting: tuple[Gemm, ...], flow: Dataflow, device: Device
     """Kernels that look at both operands, and the small GEMMs that count (mapped records)."""
     for array in (made.a, made.b):
         made.kernels.append(
-            lower_pass(stand_in_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
+            lower_pass(placeholder_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
         )
     for number, part in enumerate(counting):
         made.add(f"count{number + 1}", flow.lower(part, device), 0, False, is_apart=True)

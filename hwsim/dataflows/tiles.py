@@ -251,9 +251,3 @@ class StaticTileScheduler:
     def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
         """The tiles of a group."""
         yield from places(stream, self.grids, cores, self.device_cores, self.matrices)
-
-
-# The names that the DaVinci dataflows use.
-Field = TileGrid
-fields = tile_grids
-deal_fields = distribute

@@ -22,7 +22,7 @@ def check(tree: Node) -> list[FileProblem]:
         tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")
     )
     native = _block(tree, "native")
-    ends = (*memories, GLOBAL)
+    endpoints = (*memories, GLOBAL)
     problems: list[FileProblem] = []
 
     def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
@@ -64,8 +64,8 @@ def check(tree: Node) -> list[FileProblem]:
                 known(unit.get(key), f"{where}.{key}", formats, "a known format")
     for name, entry in _blocks(tree, "links"):
         known(entry.get("engine"), f"links.{name}.engine", engines, "one of engines")
-        known(entry.get("from"), f"links.{name}.from", ends, "one of memories")
-        known(entry.get("to"), f"links.{name}.to", ends, "one of memories")
+        known(entry.get("from"), f"links.{name}.from", endpoints, "one of memories")
+        known(entry.get("to"), f"links.{name}.to", endpoints, "one of memories")
     vector = _block(tree, "vector")
     known(vector.get("engine"), "vector.engine", engines, "one of engines")
     known(vector.get("memory"), "vector.memory", memories, "one of memories")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm, promote
-from hwsim.arithmetic.instruction_order import Runs, arranged, whole
+from hwsim.arithmetic.instruction_order import Runs, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.devices import dot_spec, find, instruction_for
 from hwsim.errors import UnsupportedError
@@ -104,13 +104,13 @@ class Chains:
         """
         value = start
         is_span = self.permutation is None and len(run) == 1
-        kept = self._kept(term, run[0], a, b, threads) if is_span else None
-        if kept is not None:
+        cached = self._cached(term, run[0], a, b, threads) if is_span else None
+        if cached is not None:
             _, spec, model = self._unit(term.products[0])
             divide = self._divisions(term, run[0][1] - run[0][0], start is not None)
             accumulator = _Accumulator(start, True, 0, model, threads)
             length = (run[0][1] - run[0][0]) * len(term.products)
-            accumulator.add(spec, kept[0][:, :length], kept[1][:length], divide)
+            accumulator.add(spec, cached[0][:, :length], cached[1][:length], divide)
             return accumulator.codes
         for stage in term.stages:
             for index, span in enumerate(run):
@@ -147,18 +147,18 @@ class Chains:
             [(i, j)] = term.products
             left, right = a[i][:, start:], b[j][start:]
         else:
-            kept = self._kept(term, runs[0][0], a, b, threads)
-            if kept is None:
+            cached = self._cached(term, runs[0][0], a, b, threads)
+            if cached is None:
                 return 0
             divide = self._divisions(term, length, False)
             length *= len(term.products)
-            left, right = kept
+            left, right = cached
             count = min(count, left.shape[1] // length, right.shape[0] // length)
         left, right = left[:, : count * length], right[: count * length]
         promote(spec, left, right, total, length=length, divide=divide, threads=threads, **edges._asdict())
         return count
 
-    def _kept(
+    def _cached(
         self, term: Term, span: tuple[int, int], a: Sequence[Codes], b: Sequence[Codes], threads: int
     ) -> tuple[Codes, Codes] | None:
         """The operands of all stages one after the other, for one of many short runs and some that follow it.
@@ -168,7 +168,7 @@ class Chains:
         runs = self._both_runs(term)
         if runs is None:
             return None
-        left, right = runs[0].kept(a, span, threads), runs[1].kept(b, span, threads)
+        left, right = runs[0].cached(a, span, threads), runs[1].cached(b, span, threads)
         return None if left is None or right is None else (left, right)
 
     def _both_runs(self, term: Term) -> tuple[Runs, Runs] | None:
@@ -225,7 +225,7 @@ class Chains:
         accumulator = _Accumulator(value, is_start, scale, model, threads)
         if len(others) == 1:
             left, right = (
-                arranged(
+                in_instruction_order(
                     [pieces[product[side]] for product in stage.products], span, model.k, self.permutation, 1 - side
                 )
                 for side, pieces in ((0, a), (1, b))

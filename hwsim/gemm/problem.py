@@ -24,7 +24,7 @@ class OperandScale:
 class Sparsity:
     """A holds `kept` of every `of` elements along K (2:4), beside their positions."""
 
-    kept: int
+    nonzero: int
     of: int
 
 

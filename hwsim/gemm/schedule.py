@@ -250,12 +250,12 @@ class Layout:
 
     def prefix(self, k: int) -> Layout:
         """The same cuts with elements from k on left out (a slice of none of them is left out too)."""
-        kept = []
+        prefixes = []
         for runs in self.slices:
             cut = tuple(tuple((start, min(stop, k)) for start, stop in run if start < k) for run in runs)
             if any(cut):
-                kept.append(tuple(run for run in cut if run))
-        return Layout(tuple(kept))
+                prefixes.append(tuple(run for run in cut if run))
+        return Layout(tuple(prefixes))
 
 
 def schedule_of(given: Schedule | Mapping[str, Any] | None) -> Schedule:

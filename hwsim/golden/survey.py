@@ -148,7 +148,7 @@ def read_survey(path: Path) -> Survey:
     try:
         with open_archive(path) as archive:
             said = json.loads(str(archive["meta"]))
-            kept = [entry for entry in said["entries"] if "error" not in entry]
+            valid = [entry for entry in said["entries"] if "error" not in entry]
             entries = tuple(
                 SurveyedGemm(
                     **{name: entry[name] for name in ("index", "m", "n", "k", "format", "output", "accumulate")},
@@ -158,9 +158,9 @@ def read_survey(path: Path) -> Survey:
                     seed=said["seed"],
                     d=archive[f"{entry['index']}/d"],
                 )
-                for entry in kept
+                for entry in valid
             )
-            return Survey(said["device"], said["torch"], said["cuda"], entries, len(said["entries"]) - len(kept))
+            return Survey(said["device"], said["torch"], said["cuda"], entries, len(said["entries"]) - len(valid))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: no survey of GEMMs ({error}); tools/record/cublas_survey.py writes one") from None
 

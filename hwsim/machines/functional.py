@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels import gemm
 from hwsim._kernels.coalesce import Coalescer
-from hwsim.arithmetic.instruction_order import arranged
+from hwsim.arithmetic.instruction_order import in_instruction_order
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
@@ -164,7 +164,11 @@ class _KernelRun:
             a = self._view(segment[1:6], target.rows, k, left.format, left.width, storage)
             b = self._view(segment[6:11], k, target.cols, right.format, right.width, storage)
             depth = self.depths[instr.unit]
-            parts = zip(arranged([a], (0, k), depth, None, 1), arranged([b], (0, k), depth, None, 0), strict=True)
+            parts = zip(
+                in_instruction_order([a], (0, k), depth, None, 1),
+                in_instruction_order([b], (0, k), depth, None, 0),
+                strict=True,
+            )
             for x, y in parts:
                 if scale and value is not None:
                     value = scaled_gemm(spec, x, y, value, scale, self.rules[instr.unit])

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from hwsim.formats import format_of
 from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
 from hwsim.program.flat import FlatKernel, flattened
+from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import Kernel, Program
-from hwsim.program.kept import Kept
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     Raises ProgramError for an instruction that the device has no engine, link or time for.
     """
     of = (program.kernels, program.arrays, *_parts(device))
-    found = _KEPT.get(*of)
+    found = _CACHE.get(*of)
     if found is None:
         arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
         found = ProgramTables(tuple(_tables(kernel, program, device) for kernel in program.kernels), arrays)
-        _KEPT.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
+        _CACHE.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
     if free is None:
         return found
     kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
@@ -85,7 +85,7 @@ def _parts(device: Device) -> list[object]:
     return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
 
 
-_KEPT: Kept[ProgramTables] = Kept(PROGRAMS, ROWS)
+_CACHE: IdentityCache[ProgramTables] = IdentityCache(PROGRAMS, ROWS)
 
 
 def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:

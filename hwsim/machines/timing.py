@@ -322,7 +322,7 @@ class _Collector:
         self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
         self.kernels = tuple(kernel.name for kernel in program.kernels)
         self.arrays = tuple(array.name for array in program.arrays)
-        self.turned = [i for i, array in enumerate(program.arrays) if array.order == "columns"]
+        self.column_major = [i for i, array in enumerate(program.arrays) if array.order == "columns"]
         self.labels: dict[str, int] = {}
         self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
         self.parts: list[NDArray[np.void]] = []
@@ -352,7 +352,7 @@ class _Collector:
         rows["engine"] = np.array([order.index(name) for name in engines])[column["engine"]]
         for name in ("instr", "row", "col", "slot"):
             rows[name] = column[name]
-        across = np.isin(rows["array"], self.turned)
+        across = np.isin(rows["array"], self.column_major)
         rows["row"][across], rows["col"][across] = column["col"][across], column["row"][across]
         for name in ("issue", "start", "free", "end"):
             rows[name] = column[name] + base

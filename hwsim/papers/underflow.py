@@ -37,7 +37,7 @@ def underflow_probability(exponent: int, *, gradual: bool) -> float:
     return sum(zeros_probability(n) for n in range(max(first, -1), LOW_BITS))
 
 
-def kept_bits_bound(exponent: int, scaling_exponent: int) -> int:
+def significant_bits_bound(exponent: int, scaling_exponent: int) -> int:
     """Fraction bits of a number of this exponent that survive the split, at most 22 (Eq. 6); 0 beyond fp16's range."""
     largest = BIAS
     if exponent > largest:
@@ -57,7 +57,7 @@ class ExponentLoss:
     formula: tuple[float, float]
     counted: tuple[float, float]
     bound: dict[int, int]
-    kept: dict[int, float]
+    worst_bits: dict[int, float]
 
 
 def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[ExponentLoss]:
@@ -80,12 +80,12 @@ def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[Expo
             exponent,
             (formula[0], formula[1]),
             counted,
-            {sb: kept_bits_bound(exponent, sb) for sb in SCALING},
-            {sb: kept_bits(x, exponent, sb) for sb in SCALING},
+            {sb: significant_bits_bound(exponent, sb) for sb in SCALING},
+            {sb: significant_bits(x, exponent, sb) for sb in SCALING},
         )
 
 
-def kept_bits(x: Float64, exponent: int, scaling_exponent: int) -> float:
+def significant_bits(x: Float64, exponent: int, scaling_exponent: int) -> float:
     """Fraction bits that the worst of x keeps in the two pieces: -log2(error / 2^exponent) - 1, from 0 to 23."""
     with np.errstate(over="ignore", invalid="ignore"):
         high = x.astype(np.float16).astype(np.float64)
@@ -104,7 +104,7 @@ def markdown(found: Iterable[ExponentLoss]) -> str:
     for point in found:
         cells = [str(point.exponent)]
         cells += [f"{100 * x:.2f} %" for i in (0, 1) for x in (point.formula[i], point.counted[i])]
-        cells += [text for sb in SCALING for text in (str(point.bound[sb]), f"{point.kept[sb]:.1f}")]
+        cells += [text for sb in SCALING for text in (str(point.bound[sb]), f"{point.worst_bits[sb]:.1f}")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -116,5 +116,5 @@ def plain(point: ExponentLoss) -> dict[str, Any]:
         "formula": list(point.formula),
         "counted": list(point.counted),
         "bound": {str(sb): bits for sb, bits in point.bound.items()},
-        "kept": {str(sb): bits for sb, bits in point.kept.items()},
+        "kept": {str(sb): bits for sb, bits in point.worst_bits.items()},
     }

@@ -212,22 +212,22 @@ class Share:
     rest: int
 
 
-def deal(extent: int, block: int, cores: int) -> list[Share]:
+def distribute(extent: int, block: int, cores: int) -> list[Share]:
     """Deal the blocks of `extent` out to `cores` in turn; cores without a block are left out."""
     whole, rest = divmod(extent, block)
-    rounds, extra = divmod(whole, cores)
+    waves, extra = divmod(whole, cores)
     shares = []
     if extra:
-        shares.append(Share(0, extra, rounds + 1, 0))
+        shares.append(Share(0, extra, waves + 1, 0))
     if rest:
-        shares.append(Share(extra, 1, rounds, rest))
+        shares.append(Share(extra, 1, waves, rest))
     first = extra + bool(rest)
-    if rounds and first < cores:
-        shares.append(Share(first, cores - first, rounds, 0))
+    if waves and first < cores:
+        shares.append(Share(first, cores - first, waves, 0))
     return shares
 
 
-def dealt_blocks(stream: StreamBuilder, name: str, share: Share, block: int, cores: int) -> Iterator[Span]:
+def blocks_of_share(stream: StreamBuilder, name: str, share: Share, block: int, cores: int) -> Iterator[Span]:
     """The blocks of `share` in one stream: index and start depend on CORE."""
     core = variable(CORE)
     if share.whole:

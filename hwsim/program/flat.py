@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
     Affine,
@@ -30,7 +31,6 @@ from hwsim.program.ir import (
     Stream,
     Tile,
 )
-from hwsim.program.kept import Kept
 
 Table = NDArray[np.int64]
 
@@ -107,14 +107,14 @@ def flatten(
     kernel: Kernel,
     engines: Mapping[str, int],
     arrays: Mapping[str, int],
-    turned: Collection[str] = (),
+    column_major: Collection[str] = (),
     kinds: Iterable[int] | None = None,
 ) -> FlatKernel:
     """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
 
     kinds: as of FlatKernel, where they are known. Raises KeyError for a name that the checker should have refused.
     """
-    return _Flattener(kernel, engines, arrays, turned).flatten(kinds)
+    return _Flattener(kernel, engines, arrays, column_major).flatten(kinds)
 
 
 def flattened(
@@ -124,19 +124,20 @@ def flattened(
 
     Tiles of arrays stored by columns have rows and columns exchanged.
     """
-    found = _KEPT.get(kernel, arrays, engines)
+    found = _CACHE.get(kernel, arrays, engines)
     if found is None:
         named = {instr.engine for instr in kernel.instrs()}
         used = tuple(name for name in engines if name in named) or tuple(engines)
-        turned = [one.name for one in arrays if one.order == "columns"]
+        column_major = [one.name for one in arrays if one.order == "columns"]
         by_name = {one.name: i for i, one in enumerate(arrays)}
-        flat = flatten(kernel, {name: i for i, name in enumerate(used)}, by_name, turned, kinds)
+        flat = flatten(kernel, {name: i for i, name in enumerate(used)}, by_name, column_major, kinds)
         found = used, flat
-        _KEPT.put(found, len(flat.instrs), kernel, arrays, engines)
+        _CACHE.put(found, len(flat.instrs), kernel, arrays, engines)
     return found
 
 
-_KEPT: Kept[tuple[tuple[str, ...], FlatKernel]] = Kept(1024, 1 << 16)  # kernels, and instructions of all of them
+# at most so many kernels, and instructions of all of them
+_CACHE: IdentityCache[tuple[tuple[str, ...], FlatKernel]] = IdentityCache(1024, 1 << 16)
 
 
 def _all_but(of: type, *names: str) -> Callable[[object], Any]:
@@ -161,9 +162,9 @@ _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # 
 
 class _Flattener:
     def __init__(
-        self, kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], turned: Collection[str]
+        self, kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], column_major: Collection[str]
     ) -> None:
-        self.kernel, self.engines, self.arrays, self.turned = kernel, engines, arrays, turned
+        self.kernel, self.engines, self.arrays, self.column_major = kernel, engines, arrays, column_major
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
         self.instr: list[tuple[int, ...]] = []
@@ -288,7 +289,7 @@ class _Flattener:
             slot = self._affine(tile.slot)
             return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
         row, col = self._affine(tile.row), self._affine(tile.col)
-        if tile.array in self.turned:
+        if tile.array in self.column_major:
             return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
         return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
 

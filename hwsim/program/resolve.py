@@ -66,9 +66,9 @@ class Scope:
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link that a copy takes, or a cast on the way: same engine, source and target memory, or None."""
         source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
-        rounds = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
+        conversion = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
         for name, link in self.links.get((copy.engine, source, target), ()):
-            if copy.opcode != "cast" or rounds in link.casts:
+            if copy.opcode != "cast" or conversion in link.casts:
                 return name, link
         return None
 

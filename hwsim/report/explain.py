@@ -230,9 +230,9 @@ def _special(special: Exact | None) -> str | None:
     return None if special is None else _value(special.kind, special.sign, 0, 0)["hex"]
 
 
-def _dropped(exact: Fraction, kept: Fraction) -> str | None:
+def _dropped(exact: Fraction, rounded: Fraction) -> str | None:
     """exact - kept, without loss; None where nothing is gone."""
-    rest = exact - kept
+    rest = exact - rounded
     if not rest:
         return None
     return hex_float(int(rest < 0), abs(rest.numerator), 1 - rest.denominator.bit_length())
@@ -245,19 +245,19 @@ def _fraction(value: int, last_place: int) -> Fraction:
 def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_place: int, cuts: Sequence[int]) -> Record:
     """Every term against the largest exponent: how far it is shifted, what stays (in units of the last place kept)."""
     rows = []
-    for name, term, kept in zip(names, terms, cuts, strict=True):
+    for name, term, rounded in zip(names, terms, cuts, strict=True):
         row: Record = {"term": name, "kind": term.kind, "exponent": None, "shift": None, "kept": None, "dropped": None}
         if term.kind == "finite" and not term.is_zero:
             gone = term.significand - (
-                abs(kept) << last_place - term.last_place
+                abs(rounded) << last_place - term.last_place
                 if last_place > term.last_place
-                else abs(kept) >> term.last_place - last_place
+                else abs(rounded) >> term.last_place - last_place
             )
             places = max(last_place - term.last_place, 0)
             row |= {
                 "exponent": term.exponent,
                 "shift": top - term.exponent,
-                "kept": str(kept),
+                "kept": str(rounded),
                 "dropped": hex_float(term.sign, gone, term.last_place) if gone else None,
                 "dropped_bits": f"{gone:0{places}b}" if gone else "",
             }
@@ -283,13 +283,13 @@ def _rounding(spec: DotSpec, value: Record | None, rounding: str, result: int, n
     if back.kind != "finite":
         record["direction"] = "overflow"
         return record
-    kept = back.fraction
-    record["dropped"] = _dropped(exact, kept)
+    rounded = back.fraction
+    record["dropped"] = _dropped(exact, rounded)
     if units:
-        share = abs(exact - kept) / Fraction(2) ** record["last_place"]
+        share = abs(exact - rounded) / Fraction(2) ** record["last_place"]
         record["dropped_last_places"] = str(share) if share.denominator < 1 << 20 else f"~{float(share):.6g}"
-    grown = abs(kept) > abs(exact)
-    record["direction"] = "exact" if exact == kept else "up" if grown else "down"
+    grown = abs(rounded) > abs(exact)
+    record["direction"] = "exact" if exact == rounded else "up" if grown else "down"
     return record
 
 

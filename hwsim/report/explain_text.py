@@ -213,8 +213,8 @@ def _sum(step: Record, words: str = "sum, exact") -> list[str]:
     total, rounding = step["sum"], step["rounding"]
     lines = [f"  {words:12} {_value(total)}"]
     if "last_place" in rounding:
-        ends = f"{rounding['format']} ends at 2^{rounding['last_place']}"
-        leading = f"leading place 2^{rounding['leading_place']}, {ends}"
+        last_place = f"{rounding['format']} ends at 2^{rounding['last_place']}"
+        leading = f"leading place 2^{rounding['leading_place']}, {last_place}"
         lines.append(f"  normalised   {leading}{' (subnormal)' if rounding['subnormal'] else ''}")
     lines.append(f"  rounded      {ROUNDINGS[rounding['rounding']]}: {_loss(rounding)}")
     return lines

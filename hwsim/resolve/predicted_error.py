@@ -144,13 +144,13 @@ def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: 
         return Rests((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
     if plan.split == "slices":
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
-    taken, kept = format_of(plan.input_format), format_of(source)
-    own = _quantum(size, taken if taken.precision < kept.precision and not kept.is_integer else kept)
+    taken, stored = format_of(plan.input_format), format_of(source)
+    own = _quantum(size, taken if taken.precision < stored.precision and not stored.is_integer else stored)
     saturates = VectorUnit(device.vector).saturates
     before: list[Array] = []
     rest, scale = size, 0
     lost = np.where(_quantum(size, taken) > own, _quantum(size, taken) / 2, 0.0)
-    if taken.precision < kept.precision:  # rounded to the scheme's operands first
+    if taken.precision < stored.precision:  # rounded to the scheme's operands first
         lost = _quantum(size, taken) / 2
     if plan.clamp is False and not saturates and top > _largest(pieces[0]) and not pieces[0].overflow:
         lost = np.full_like(size, np.inf)
@@ -237,19 +237,19 @@ def roundoff_of(spec: DotSpec) -> tuple[Roundoff, int]:
     digits = format_of(getattr(unit, "result_format", None) or spec.d).precision
     cut = MEAN_CUT * 2.0 ** (1 - digits)
     random, biased, aligned = 0.0, 0.0, 0.0
-    kept = min(
+    least_bits = min(
         (getattr(unit, name) for name in ("fraction_bits", "accumulator_fraction_bits") if hasattr(unit, name)),
         default=None,
     )
     if unit.rounding not in ("RZ", "RD", "RU"):
         random = 2.0**-digits
-    elif kept is None or kept >= digits:
+    elif least_bits is None or least_bits >= digits:
         biased = cut
     else:
         biased = cut / 8  # nothing is left to cut but at a carry
-    if kept is not None:
-        random += math.sqrt(terms) * 2.0**-kept
-        aligned = terms * MEAN_CUT * 2.0**-kept
+    if least_bits is not None:
+        random += math.sqrt(terms) * 2.0**-least_bits
+        aligned = terms * MEAN_CUT * 2.0**-least_bits
     if unit.model == "pairwise" and terms > 1:
         random *= 1 + math.log2(terms)
     return Roundoff(random, biased, aligned), terms
@@ -351,11 +351,11 @@ def _parts(mixed: Mixed, sample: Sample) -> list[tuple[Plan, Sample, float]]:
     found = []
     for number, plan in enumerate(mixed.plans):
         low, high = mixed.ranges[number] if number < len(mixed.ranges) else (0.0, math.inf)
-        kept = [np.where((np.abs(x) >= low) & (np.abs(x) <= high), x, 0.0) for x in (sample.a, sample.b)]
-        tops = [float(np.abs(x).max(initial=0)) for x in kept]
+        clipped = [np.where((np.abs(x) >= low) & (np.abs(x) <= high), x, 0.0) for x in (sample.a, sample.b)]
+        tops = [float(np.abs(x).max(initial=0)) for x in clipped]
         if plan.scheme == f"{mixed.scheme}-{strategy}" or plan.scheme == strategy:
             return [(plan, sample, 1.0)]
         if blocks[plan.scheme]:
-            part = dataclasses.replace(sample, a=kept[0], b=kept[1], a_top=tops[0], b_top=tops[1])
+            part = dataclasses.replace(sample, a=clipped[0], b=clipped[1], a_top=tops[0], b_top=tops[1])
             found.append((plan, part, blocks[plan.scheme] / total))
     return found

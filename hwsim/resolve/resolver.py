@@ -110,11 +110,11 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     """
     if request.scheme.survey is not None:
         return _resolved(request, operands)
-    found = _KEPT.get(request)
+    found = _CACHE.get(request)
     if found is None:
         found = _resolved(request, operands)
         if not isinstance(found.gemm.plan, Mixed):
-            _KEPT.put(request, found)
+            _CACHE.put(request, found)
     return found
 
 
@@ -143,7 +143,7 @@ class _ResolvedCache:
                 self.found.popitem(last=False)
 
 
-_KEPT = _ResolvedCache(128)
+_CACHE = _ResolvedCache(128)
 
 
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:

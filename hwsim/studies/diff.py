@@ -236,8 +236,8 @@ def first_step(
         step = math.lcm(step, model.k)
         pieces = side.pieces(subset(a, rows=[row]), subset(b, cols=[column]))
         sums.append(_Running(side, *pieces))
-    ends = [*range(step, k, step), k]
-    values = [(one := sums[0].at(end), sums[1].at(end), one == sums[1].at(end)) for end in ends]
+    stops = [*range(step, k, step), k]
+    values = [(one := sums[0].at(end), sums[1].at(end), one == sums[1].at(end)) for end in stops]
     at = next((i for i, (_, _, same) in enumerate(values) if not same), None)
     if at is None:
         return None
@@ -247,8 +247,8 @@ def first_step(
         row=row,
         column=column,
         step=step,
-        k_first=ends[at - 1] if at else 0,
-        k_end=ends[at],
+        k_first=stops[at - 1] if at else 0,
+        k_end=stops[at],
         last_equal=_hex(values[at - 1][0], output) if at else None,
         left_code=_hex(one_code, output),
         right_code=_hex(other_code, output),

@@ -51,8 +51,8 @@ class Influence:
     @property
     def moved(self) -> float:
         """Largest change, as a share of the cycles."""
-        ends = [end for end in (self.cycles_low, self.cycles_high) if end is not None]
-        return max((abs(end - self.cycles) / self.cycles for end in ends), default=0.0) if self.cycles else 0.0
+        extremes = [end for end in (self.cycles_low, self.cycles_high) if end is not None]
+        return max((abs(end - self.cycles) / self.cycles for end in extremes), default=0.0) if self.cycles else 0.0
 
 
 def sensitivity(

@@ -33,22 +33,22 @@ class Trace(TraceRows):
     @classmethod
     def of(cls, timing: Timing, device: Device) -> Trace:
         """The trace that a timing was asked to keep. Raises InputError if it kept none."""
-        kept = timing.trace
-        if kept is None:
+        columns = timing.trace
+        if columns is None:
             raise InputError("the timing has no trace; run it with trace=Trace.LIMIT")
-        raw = kept.rows
+        raw = columns.rows
         rows = np.zeros(len(raw), TRACE_DTYPE)
         for field, source in _SOURCES.items():
-            rows[field] = raw[source] / kept.ticks_per_cycle if field in TIMES else raw[source]
+            rows[field] = raw[source] / columns.ticks_per_cycle if field in TIMES else raw[source]
         names = {
-            "kernel": kept.kernels,
-            "engine": kept.engines,
-            "opcode": kept.opcodes,
-            "label": kept.labels,
-            "array": kept.arrays,
-            "waited_for": tuple(cause.removeprefix("semaphore:") for cause in kept.causes),
+            "kernel": columns.kernels,
+            "engine": columns.engines,
+            "opcode": columns.opcodes,
+            "label": columns.labels,
+            "array": columns.arrays,
+            "waited_for": tuple(cause.removeprefix("semaphore:") for cause in columns.causes),
         }
-        return cls(rows, names, device.name, device.clock_mhz, kept.complete)
+        return cls(rows, names, device.name, device.clock_mhz, columns.complete)
 
     def write(self, path: str | Path) -> None:
         """Write the file that the suffix of `path` asks for: .json (Perfetto), .csv or .npz.

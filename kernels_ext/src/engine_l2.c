@@ -6,16 +6,16 @@
  * A write makes its sectors resident and dirty without fetching them; they are written back when their block
  * is evicted. A sector is resident from the start of the transfer that fetches it (requests of others merge).
  *
- * What is known is kept for patches: lines of blocks that were touched last by one access and of which the same sectors
- * are resident and dirty. A table has the patch of every block of every array, 0 for none (memory never touched costs
- * nothing). An access goes through the patches it meets: one that it touches as a whole is touched again in one step,
- * however many blocks it has; one that it touches in part loses these blocks to a new patch, and is gone with the last
- * of them. A list has the patches by age, and within one the blocks are as old as their order.
+ * What is known is kept for extents: lines of blocks that were touched last by one access and of which the same sectors
+ * are resident and dirty. A table has the extent of every block of every array, 0 for none (memory never touched costs
+ * nothing). An access goes through the extents it meets: one that it touches as a whole is touched again in one step,
+ * however many blocks it has; one that it touches in part loses these blocks to a new extent, and is gone with the last
+ * of them. A list has the extents by age, and within one the blocks are as old as their order.
  *
- * Blocks go one by one, as those that are touched ask for room. Room for what is touched of a patch is made at once where
- * the patch itself is not among those that go: what remains is the same.
+ * Blocks go one by one, as those that are touched ask for room. Room for what is touched of an extent is made at once where
+ * the extent itself is not among those that go: what remains is the same.
  *
- * Where any may go (`random`) every block has its own patch, and of all resident one is drawn, from the same numbers in
+ * Where any may go (`random`) every block has its own extent, and of all resident one is drawn, from the same numbers in
  * every run.
  */
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 
 enum { SECTOR_ROWS = 16, SECTOR_BYTES = 32, SIDE = 8 };
 enum { BLOCK_ROWS = SECTOR_ROWS * SIDE, BLOCK_BYTES = SECTOR_BYTES * SIDE };
-enum { NO_PATCH = 0, CUT = -1 };
+enum { NO_EXTENT = 0, CUT = -1 };
 #define ROWS UINT64_C(0x0101010101010101) /* the first sector of each row of a block */
 #define ALL (~UINT64_C(0))
 
@@ -32,8 +32,8 @@ typedef struct {
     uint64_t valid, dirty;          /* sectors of each of its blocks */
     int32_t bytes;                  /* resident of each block; CUT: the array's edge may cut some */
     uint32_t array, first, step, count, left; /* lies in `count` blocks of the table, `step` apart, and has `left` of them */
-    uint32_t older, newer;          /* patches */
-} patch;
+    uint32_t older, newer;          /* extents */
+} extent;
 
 /* An array's blocks in the table: `columns` to a row, from `first` on; rows and columns that lie in it whole. */
 typedef struct { int64_t first, columns, whole_rows, whole_columns; } layout;
@@ -43,9 +43,9 @@ struct hw_l2 {
     const hw_array *arrays;
     layout *layouts;
     int64_t count;
-    uint32_t *table;                /* the patch of each block */
-    patch *patches;                 /* the first is NO_PATCH, which has nothing; the oldest is newer than it */
-    uint32_t room, used, alive, spare; /* patches: room for so many, used so far, with blocks; a chain of the others */
+    uint32_t *table;                /* the extent of each block */
+    extent *extents;                 /* the first is NO_EXTENT, which has nothing; the oldest is newer than it */
+    uint32_t room, used, alive, spare; /* extents: room for so many, used so far, with blocks; a chain of the others */
     uint32_t *resident;             /* random: blocks, each `left` from the first; else NULL */
     uint32_t residents;
     uint64_t drawn;
@@ -79,10 +79,10 @@ hw_l2 *hw_l2_new(int64_t capacity_bytes, int random, const hw_array *arrays, int
     l2->layouts = calloc((size_t)(count ? count : 1), sizeof *l2->layouts);
     int64_t blocks = l2->layouts ? lay_out(l2) : -1;
     l2->room = random && blocks >= 0 ? (uint32_t)blocks + 1 : ROOM;
-    l2->patches = calloc(l2->room, sizeof *l2->patches);
+    l2->extents = calloc(l2->room, sizeof *l2->extents);
     if (blocks >= 0) l2->table = calloc((size_t)blocks + 1, sizeof *l2->table);
     if (blocks >= 0 && random) l2->resident = malloc(((size_t)blocks + 1) * sizeof *l2->resident);
-    if (l2->table && l2->patches && (l2->resident || !random)) return l2;
+    if (l2->table && l2->extents && (l2->resident || !random)) return l2;
     hw_l2_free(l2);
     return NULL;
 }
@@ -90,7 +90,7 @@ hw_l2 *hw_l2_new(int64_t capacity_bytes, int random, const hw_array *arrays, int
 void hw_l2_free(hw_l2 *l2)
 {
     if (!l2) return;
-    free(l2->layouts), free(l2->patches), free(l2->table), free(l2->resident);
+    free(l2->layouts), free(l2->extents), free(l2->table), free(l2->resident);
     free(l2);
 }
 
@@ -121,44 +121,44 @@ static int64_t bytes_of(const hw_l2 *l2, int64_t array, const uint32_t *b, uint6
     return sum;
 }
 
-/* Of one block of a patch. */
-static int64_t dirty_bytes(const hw_l2 *l2, const patch *p, const uint32_t *b)
+/* Of one block of an extent. */
+static int64_t dirty_bytes(const hw_l2 *l2, const extent *p, const uint32_t *b)
 {
     if (p->dirty == p->valid && p->bytes != CUT) return p->bytes;
     return p->dirty ? bytes_of(l2, p->array, b, p->dirty) : 0;
 }
 
-/* --- patches ---------------------------------------------------------------------------------------------- */
+/* --- extents ---------------------------------------------------------------------------------------------- */
 
-/* Room for so many more patches; returns 0, or -1 without memory. Moves them. */
+/* Room for so many more extents; returns 0, or -1 without memory. Moves them. */
 static int make_room(hw_l2 *l2, uint64_t more)
 {
     uint64_t room = 2 * (uint64_t)l2->room + more;
-    patch *patches = room <= UINT32_MAX ? realloc(l2->patches, room * sizeof *patches) : NULL;
-    if (!patches) return -1;
-    l2->patches = patches, l2->room = (uint32_t)room;
+    extent *extents = room <= UINT32_MAX ? realloc(l2->extents, room * sizeof *extents) : NULL;
+    if (!extents) return -1;
+    l2->extents = extents, l2->room = (uint32_t)room;
     return 0;
 }
 
-static void unlink_patch(hw_l2 *l2, const patch *p)
+static void unlink_extent(hw_l2 *l2, const extent *p)
 {
-    l2->patches[p->older].newer = p->newer, l2->patches[p->newer].older = p->older;
+    l2->extents[p->older].newer = p->newer, l2->extents[p->newer].older = p->older;
 }
 
 static void link_newest(hw_l2 *l2, uint32_t id)
 {
-    patch *all = l2->patches;
-    all[id].older = all[NO_PATCH].older, all[id].newer = NO_PATCH;
-    all[all[id].older].newer = all[NO_PATCH].older = id;
+    extent *all = l2->extents;
+    all[id].older = all[NO_EXTENT].older, all[id].newer = NO_EXTENT;
+    all[all[id].older].newer = all[NO_EXTENT].older = id;
 }
 
-/* A new patch, the newest, of a line of blocks; there is room for it. The caller says what they hold. */
-static inline patch *begin(hw_l2 *l2, uint32_t array, uint32_t first, uint32_t count, uint32_t step)
+/* A new extent, the newest, of a line of blocks; there is room for it. The caller says what they hold. */
+static inline extent *begin(hw_l2 *l2, uint32_t array, uint32_t first, uint32_t count, uint32_t step)
 {
     uint32_t id = l2->spare;
-    if (id) l2->spare = l2->patches[id].newer;
+    if (id) l2->spare = l2->extents[id].newer;
     else id = l2->used++;
-    patch *p = &l2->patches[id];
+    extent *p = &l2->extents[id];
     p->array = array, p->first = first, p->count = p->left = count, p->step = step;
     l2->alive++;
     link_newest(l2, id);
@@ -167,8 +167,8 @@ static inline patch *begin(hw_l2 *l2, uint32_t array, uint32_t first, uint32_t c
 
 static void end(hw_l2 *l2, uint32_t id)
 {
-    unlink_patch(l2, &l2->patches[id]);
-    l2->patches[id].newer = l2->spare, l2->spare = id, l2->alive--;
+    unlink_extent(l2, &l2->extents[id]);
+    l2->extents[id].newer = l2->spare, l2->spare = id, l2->alive--;
 }
 
 /* What a line of the table has from now on. */
@@ -180,11 +180,11 @@ static inline void set(uint32_t *b, uint32_t count, uint32_t step, uint32_t id)
         for (; count; count--, b += step) *b = id;
 }
 
-/* A patch loses blocks; at its ends it gets shorter. (Of a line across its own they can only be one.) */
+/* An extent loses blocks; at its ends it gets shorter. (Of a line across its own they can only be one.) */
 static void lose(hw_l2 *l2, uint32_t id, uint32_t first, uint32_t count)
 {
-    patch *p = &l2->patches[id];
-    if (id == NO_PATCH) return;
+    extent *p = &l2->extents[id];
+    if (id == NO_EXTENT) return;
     p->left -= count;
     if (!p->left) end(l2, id);
     else if (first == p->first) p->first += count * p->step, p->count -= count;
@@ -193,13 +193,13 @@ static void lose(hw_l2 *l2, uint32_t id, uint32_t first, uint32_t count)
 
 /* --- what goes -------------------------------------------------------------------------------------------- */
 
-/* Make room where less than none is free: the oldest go, but not the patch `limit` or newer ones. */
+/* Make room where less than none is free: the oldest go, but not the extent `limit` or newer ones. */
 static void evict(hw_l2 *l2, uint32_t limit, int64_t *written_back)
 {
     while (l2->free < 0) {
-        const uint32_t id = l2->patches[NO_PATCH].newer;
-        patch *p = &l2->patches[id];
-        if (id == limit || id == NO_PATCH) return;
+        const uint32_t id = l2->extents[NO_EXTENT].newer;
+        extent *p = &l2->extents[id];
+        if (id == limit || id == NO_EXTENT) return;
         uint32_t *b = &l2->table[p->first], going = 1;
         const uint32_t step = p->step;
         if (p->bytes != CUT) {
@@ -214,11 +214,11 @@ static void evict(hw_l2 *l2, uint32_t limit, int64_t *written_back)
         }
         uint32_t passed = going;
         if (p->left == p->count) {
-            set(b, going, step, NO_PATCH);
+            set(b, going, step, NO_EXTENT);
         } else {
             passed = 0;
             for (uint32_t left = going; left; b += step, passed++)
-                if (*b == id) *b = NO_PATCH, left--;
+                if (*b == id) *b = NO_EXTENT, left--;
         }
         p->left -= going, p->count -= passed, p->first += passed * step;
         if (!p->left) end(l2, id);
@@ -232,9 +232,9 @@ static void evict_any(hw_l2 *l2, uint32_t newest, int64_t *written_back)
         l2->drawn = l2->drawn * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         const uint32_t gone = l2->resident[(l2->drawn >> 33) % l2->residents];
         if (gone == newest && l2->residents > 1) continue;
-        patch *p = &l2->patches[gone];
+        extent *p = &l2->extents[gone];
         const uint32_t last = l2->resident[--l2->residents];
-        l2->resident[p->left] = last, l2->patches[last].left = p->left;
+        l2->resident[p->left] = last, l2->extents[last].left = p->left;
         *written_back += dirty_bytes(l2, p, &l2->table[gone]);
         l2->free += p->bytes;
         p->valid = p->dirty = 0, p->bytes = 0;
@@ -245,11 +245,11 @@ int64_t hw_l2_flush(hw_l2 *l2)
 {
     int64_t written = 0;
     for (uint32_t i = 0; i < l2->residents; i++) {
-        patch *p = &l2->patches[l2->resident[i]];
+        extent *p = &l2->extents[l2->resident[i]];
         written += dirty_bytes(l2, p, &l2->table[l2->resident[i]]), p->dirty = 0;
     }
-    for (uint32_t id = l2->patches[NO_PATCH].newer; id != NO_PATCH; id = l2->patches[id].newer) {
-        patch *p = &l2->patches[id];
+    for (uint32_t id = l2->extents[NO_EXTENT].newer; id != NO_EXTENT; id = l2->extents[id].newer) {
+        extent *p = &l2->extents[id];
         const uint32_t *b = &l2->table[p->first];
         for (uint32_t left = p->dirty ? p->left : 0; left; b += p->step)
             if (*b == id) written += dirty_bytes(l2, p, b), left--;
@@ -279,13 +279,13 @@ static int64_t sum_of(const access *x, const uint32_t *b, uint32_t count, uint32
     return sum;
 }
 
-/* Touch the sectors `need` of blocks of one patch, or of none, that lie beside each other: all it has if `whole`.
+/* Touch the sectors `need` of blocks of one extent, or of none, that lie beside each other: all it has if `whole`.
  * Returns 0 if there is no room for all at once. */
 static inline int touch_part(access *x, uint32_t id, uint32_t *b, uint32_t count, uint32_t step, uint64_t need, int whole)
 {
     hw_l2 *l2 = x->l2;
-    patch *p = &l2->patches[id];
-    const int cut = id == NO_PATCH ? !x->whole : p->bytes == CUT;
+    extent *p = &l2->extents[id];
+    const int cut = id == NO_EXTENT ? !x->whole : p->bytes == CUT;
     const uint64_t missing = need & ~p->valid, valid = p->valid | need, dirty = p->dirty | (need & x->writes);
     if (missing) {
         const int64_t more = sum_of(x, b, count, step, missing, cut);
@@ -301,14 +301,14 @@ static inline int touch_part(access *x, uint32_t id, uint32_t *b, uint32_t count
     const uint32_t first = (uint32_t)(b - l2->table);
     if (whole) {
         p->valid = valid, p->dirty = dirty, p->bytes = bytes, p->first = first, p->step = step, p->count = count;
-        unlink_patch(l2, p);
+        unlink_extent(l2, p);
         link_newest(l2, id);
         return 1;
     }
     lose(l2, id, first, count);
     p = begin(l2, x->array, first, count, step);
     p->valid = valid, p->dirty = dirty, p->bytes = bytes;
-    const uint32_t made = (uint32_t)(p - l2->patches);
+    const uint32_t made = (uint32_t)(p - l2->extents);
     set(b, count, step, made);
     return 1;
 }
@@ -319,16 +319,16 @@ static __attribute__((noinline)) void touch_in_turn(access *x, uint32_t *b, uint
     hw_l2 *l2 = x->l2;
     for (; count; count--, b += step) {
         const uint32_t id = *b, first = (uint32_t)(b - l2->table);
-        const patch was = l2->patches[id];
-        const int cut = id == NO_PATCH ? !x->whole : was.bytes == CUT;
+        const extent was = l2->extents[id];
+        const int cut = id == NO_EXTENT ? !x->whole : was.bytes == CUT;
         const int64_t more = sum_of(x, b, 1, 1, need & ~was.valid, cut);
         lose(l2, id, first, 1);
-        patch *p = begin(l2, x->array, first, 1, step);
+        extent *p = begin(l2, x->array, first, 1, step);
         p->valid = was.valid | need, p->dirty = was.dirty | (need & x->writes);
         p->bytes = cut ? CUT : (int32_t)whole_bytes(p->valid);
-        *b = (uint32_t)(p - l2->patches);
+        *b = (uint32_t)(p - l2->extents);
         x->made += more, l2->free -= more;
-        evict(l2, NO_PATCH, &x->written_back);
+        evict(l2, NO_EXTENT, &x->written_back);
     }
 }
 
@@ -338,12 +338,12 @@ static void touch(access *x, uint32_t *b, uint32_t count, uint32_t step, uint64_
     hw_l2 *l2 = x->l2;
     while (count) {
         const uint32_t id = *b;
-        const patch *p = &l2->patches[id];
+        const extent *p = &l2->extents[id];
         const int along = p->left == p->count && p->first == b - l2->table && (p->step == step || p->count == 1);
         uint32_t part = 1;
-        if (id != NO_PATCH && along) part = p->count < count ? p->count : count;
+        if (id != NO_EXTENT && along) part = p->count < count ? p->count : count;
         else while (part < count && b[part * step] == id) part++;
-        if (!touch_part(x, id, b, part, step, need, id != NO_PATCH && part == p->left))
+        if (!touch_part(x, id, b, part, step, need, id != NO_EXTENT && part == p->left))
             touch_in_turn(x, b, part, step, need);
         b += part * step, count -= part;
     }
@@ -354,7 +354,7 @@ static __attribute__((noinline)) void fill(access *x, const uint32_t *b, uint64_
 {
     hw_l2 *l2 = x->l2;
     const uint32_t place = (uint32_t)(b - l2->table);
-    patch *p = &l2->patches[place];
+    extent *p = &l2->extents[place];
     const int64_t more = sum_of(x, b, 1, 1, missing, !x->whole);
     if (!p->valid) p->array = x->array, p->left = l2->residents, l2->resident[l2->residents++] = place;
     p->valid |= missing, p->bytes += (int32_t)more;
@@ -364,7 +364,7 @@ static __attribute__((noinline)) void fill(access *x, const uint32_t *b, uint64_
 
 static void touch_any(access *x, uint32_t *b, uint32_t count, uint32_t step, uint64_t need)
 {
-    patch *p = &x->l2->patches[b - x->l2->table];
+    extent *p = &x->l2->extents[b - x->l2->table];
     for (; count; count--, b += step, p += step) {
         const uint64_t missing = need & ~p->valid;
         p->dirty |= need & x->writes;
@@ -404,7 +404,7 @@ int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t row
     const uint32_t left = (uint32_t)(byte0 / SECTOR_BYTES), right = (uint32_t)((byte1 - 1) / SECTOR_BYTES);
     const uint32_t from = top / SIDE, first = left / SIDE; /* blocks */
     const uint32_t height = bottom / SIDE - from + 1, width = right / SIDE - first + 1;
-    const uint64_t most = (uint64_t)height * width; /* new patches */
+    const uint64_t most = (uint64_t)height * width; /* new extents */
     if (most > l2->room - l2->alive && make_room(l2, most)) return -1;
     /* sectors of the blocks at the four sides */
     const uint64_t below = ALL << SIDE * (top % SIDE), above = ALL >> SIDE * (SIDE - 1 - bottom % SIDE);

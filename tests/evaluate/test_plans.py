@@ -11,7 +11,7 @@ import pytest
 from plan_cases import KS, Straight, drawn, evaluate
 
 import hwsim
-from hwsim.arithmetic import instruction_order as arranged
+from hwsim.arithmetic import instruction_order
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.evaluate import evaluator as scheduled
@@ -171,7 +171,7 @@ def test_blocks_of_rows_do_not_see_each_other(device, name, options, monkeypatch
     single = [hwsim.matmul(a[i : i + 1], b, device=device, scheme=name, **options)[0] for i in range(len(a))]
     monkeypatch.setattr(scheduled, "ROWS_PER_CALL", 7)
     monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
-    for kept_bytes in (arranged.KEPT_BYTES, 1 << 14, 1):  # all of K arranged at once, some runs, run by run
-        monkeypatch.setattr(arranged, "KEPT_BYTES", kept_bytes)
+    for kept_bytes in (instruction_order.CACHE_BYTES, 1 << 14, 1):  # all of K arranged at once, some runs, run by run
+        monkeypatch.setattr(instruction_order, "CACHE_BYTES", kept_bytes)
         blocked = hwsim.matmul(a, b, device=device, scheme=name, **options)
         assert np.array_equal(blocked.view(np.uint32), np.array(single).view(np.uint32)), kept_bytes

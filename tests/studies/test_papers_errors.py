@@ -33,11 +33,11 @@ def test_formula_is_what_is_counted():
         assert point.counted == pytest.approx(point.formula, abs=2e-4)
         for sb, bits in point.bound.items():
             if (sb, point.exponent) == (12, 15):  # some low pieces overflow, though Eq. 6 allows them
-                assert (bits, point.kept[sb]) == (22, 0)
+                assert (bits, point.worst_bits[sb]) == (22, 0)
             else:
-                assert bits <= point.kept[sb] < bits + 0.3
-    kept = {point.exponent: point.kept for point in underflow.points((-14, -2))}
-    assert kept[-2][0] == kept[-14][12] == 22  # Rule 1: scaling moves the range by 12
+                assert bits <= point.worst_bits[sb] < bits + 0.3
+    worst_bits = {point.exponent: point.worst_bits for point in underflow.points((-14, -2))}
+    assert worst_bits[-2][0] == worst_bits[-14][12] == 22  # Rule 1: scaling moves the range by 12
 
 
 def test_distances():

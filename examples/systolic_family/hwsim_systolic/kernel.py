@@ -8,7 +8,7 @@ from hwsim.dataflows.elementwise import bytes_of, link_engine
 from hwsim.devices import instruction
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, deal, dealt_blocks
+from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel
 
 A, B, WEIGHTS, SUMS = Ring("A"), Ring("B"), Ring("W"), Ring("S")
@@ -78,9 +78,9 @@ class FoldKernel:
             kernel.semaphore(ring.free.semaphore, slots)
             # Rows are handed over as they come, but for weights, which have to be there before the first row.
             kernel.semaphore(ring.full.semaphore, pieces=ring is not WEIGHTS)
-        for share in deal(self.target.cols, array.cols, cores):
+        for share in distribute(self.target.cols, array.cols, cores):
             stream = StreamBuilder("main")
-            for cols in dealt_blocks(stream, "n", share, array.cols, cores):
+            for cols in blocks_of_share(stream, "n", share, array.cols, cores):
                 for rows in stream.blocks("m", self.target.rows, self.rows):
                     self._tile(stream, rows, cols)
             kernel.group(share.first, share.count, stream)

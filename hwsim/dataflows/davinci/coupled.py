@@ -20,7 +20,7 @@ from hwsim.dataflows.elementwise import (
     Pass,
     combine_pass,
     lower_pass,
-    stand_in_pass,
+    placeholder_pass,
     zero_pass,
 )
 from hwsim.dataflows.options import BUFFERING, N_FUSED, TILE_OPTION
@@ -128,7 +128,7 @@ def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> P
     if not core.placeholder_ops:
         return combine_pass("combine", core.plan.combine, terms, output)
     words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
-    return stand_in_pass("combine", terms, [output], core.placeholder_ops, words)
+    return placeholder_pass("combine", terms, [output], core.placeholder_ops, words)
 
 
 def _computes(core: CoupledPlan, is_split: bool) -> bool:

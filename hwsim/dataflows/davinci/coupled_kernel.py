@@ -15,7 +15,7 @@ from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, vector_of
-from hwsim.program.builder import KernelBuilder, Share, Span, StreamBuilder, deal, dealt_blocks
+from hwsim.program.builder import KernelBuilder, Share, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class CoupledKernel:
 
     def kernel(self) -> Kernel:
         """The kernel on all cores."""
-        for share in deal(self.sizes[0], self.tiling.b_m, self.device.cores):
+        for share in distribute(self.sizes[0], self.tiling.b_m, self.device.cores):
             stream = StreamBuilder("main")
             self._core(stream, share)
             self.builder.group(share.first, share.count, stream)
@@ -110,7 +110,7 @@ class CoupledKernel:
         """All work of one core: every sweep of terms over its block rows of A."""
         t, (_, n, k) = self.tiling, self.sizes
         for terms in self.core.sweeps:
-            for row in dealt_blocks(s, "row", share, t.b_m, self.device.cores):
+            for row in blocks_of_share(s, "row", share, t.b_m, self.device.cores):
                 for group in s.blocks("group", k, t.n_fused * t.b_k):
                     columns = list(_peeled(n, t.b_n))
                     for i, (start, count, width) in enumerate(columns):

@@ -15,7 +15,7 @@ from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
-from hwsim.dataflows.tiles import Field, deal_fields, places
+from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder
 from hwsim.program.ir import CORE, Affine, GlobalTile, Kernel, Opcode, variable
@@ -52,7 +52,7 @@ class DepthPeriod:
 
 
 class CubeKernel:
-    """Writes the kernel of one term. units: instruction by product. tiles: fields, whose tiles go to the cores in turn,
+    """Writes the kernel of one term. units: instruction by product. tiles: tile grids, whose tiles cores take in turn,
     or a grid of blocks."""
 
     def __init__(
@@ -61,7 +61,7 @@ class CubeKernel:
         term: CubeTerm,
         units: Mapping[tuple[int, int], str],
         blocking: CubeBlocking,
-        tiles: Sequence[Field] | BlockGrid,
+        tiles: Sequence[TileGrid] | BlockGrid,
     ) -> None:
         self.term, self.units, self.b, self.tiles, self.device = term, units, blocking, tiles, memory.device
         self.m, self.n, self.k = memory.sizes
@@ -95,7 +95,7 @@ class CubeKernel:
                     self._tile(s, tile)
                 self.builder.group(first, count, s)
             return self.builder.finish()
-        for group in deal_fields(self.tiles, self.device.cores):
+        for group in distribute(self.tiles, self.device.cores):
             s = StreamBuilder("main")
             for one in places(s, self.tiles, group, self.device.cores, 1):
                 self._tile(s, OutputTile(one.row, one.col, one.m, one.n))

@@ -11,7 +11,7 @@ from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
 from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
-from hwsim.dataflows.tiles import Field, fields, slices_of
+from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
@@ -58,7 +58,7 @@ def mapped(
         why = "the fewest tiles in the largest block, then the squarest"
         found.append(decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", why))
     else:
-        band = max(field.band for field in _fields(gemm, tile, options.get("swizzle") or 0, device))
+        band = max(field.band for field in _tile_grids(gemm, tile, options.get("swizzle") or 0, device))
         why = "a wave of tiles nearly square"
         found.append(decision(options, "swizzle", band, "estimate", why))
     settings |= {"unit_flag": is_flagged, "kernels": kernels.count}
@@ -87,10 +87,10 @@ def blocking_of(kernel: KernelMapping) -> CubeBlocking:
     return CubeBlocking(tile.m, tile.n, tile.k, *steps, kernel.stages, kernel.accumulators, flag)
 
 
-def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[Field] | BlockGrid:
-    """The tiles of C of one kernel of a record: fields whose tiles go to the cores in turn, or a grid of blocks."""
+def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileGrid] | BlockGrid:
+    """The tiles of C of one kernel of a record: tile grids whose tiles go to the cores in turn, or a grid of blocks."""
     if kernel.setting("distribution") == CYCLIC:
-        return _fields(gemm, kernel.tile, kernel.swizzle, device)
+        return _tile_grids(gemm, kernel.tile, kernel.swizzle, device)
     grid = whole(kernel, "grid_rows"), whole(kernel, "grid_cols")
     return BlockGrid.of(gemm.problem.m, gemm.problem.n, (kernel.tile.m, kernel.tile.n), device.cores, grid)
 
@@ -115,10 +115,10 @@ def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
     return found | ({"swizzle": kernel.swizzle} if kernel.setting("distribution") == CYCLIC else {})
 
 
-def _fields(gemm: Gemm, tile: Tile, band: int, device: Device) -> list[Field]:
+def _tile_grids(gemm: Gemm, tile: Tile, band: int, device: Device) -> list[TileGrid]:
     """Tiles that go to the cores in turn. band: columns gone through together (0: chosen)."""
     m, n, k = gemm.problem.sizes
-    return fields(m, n, slices_of([k]), 1, (tile.m, tile.n), band, device.cores)
+    return tile_grids(m, n, slices_of([k]), 1, (tile.m, tile.n), band, device.cores)
 
 
 def _unit_flag(device: Device, is_wanted: bool) -> bool:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
 EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
-KEPT_DEVICES = 8
-KEPT_KERNELS = 128  # sets of kernels, and estimates, per device
+CACHED_DEVICES = 8
+CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class TileChooser:
     def __init__(self, family: Family) -> None:
         self.family = family
         self._lock = Lock()
-        self._kept: OrderedDict[int, _Memory] = OrderedDict()
+        self._cached: OrderedDict[int, _Memory] = OrderedDict()
 
     def choose(self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest) -> TileChoice:
         """The blocking for all of `kernels`: as asked for, or the fastest by estimate.
@@ -186,22 +186,22 @@ class TileChooser:
             self._keep(sets, key, found)
         return found
 
-    def _keep(self, kept: dict[Any, Any], key: object, value: object) -> None:
+    def _keep(self, cache: dict[Any, Any], key: object, value: object) -> None:
         """Add an entry, the oldest beyond KEPT_KERNELS dropped."""
         with self._lock:
-            kept[key] = value
-            while len(kept) > KEPT_KERNELS:
-                del kept[next(iter(kept))]
+            cache[key] = value
+            while len(cache) > CACHED_KERNELS:
+                del cache[next(iter(cache))]
 
     def _memory(self, device: Device) -> _Memory:
         """What is kept of a device. Devices are immutable and known by identity."""
         with self._lock:
-            found = self._kept.get(id(device))
+            found = self._cached.get(id(device))
             if found is None:
-                found = self._kept[id(device)] = _Memory(device)
-                while len(self._kept) > KEPT_DEVICES:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(id(device))
+                found = self._cached[id(device)] = _Memory(device)
+                while len(self._cached) > CACHED_DEVICES:
+                    self._cached.popitem(last=False)
+            self._cached.move_to_end(id(device))
             return found
 
     def _made(self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int) -> CandidateSet:

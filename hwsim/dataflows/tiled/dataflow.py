@@ -313,14 +313,14 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
     problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
     lengths = schedule.slice_lengths(problem.k)
     rounding = schedule.operand_rounding
-    rounds = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
+    roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
     is_sliced = len(lengths) > 1
     refused = {
         "scales": bool(problem.scales),
         "sparsity": problem.sparsity is not None,
         "group": bool(problem.group),
         "k_permutation": schedule.k_permutation is not None,
-        "operand_rounding": rounding is not None and rounds != {rounding},
+        "operand_rounding": rounding is not None and roundings != {rounding},
         "start='c'": schedule.start == "c",
         "merge_order": is_sliced and schedule.merge_order not in ("ascending", tuple(range(len(lengths)))),
         "partial_format": is_sliced and schedule.partial_format is not None,

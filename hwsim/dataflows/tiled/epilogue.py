@@ -41,11 +41,11 @@ class ResultStore:
         waits: list[Sync],
         signals: list[Sync],
         *,
-        ends_tile: bool,
+        is_tile_end: bool,
     ) -> None:
-        """Store some rows. ends_tile: the tile is finished, the next CTA may begin."""
+        """Store some rows. is_tile_end: the tile is finished, the next CTA may begin."""
         context, cta, staging = self.context, self.context.buffers.cta, self.context.buffers.staging
-        gate = [cta.free] if ends_tile and cta is not None else []
+        gate = [cta.free] if is_tile_end and cta is not None else []
         if staging is None:
             engine = context.engine(context.registers, "GM")
             s.emit(engine, "copy", target, [source], waits, [*signals, *gate], label="C")
@@ -74,13 +74,13 @@ class StoreAccumulators:
         for index, (terms, matrix) in enumerate(outputs):
             for rows in _row_chunks(place, design.chunk_rows):
                 target = _target(self.context, place, matrix, rows)
-                ends = rows.is_last and index + 1 == len(outputs)
-                self._rows(s, place, terms[0], rows, target, ends_tile=ends)
+                is_last = rows.is_last and index + 1 == len(outputs)
+                self._rows(s, place, terms[0], rows, target, is_tile_end=is_last)
             for t in terms:
                 self.context.buffers.accumulators[t].ring.popped(s)
 
     def _rows(
-        self, s: StreamBuilder, place: WorkTile, t: int, rows: RowChunk, target: GlobalTile, *, ends_tile: bool
+        self, s: StreamBuilder, place: WorkTile, t: int, rows: RowChunk, target: GlobalTile, *, is_tile_end: bool
     ) -> None:
         context, accumulator = self.context, self.context.buffers.accumulators[t]
         source = accumulator_rows(context, t, place, rows)
@@ -88,13 +88,13 @@ class StoreAccumulators:
         free = [accumulator.ring.free] if rows.is_last else []
         ring = accumulator.read
         if ring is None:
-            self.store.write(s, source, target, full, free, ends_tile=ends_tile)
+            self.store.write(s, source, target, full, free, is_tile_end=is_tile_end)
             return
         engine = context.engine(context.design.c_memory, context.registers)
         into = ring.push(rows.count, place.n)
         s.emit(engine, "copy", into, [source], [ring.free, *full], [ring.full, *free], label="C")
         ring.pushed(s)
-        self.store.write(s, ring.pop(rows.count, place.n), target, [ring.full], [ring.free], ends_tile=ends_tile)
+        self.store.write(s, ring.pop(rows.count, place.n), target, [ring.full], [ring.free], is_tile_end=is_tile_end)
         ring.popped(s)
 
 
@@ -139,9 +139,9 @@ class ElementwiseEpilogue:
                 ops.signal(out.full, *freed)
                 out.pushed(s)
                 target = _target(self.context, place, matrix, rows)
-                ends = rows.is_last and index + 1 == len(outputs)
+                is_last = rows.is_last and index + 1 == len(outputs)
                 result = replace(out.pop(rows.count, place.n), format=matrix.format)  # placeholders are of fp32 words
-                self.store.write(s, result, target, [out.full], [out.free], ends_tile=ends)
+                self.store.write(s, result, target, [out.full], [out.free], is_tile_end=is_last)
                 out.popped(s)
             for ring in rings:
                 ring.popped(s)

@@ -97,7 +97,7 @@ class FragmentFeed:
         for at, (side, p) in enumerate(wanted):
             operand = context.buffers.operands[side]
             begins = at == 0 or wanted[at - 1][0] != side
-            ends = at + 1 == len(wanted) or wanted[at + 1][0] != side
+            is_last = at + 1 == len(wanted) or wanted[at + 1][0] != side
             source, own = operand.stages[p], operand.taken[p]
             ready = operand.ready
             assert ready is not None
@@ -109,7 +109,7 @@ class FragmentFeed:
                 target = own.push(step.size, place.n)
             waits = [stage.full] if step.is_first and at == 0 else []
             waits += [ready.free] if begins else []
-            signals = [ready.full] if ends else []
+            signals = [ready.full] if is_last else []
             if step.is_last and at + 1 == len(wanted) and not context.design.is_serial:
                 signals.append(stage.free)
             reads = context.fragment_reads(side, place)

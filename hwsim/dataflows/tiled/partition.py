@@ -140,25 +140,25 @@ class Partition:
         return words and len(plan.a_pieces) == len(plan.b_pieces) == 1 and not any(p.scale_exponent for p in pieces)
 
     @cached_property
-    def rounds_on_load(self) -> bool:
+    def converts_on_load(self) -> bool:
         """Whether the load rounds the operands to the unit's format on their way (TMA's TF32 type)."""
         if not self.has_words or self.plan.split != "round" or not self.splits:
             return False
         target = self.family.registers if self.family.through_registers else self.family.shared
-        rounds = {f"{self.plan.input_format}.{p.format}" for p in (*self.plan.a_pieces, *self.plan.b_pieces)}
+        conversions = {f"{self.plan.input_format}.{p.format}" for p in (*self.plan.a_pieces, *self.plan.b_pieces)}
         links = (x for x in self.device.links.values() if (x.source, x.target) == ("GM", target))
-        return any(rounds <= set(link.casts) for link in links)
+        return any(conversions <= set(link.casts) for link in links)
 
     @cached_property
     def splits_in_kernel(self) -> bool:
         """Whether the GEMM kernel splits its operands itself."""
-        in_kernel = self.plan.split == "round" and self.splits and not self.rounds_on_load
+        in_kernel = self.plan.split == "round" and self.splits and not self.converts_on_load
         return in_kernel and (self.plan.split_in == "kernel" or self.has_words)
 
     def is_made(self, side: int) -> bool:
         """Whether a pass makes the pieces of A or B, so that their storage is its choice."""
         rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
-        return not (self.splits_in_kernel or self.rounds_on_load or is_unsplit(self.plan, rules))
+        return not (self.splits_in_kernel or self.converts_on_load or is_unsplit(self.plan, rules))
 
     def loaded_order(self, side: int) -> Order:
         """Storage of what the kernels load of A or B: pieces lie as their operand does, unless the unit must have them
@@ -175,7 +175,7 @@ class Partition:
         raw = MatrixRef(SIDES[side], plan.input_format, order) if self.splits_in_kernel else None
         pieces = []
         for p in self.used(side, terms):
-            stored = plan.input_format if self.rounds_on_load else rules[p].format
+            stored = plan.input_format if self.converts_on_load else rules[p].format
             pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
         return KernelOperand(order, tuple(pieces), tuple(rules), raw)
 

@@ -127,6 +127,6 @@ def _pieces(
     cols: int,
     repeat: int,
 ) -> None:
-    kept = {p: ring.push(rows, cols) for p, ring in targets.items()}
+    pushed = {p: ring.push(rows, cols) for p, ring in targets.items()}
     scratch = [ring.whole(rows, cols) for ring in context.buffers.split_scratch]
-    split_ops(ops, raw.pop(rows, cols), context.design.kernel.operands[side].rules, kept, scratch, repeat)
+    split_ops(ops, raw.pop(rows, cols), context.design.kernel.operands[side].rules, pushed, scratch, repeat)

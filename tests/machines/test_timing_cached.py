@@ -78,7 +78,9 @@ def test_a_clock_gives_the_same_device():
     chip = device(sustained_clock_mhz={"fp16": 0.5})
     made = at_clock(chip, 2.0)
     assert made is at_clock(chip, 2) and made.clock_mhz == 2.0 and not made.sustained_clock_mhz
-    assert made == changed(chip, {"clock_mhz": 2.0, "sustained_clock_mhz": {}, "power_limit": None})
+    validated = changed(chip, {"clock_mhz": 2.0, "sustained_clock_mhz": {}, "power_limit": None})
+    assert made.canonical() == validated.canonical()
+    assert (made.sha256, made.asked_mhz) == (chip.sha256, 2.0)  # the file's content, and the clock beside it
     assert chip.clock_mhz == 1.0 and chip.sustained_clock_mhz == {"fp16": 0.5}
     for mhz in range(3, 3 + CLOCKS):
         at_clock(chip, mhz)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 _Value = TypeVar("_Value")
 
 
-class Kept(Generic[_Value]):
+class IdentityCache(Generic[_Value]):
     """At most `most` values, of a weight of at most `weight` together, the last one whatever it weighs."""
 
     def __init__(self, most: int, weight: int) -> None:
