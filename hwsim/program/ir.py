@@ -274,7 +274,6 @@ class Program:
     kernels: tuple[Kernel, ...]
     inputs: tuple[str, ...]
     output: str
-    facts: dict[str, object] = field(default_factory=dict)  # what the lowering chose: tile, k_group, ...
     computes: bool = True
     gemm: Gemm | None = field(default=None, compare=False, repr=False)
 
