@@ -31,7 +31,7 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Gi
 from hwsim.product import Arrays, compute
 from hwsim.resolve.auto_scheme import choose
 from hwsim.resolve.planning import with_epilogue
-from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, resolve
+from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
 from hwsim.result import Result
 from hwsim.schemes import Scheme, scheme_of
@@ -46,6 +46,12 @@ __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
 Array = NDArray[Any]
 Progress = Callable[[float], None]
+
+#: Options beside a record: what is read, which part of the result is wanted, and how the host computes it.
+BESIDE_RECORD = (
+    *("bias", "input_format", "seed", "rows", "cols"),
+    *("exact", "timing", "functional", "threads", "launch_overhead"),
+)
 
 
 def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
@@ -69,7 +75,7 @@ def run(
 ) -> Result:
     """See RUN_TEXT, and hwsim.options for the options."""
     if gemm is not None:
-        return _again(gemm, device, scheme, a, b, c, options, progress)
+        return _rerun(gemm, device, scheme, a, b, c, options, progress)
     chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
     given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
@@ -265,7 +271,7 @@ def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Pr
 # --- from a record to a result ---------------------------------------------------------------------------------------
 
 
-def _again(
+def _rerun(
     gemm: Gemm | Mapping[str, Any],
     device: str | Path | Mapping[str, Any] | Device,
     named: str | Scheme,
@@ -277,10 +283,10 @@ def _again(
 ) -> Result:
     """A record done again, on the device that it names. device, named: as given to `run`."""
     record = gemm if isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
-    allowed = ("bias", "exact", "timing", "functional", "threads", "seed", "rows", "cols", "launch_overhead")
     for name in options:
-        if name not in allowed:
-            raise InputError(f"{name}: the record says it; beside gemm= there may be {', '.join(allowed)}, a, b and c")
+        if name not in BESIDE_RECORD:
+            allowed = ", ".join(BESIDE_RECORD)
+            raise InputError(f"{name}: the record says it; beside gemm= there may be {allowed}, a, b and c")
     name = named if isinstance(named, str) else named.name
     if name not in (DEFAULT_SCHEME, record.scheme):
         raise InputError(f"scheme {name}: the record is of {record.scheme}; leave scheme out beside gemm=")
@@ -294,20 +300,28 @@ def _again(
             f"one {chip.sha256[:12]}...; run the request anew"
         )
     chip, problem = _clocked(chip, record.device.clock_mhz), record.problem
+    if min(problem.sizes) < 1:
+        raise InputError(f"gemm record: m, n, k = {problem.sizes}; allowed: integers of at least 1")
     given = sorted_out({**options, **({} if c is None else {"c": c})}, scheme)
     sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
     own = given.own | sizes | {"clock_mhz": record.device.clock_mhz}
+    if a is None:
+        own["input_format"] = problem.input_format
     operands = _operands(a, b, own, scheme)
+    if a is None and not own["exact"]:
+        operands = replace(operands, lead=problem.lead)
+    if operands.left is not None and operands.left.format != problem.input_format:
+        raise InputError(
+            f"A and B are {operands.left.format}: the record is of {problem.input_format}; give arrays of that, or say "
+            "input_format where they are codes"
+        )
     if (operands.sizes, operands.lead) != (problem.sizes, problem.lead):
         raise InputError(f"the record is for m, n, k = {problem.sizes} and a stack of {problem.lead or 'one'}")
     for name, has in (("c", problem.has_c), ("bias", problem.bias is not None)):
         if has != (own[name] is not None):
             raise InputError(f"the record {'has' if has else 'has no'} {name}; give {'it' if has else 'none'}")
     request = _request(chip, scheme, replace(given, own=own), operands, None)
-    reason = "" if record.mapping is not None else "the record has no mapping: bits only"
-    scheme_options = {one.name: one.value for one in record.scheme_options}
-    resolved = Resolved(record, chip, scheme_options, {}, reason)
-    return _result(request, resolved, operands, replace(given, own=own), None, progress)
+    return _result(request, rerun(record, chip, own["exact"]), operands, replace(given, own=own), None, progress)
 
 
 def _result(

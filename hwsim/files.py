@@ -31,6 +31,8 @@ def check_writable(path: Path) -> None:
             raise InputError(f"cannot write {path}: there is no folder {folder}")
         if not os.access(path if _is_special(path) else folder, os.W_OK):
             raise InputError(f"cannot write {path}: no permission to write in {folder}")
+    except InputError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:  # a name too long; links in a circle
         raise InputError(f"cannot write {path}: {_reason(error)}") from error
 

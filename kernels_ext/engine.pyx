@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t
 
 import numpy as np
 
+from hwsim.errors import UnsupportedError
+
 
 cdef extern from "hw_engine.h":
     enum:
@@ -145,7 +147,7 @@ cdef class Machine:
         self.arrays = _table("arrays", arrays, 3)
         rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
         if len(arrays) > 1 << 12 or (rows >> 33).any() or (row_bits >> 37).any():
-            raise ValueError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
+            raise UnsupportedError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
         if l2_capacity:
             self.l2 = hw_l2_new(l2_capacity, l2_random, <const hw_array *>address(self.arrays), len(self.arrays))
             if self.l2 == NULL:

@@ -35,14 +35,7 @@ def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, run
     if problem.matrices > 1:
         found.append("stacks of matrices")
     if not epilogue:
-        asked = {
-            "alpha": gemm.epilogue.alpha != 1,
-            "beta": bool(gemm.epilogue.beta),
-            "c": problem.has_c,
-            "bias": problem.bias is not None,
-            "output": gemm.output != gemm.plan.output_format,
-        }
-        found += [name for name, is_asked in asked.items() if is_asked]
+        found += _epilogue(gemm)
     if not layouts:
         found += [name for name in ("a_layout", "b_layout") if getattr(problem, name) != "rows"]
     if not runs and (schedule.promotion_k is not None or any(term.k_group is not None for term in gemm.plan.terms)):
@@ -50,6 +43,25 @@ def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, run
     if found:
         raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
     return gemm.plan
+
+
+def refuse_epilogue(gemm: Gemm, family: str) -> None:
+    """Raise UnsupportedError for a record with more of an epilogue than storing the product of one matrix."""
+    found = [*_epilogue(gemm), *(["stacks of matrices"] if gemm.problem.matrices > 1 else [])]
+    if found:
+        raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
+
+
+def _epilogue(gemm: Gemm) -> list[str]:
+    """What the record asks of an epilogue."""
+    asked = {
+        "alpha": gemm.epilogue.alpha != 1,
+        "beta": bool(gemm.epilogue.beta),
+        "c": gemm.problem.has_c,
+        "bias": gemm.problem.bias is not None,
+        "output": gemm.output != gemm.single.output_format,
+    }
+    return [name for name, is_asked in asked.items() if is_asked]
 
 
 def plan_of(gemm: Gemm) -> Plan:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hwsim.errors import InputError, nearest
 
 KIND = "is"
+SHOWN = 40  # characters of a value in a message
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -74,7 +76,39 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
     ]
     if missing:
         raise InputError(f"{where}: {kind} lacks {', '.join(missing)}")
+    hints = get_type_hints(record)
+    for name, value in given.items():
+        if not _fits(value, hints[name]):
+            shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
+            raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
     return record(**given)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type: scalars, literals, unions, tuples and classes."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in of)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in of)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(of) == 2 and of[1] is Ellipsis:
+            return all(_fits(item, of[0]) for item in value)
+        return len(value) == len(of) and all(map(_fits, value, of))
+    if origin is Annotated:
+        return _fits(value, of[0])
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, type(None) if hint is None else hint)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def digest(value: Any) -> str:

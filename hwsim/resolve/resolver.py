@@ -118,6 +118,29 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return found
 
 
+def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
+    """A record that was resolved before, with its program where the dataflow carries it. exact: bits will do.
+
+    Raises UnsupportedError for a record of more than hwsim computes, and for one without cycles where bits are not
+    wanted.
+    """
+    beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
+    beyond += ["library"] if gemm.library is not None else []
+    beyond += [f"schedule.{name}" for name in ("sum", "regions") if getattr(gemm.schedule, name)]
+    if beyond:
+        raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
+    options = {one.name: one.value for one in gemm.scheme_options}
+    reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
+    found = Resolved(gemm, device, options, {}, reason)
+    try:
+        _ = found.program
+    except UnsupportedError as error:
+        found = replace(found, no_program=f"{error}: bits only")
+    if found.no_program and not exact:
+        raise UnsupportedError(f"nothing to do: {found.no_program}, and bits were not asked for")
+    return found
+
+
 class _ResolvedCache:
     """The resolved requests that were asked for last."""
 

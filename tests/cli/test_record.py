@@ -44,6 +44,72 @@ def test_done_again_from_its_json(asked: dict[str, Any]) -> None:
     assert np.array_equal(kept.c, one.c, equal_nan=True)
 
 
+EPILOGUES: list[dict[str, Any]] = [{"alpha": 2.5}, {"output": "fp16"}, {"alpha": 0.5, "c": 1, "beta": 2, "bias": 1}]
+
+
+@pytest.mark.parametrize("more", EPILOGUES, ids=str)
+@pytest.mark.parametrize("scheme", ["native", "sgemm-cube"])
+def test_what_no_program_carried_is_not_timed_again(scheme: str, more: dict[str, Any]) -> None:
+    """A coupled DaVinci core has no epilogue, but its mapping fixes the bits: the record keeps it."""
+    sizes = {"c": (48, 40), "bias": (40,)}
+    given = {name: np.full(sizes[name], 0.5, np.float32) if name in sizes else x for name, x in more.items()}
+    one = hwsim.run(device="ascend910a", scheme=scheme, **SIZES, **given)
+    again = hwsim.run(gemm=one.gemm, **{name: x for name, x in given.items() if name in sizes})
+    assert one.gemm.mapping is not None and one.cycles is again.cycles is None
+    assert again.timing_note == one.timing_note and "carry no" in str(one.timing_note)
+    assert again.result_sha256 == one.result_sha256
+
+
+def test_codes_are_said_again() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 120, (16, 67), np.uint8), rng.integers(0, 120, (67, 16), np.uint8)
+    one = hwsim.run(a, b, device="h200", input_format="e4m3")
+    with pytest.raises(InputError, match="A and B are fp32: the record is of e4m3"):
+        hwsim.run(a, b, gemm=one.gemm)
+    assert hwsim.run(a, b, gemm=one.gemm, input_format="e4m3").result_sha256 == one.result_sha256
+    half = hwsim.run(a.astype(np.float16), b.astype(np.float16), device="h200")
+    with pytest.raises(InputError, match="A and B are fp32: the record is of fp16"):
+        hwsim.run(a.astype(np.float32), b.astype(np.float32), gemm=half.gemm)
+
+
+def test_a_stack_is_timed_again_without_its_matrices() -> None:
+    a, b = np.ones((2, 3, 48, 67), np.float16), np.ones((67, 40), np.float16)
+    for device in ("h200", "ascend910a"):
+        one = hwsim.run(a, b, device=device, format="fp16")
+        assert hwsim.run(gemm=one.gemm, exact=False).cycles == one.cycles
+        with pytest.raises(InputError, match="a stack of"):
+            hwsim.run(gemm=one.gemm)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("problem",), 5, r"gemm record\.problem: int 5; allowed: Problem"),
+        (("schedule",), None, r"\.schedule: NoneType None"),
+        (("problem", "k"), "68", r"\.problem\.k: str '68'; allowed: int"),
+        (("problem", "k"), True, r"\.problem\.k: bool True"),
+        (("problem", "k"), 0, "at least 1"),
+        (("problem", "a_layout"), "diagonal", r"\.problem\.a_layout"),
+        (("problem", "input_format"), "zz", "zz"),
+        (("problem", "group"), [[1, 2, 3]], "it has group, which nothing computes"),
+        (("scheme",), {"is": "Tile", "m": 1, "n": 1, "k": 1}, r"\.scheme: Tile"),
+        (("scheme_options",), 3, r"\.scheme_options"),
+        (("mapping", "kernels", 0, "tile"), None, r"kernels\[0\]\.tile"),
+        (("library",), {"is": "LibraryId", "name": "x", "version": "1"}, "it has library"),
+    ],
+    ids=str,
+)
+def test_a_record_edited_by_hand(path: tuple[Any, ...], value: Any, message: str) -> None:
+    data = hwsim.run(device="h200", format="fp16", exact=False, **SIZES).gemm.to_dict()
+    del data["digest"]
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(hwsim.HwsimError, match=message):
+        hwsim.run(gemm=data)
+
+
 def test_the_digest_is_of_what_fixes_bits_and_cycles() -> None:
     asked: dict[str, Any] = {"device": "h200", "format": "fp16", "exact": False, **SIZES}
     plain = hwsim.run(**asked).gemm

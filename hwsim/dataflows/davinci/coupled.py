@@ -26,7 +26,7 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.options import BUFFERING, N_FUSED, TILE_OPTION
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.options import Option
@@ -62,6 +62,7 @@ class CoupledDataflow:
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The kernels: operands split, C (or the terms) zeroed, the GEMM, the terms joined."""
         kernel, plan = _kernel_of(gemm), plan_of(gemm)
+        refuse_epilogue(gemm, NAME)
         core = CoupledPlan.of(plan, kernel.instruction, device)
         return _program(gemm, core, _tiling(kernel), device)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth
-from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -352,7 +352,7 @@ class _Allocation:
         apart = bool(design.turns) or not kernel.joined
         for t in range(count):
             rows = design.part_rows if design.short[t] else blocking.m
-            slots = 2 if design.promoted[t] and apart else blocking.accumulators
+            slots = SHORT_SUMS if design.promoted[t] and apart else blocking.accumulators
             if design.short[t] and not design.in_registers and apart:
                 memory = design.device.memories.get(design.c_memory)
                 one = self.size(design.c_memory, rows * blocking.n, design.accumulator) * count

@@ -108,7 +108,7 @@ class TiledDataflow:
             raise InputError(found.reason)
         b = found.blocking
         for kernel in found.kernels:
-            KernelDesign(device, self.family, kernel, b).check_streams()
+            KernelDesign(device, self.family, kernel, b).check_streams(max(lengths))
         fitted = Instructions(device).fitted(unit, b.m, b.n, b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(

@@ -28,6 +28,8 @@ CHUNK_ROWS = 16
 PART_ROWS = 64  # rows of C of one short run's accumulator: what one warp group's instruction gives
 FRAGMENT_BYTES = 32  # of K per row that a fragment holds, unless an instruction takes more
 
+SHORT_SUMS = 2  # accumulators of runs of K that are added to sums: one fills while one is read
+
 
 @dataclass(frozen=True, eq=False)
 class KernelDesign:
@@ -64,9 +66,19 @@ class KernelDesign:
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
 
-    def check_streams(self) -> None:
-        """Raise UnsupportedError for what no order of instructions carries, once this blocking is the one."""
-        kernel = self.kernel
+    def check_streams(self, longest_k: int) -> None:
+        """Raise UnsupportedError for what no order of instructions carries, once this blocking is the one.
+
+        longest_k: of the slices.
+        """
+        kernel, block = self.kernel, min(self.blocking.k, longest_k)
+        for run, short in zip(kernel.runs, self.short, strict=True):
+            # The vector engine forms the products of a block of K before it adds them to the sums.
+            if self.on_vector and short and isinstance(run, int) and -(-block // run) > SHORT_SUMS:
+                raise UnsupportedError(
+                    f"{kernel.unit} shares its lanes with the sums: runs of {run} of K are too short for blocks of "
+                    f"{block} (at most {SHORT_SUMS} runs a block)"
+                )
         if self.on_vector and kernel.splits_operands:
             raise UnsupportedError(f"{kernel.unit} shares its lanes with a split in the kernel; split in a pass")
         for term, short in zip(kernel.terms, self.short, strict=True):

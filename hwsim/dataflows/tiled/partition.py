@@ -124,6 +124,13 @@ class Partition:
         is_wide = format_of(plan.input_format).bits > 32
         return not (is_wide and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)))
 
+    def computes_with(self, parts: Sequence[KernelTerms]) -> bool:
+        """Whether it does in these kernels: where one adds to the C of the one before, C passes through memory as the
+        result is stored, and alpha is the last kernel's alone."""
+        chained = any(part.accumulates for part in parts)
+        is_plain = self.gemm.epilogue.alpha == 1 and self.output.format == self.model.d
+        return self.computes and (is_plain or not chained)
+
     # --- operands ----------------------------------------------------------------------------------------------
 
     @cached_property

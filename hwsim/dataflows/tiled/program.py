@@ -62,7 +62,7 @@ class ProgramWriter:
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        return Program(arrays, kernels, tuple(inputs), "C", computes=partition.computes)
+        return Program(arrays, kernels, tuple(inputs), "C", computes=partition.computes_with(parts))
 
     def _declare(self, matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
         """A matrix of the size of C, or `blocks` of them under one another, as an array."""
