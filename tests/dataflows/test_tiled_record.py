@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from operands import bits
 
+import hwsim
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -184,9 +185,11 @@ def test_c_in_the_accumulator_is_refused():
         mapped("h200", problem=Problem("fp16", 64, 64, 64, has_c=True), schedule=Schedule(start="c"))
 
 
-def test_more_slices_than_there_are_are_refused():
+def test_a_schedule_of_more_slices_than_there_are_has_fewer_and_the_option_is_refused():
+    one = mapped("a100", problem=Problem("fp16", 64, 64, 64), schedule=Schedule(split_k=2))
+    assert flow_of("a100").facts(one)["split_k"] == 1
     with pytest.raises(InputError, match="split_k = 2: K = 64 has 1 slice of 64; allowed: at most 1"):
-        mapped("a100", problem=Problem("fp16", 64, 64, 64), schedule=Schedule(split_k=2))
+        hwsim.run(device="a100", format="fp16", m=64, n=64, k=64, split_k=2, exact=False)
 
 
 def test_advice_on_slices_follows_the_record():
