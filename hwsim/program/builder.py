@@ -27,6 +27,7 @@ from hwsim.program.ir import (
     Stream,
     Sync,
     Tile,
+    one_of,
     variable,
 )
 
@@ -44,12 +45,12 @@ class Ring:
     @property
     def free(self) -> Sync:
         """One empty slot."""
-        return Sync(f"{self.name}.free")
+        return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
         """One filled slot."""
-        return Sync(f"{self.name}.full")
+        return one_of(f"{self.name}.full")
 
     def tile(self, side: str, rows: int, cols: int, format: str, order: Order = "rows") -> LocalTile:
         """The slot at the `push` or `pop` cursor, as a tile."""

@@ -15,7 +15,7 @@ from hwsim.dataflows.tiled.model import SIDES
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import Order
-from hwsim.program.ir import LocalTile, Sync, variable
+from hwsim.program.ir import LocalTile, Sync, one_of, variable
 
 if TYPE_CHECKING:
     from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -37,12 +37,12 @@ class Barrier:
     @property
     def free(self) -> Sync:
         """One empty slot."""
-        return Sync(f"{self.name}.free")
+        return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
         """One filled slot."""
-        return Sync(f"{self.name}.full")
+        return one_of(f"{self.name}.full")
 
     def declare(self, builder: KernelBuilder) -> None:
         """Declare the semaphores."""
