@@ -21,6 +21,7 @@ from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
     Affine,
+    Buffer,
     GlobalArray,
     GlobalTile,
     Instr,
@@ -148,13 +149,40 @@ _INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "
 _GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
 
 
-def kind_of(instr: Instr) -> Hashable:
+_ARRAY_KEY, _BUFFER_KEY = _all_but(GlobalArray, "name"), _all_but(Buffer, "name")
+
+
+def kind_of(instr: Instr) -> tuple[Hashable, ...]:
     """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
 
     Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
     """
     tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*instr.writes, *instr.reads)]
     return _INSTR_KEY(instr), len(instr.writes), *tiles
+
+
+def form_of(
+    instr: Instr, kind: tuple[Hashable, ...], arrays: Mapping[str, GlobalArray], buffers: Mapping[str, Buffer]
+) -> Hashable:
+    """The kind of an instruction (see `kind_of`) with what its arrays and buffers are, and not what they are called.
+
+    On one device, instructions of a form cost the same, and keep the same rules of shape, in whatever kernels they are.
+    None where an array or a buffer is missing.
+    """
+    form: list[Hashable] = [*kind[:2]]
+    for tile, key in zip((*instr.writes, *instr.reads), kind[2:], strict=True):
+        assert isinstance(key, tuple)
+        if isinstance(tile, GlobalTile):
+            array = arrays.get(tile.array)
+            if array is None:
+                return None
+            form.append((_ARRAY_KEY(array), key[1:]))
+        else:
+            buffer = buffers.get(tile.buffer)
+            if buffer is None:
+                return None
+            form.append((_BUFFER_KEY(buffer), key[1:]))
+    return tuple(form)
 
 
 _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
