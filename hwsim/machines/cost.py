@@ -22,7 +22,7 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, form_of, kind_of
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, form_of, kind_of, unnamed
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
@@ -134,10 +134,11 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None, forms: Known
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
+    arrays, buffers = unnamed(scope.arrays.values()), unnamed(scope.buffers.values())
     known: list[tuple[Cost, str | None, int]] = []  # by kind: they are numbered as they first come
     for i, (instr, kind) in enumerate(zip(flat.instrs, flat.kinds, strict=True)):
         if kind == len(known):
-            form = None if forms is None else form_of(instr, kind_of(instr), scope.arrays, scope.buffers)
+            form = None if forms is None else form_of(instr, kind_of(instr), arrays, buffers)
             found = None if forms is None or form is None else forms.get(form)
             if found is None:
                 link = scope.link(instr) if instr.opcode in ("copy", "cast") else None

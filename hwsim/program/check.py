@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds
-from hwsim.program.flat import flattened, form_of, kind_of
+from hwsim.program.flat import flattened, form_of, kind_of, unnamed
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -67,7 +67,7 @@ class _Checker:
     """The rules of one kernel. forms: of instructions (flat.form_of) that keep the rules of shape of this device."""
 
     def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...], forms: set[Hashable]) -> None:
-        self.forms = forms
+        self.forms, self.unnamed_arrays, self.unnamed_buffers = forms, unnamed(arrays), unnamed(scope.kernel.buffers)
         self.scope, self.kernel, self.device, self.arrays = scope, scope.kernel, scope.device, arrays
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
         self.numbers: dict[int, int] = {}
@@ -103,8 +103,8 @@ class _Checker:
 
     def _check_kind(self, rules: _Rules, kind: tuple[Hashable, ...]) -> None:
         """The rules of the first instruction of a kind."""
-        form = form_of(rules.instr, kind, self.scope.arrays, self.scope.buffers)
-        if form in self.forms:
+        form = form_of(rules.instr, kind, self.unnamed_arrays, self.unnamed_buffers)
+        if form is not None and form in self.forms:
             rules.check_places()
         else:
             rules.check()
@@ -329,7 +329,8 @@ class _Rules:
             ("rows", tile.row, tile.rows, array.rows),
             ("columns", tile.col, tile.cols, array.cols),
         ):
-            self._inside(affine)
+            if affine.terms:
+                self._inside(affine)
             extremes = self.bounds.extremes(affine)
             if extremes is not None and not _within(extremes, size, extent):
                 extremes = self.bounds.exact(affine)  # an interval may be wider than what is taken

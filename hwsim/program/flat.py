@@ -162,27 +162,26 @@ def kind_of(instr: Instr) -> tuple[Hashable, ...]:
 
 
 def form_of(
-    instr: Instr, kind: tuple[Hashable, ...], arrays: Mapping[str, GlobalArray], buffers: Mapping[str, Buffer]
+    instr: Instr, kind: tuple[Any, ...], arrays: Mapping[str, Hashable], buffers: Mapping[str, Hashable]
 ) -> Hashable:
     """The kind of an instruction (see `kind_of`) with what its arrays and buffers are, and not what they are called.
 
     On one device, instructions of a form cost the same, and keep the same rules of shape, in whatever kernels they are.
-    None where an array or a buffer is missing.
+    arrays, buffers: of the program and the kernel, as `unnamed` gives them. None where an array or a buffer is missing.
     """
     form: list[Hashable] = [*kind[:2]]
     for tile, key in zip((*instr.writes, *instr.reads), kind[2:], strict=True):
-        assert isinstance(key, tuple)
-        if isinstance(tile, GlobalTile):
-            array = arrays.get(tile.array)
-            if array is None:
-                return None
-            form.append((_ARRAY_KEY(array), key[1:]))
-        else:
-            buffer = buffers.get(tile.buffer)
-            if buffer is None:
-                return None
-            form.append((_BUFFER_KEY(buffer), key[1:]))
+        is_global = isinstance(tile, GlobalTile)
+        found = (arrays if is_global else buffers).get(key[0])
+        if found is None:
+            return None
+        form += (is_global, found, key[1:])
     return tuple(form)
+
+
+def unnamed(objects: Iterable[GlobalArray] | Iterable[Buffer]) -> dict[str, Hashable]:
+    """By name, all of arrays or buffers but their names."""
+    return {one.name: (_ARRAY_KEY if isinstance(one, GlobalArray) else _BUFFER_KEY)(one) for one in objects}
 
 
 _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
@@ -292,7 +291,8 @@ class _Flattener:
         if instr.zero_at is not None:
             zero_at = len(self.zero_list)
             self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
-            self.zero_variable.extend((self._variable(name),) for name in instr.zero_at)
+            for name in instr.zero_at:
+                self.zero_variable.append((self._variable(name),))
         self.instr.append(
             (
                 self.engines[instr.engine],

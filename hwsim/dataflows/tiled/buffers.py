@@ -7,6 +7,7 @@ and nowhere else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth
@@ -51,6 +52,13 @@ class Barrier:
             builder.semaphore(f"{self.name}.full", 0)
 
 
+@lru_cache(maxsize=4096)
+def _slot(
+    name: str, rows: int, cols: int, format: str, cursor: str, row: int, col: int, width: int, order: Order
+) -> LocalTile:
+    return LocalTile(name, rows, cols, format, variable(cursor), row, col, width, order)
+
+
 @dataclass(frozen=True, slots=True)
 class RingBuffer:
     """Slots that are filled and emptied in turn, each a tile of elements of `format`.
@@ -86,13 +94,13 @@ class RingBuffer:
 
     def push(self, rows: int, cols: int, order: Order = "rows") -> LocalTile:
         """The slot that is filled next."""
-        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.push"), order=order)
+        return _slot(self.name, rows, cols, self.format, f"{self.name}.push", 0, 0, 0, order)
 
     def pop(
         self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: Order = "rows"
     ) -> LocalTile:
         """The slot that is emptied next, or a part of it from (row, col); width: elements of a row of all of it."""
-        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.pop"), row, col, width, order)
+        return _slot(self.name, rows, cols, self.format, f"{self.name}.pop", row, col, width, order)
 
     def whole(self, rows: int, cols: int) -> LocalTile:
         """The only slot."""
