@@ -9,7 +9,7 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -22,7 +22,7 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, form_of, kind_of, unnamed
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
@@ -123,19 +123,30 @@ class Costs(NamedTuple):
         return table
 
 
-def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
+Known = dict[Hashable, tuple[Cost, str | None, int]]  # by form: cost, link, padded products
+
+
+def costs(scope: Scope, flat: FlatKernel, free: Free | None = None, forms: Known | None = None) -> Costs:
     """What every instruction of a kernel costs, repeats included; nothing in it depends on the device's clock.
 
-    free: of which instructions only the bytes in L2 and HBM count.
+    free: of which instructions only the bytes in L2 and HBM count. forms: what instructions cost by their form
+    (flat.form_of) on this device, which grows.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
+    arrays, buffers = unnamed(scope.arrays.values()), unnamed(scope.buffers.values())
     known: list[tuple[Cost, str | None, int]] = []  # by kind: they are numbered as they first come
     for i, (instr, kind) in enumerate(zip(flat.instrs, flat.kinds, strict=True)):
         if kind == len(known):
-            link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
-            found = _cost(scope, i, instr, link, limits)
-            known.append((found, link[0] if link else None, _padded_macs(scope, instr)))
+            form = None if forms is None else form_of(instr, kind_of(instr), arrays, buffers)
+            found = None if forms is None or form is None else forms.get(form)
+            if found is None:
+                link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
+                cost = _cost(scope, i, instr, link, limits)
+                found = cost, link[0] if link else None, _padded_macs(scope, instr)
+                if forms is not None:
+                    forms[form] = found
+            known.append(found)
     rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
     table = rows[list(flat.kinds)]
     far = table[:, _GM_TILE] >= 0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.formats import format_of
-from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
+from hwsim.machines.cost import COST_COLUMNS, Costs, Free, Known, costs, exact, latency_ticks, ticks, windows
 from hwsim.program.flat import FlatKernel, flattened
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import Kernel, Program
@@ -72,7 +72,8 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     found = _CACHE.get(*of)
     if found is None:
         arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
-        found = ProgramTables(tuple(_tables(kernel, program, device) for kernel in program.kernels), arrays)
+        forms: Known = {}
+        found = ProgramTables(tuple(_tables(kernel, program, device, forms) for kernel in program.kernels), arrays)
         _CACHE.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
     if free is None:
         return found
@@ -88,11 +89,11 @@ def _parts(device: Device) -> list[object]:
 _CACHE: IdentityCache[ProgramTables] = IdentityCache(PROGRAMS, ROWS)
 
 
-def _tables(kernel: Kernel, program: Program, device: Device) -> KernelTables:
+def _tables(kernel: Kernel, program: Program, device: Device, forms: Known) -> KernelTables:
     engines, flat = flattened(kernel, program.arrays, device.engines)
     scope = Scope(kernel, program.arrays, device)
     counts = np.array([group.count for group in kernel.groups], np.int64)
-    found = costs(scope, flat)
+    found = costs(scope, flat, forms=forms)
     links = tuple(dict.fromkeys(name for name in found.links if name is not None))
     sums = _sums(found, links) * np.repeat(counts, flat.sizes)
     causes = (*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores))

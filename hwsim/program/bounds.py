@@ -29,7 +29,10 @@ class Bounds:
 
     def outside(self, affine: Affine) -> str | None:
         """A loop that the expression depends on and that is not around the instruction."""
-        if all(self._is_inside(name) for name, _ in affine.terms):
+        for name, _ in affine.terms:
+            if not self._is_inside(name):
+                break
+        else:
             return None
         return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
 
@@ -40,8 +43,9 @@ class Bounds:
             found = self._of(name)
             if found is None:
                 return None
-            low += min(coefficient * end for end in found)
-            high += max(coefficient * end for end in found)
+            first, last = coefficient * found[0], coefficient * found[1]
+            low += min(first, last)
+            high += max(first, last)
         return low, high
 
     def exact(self, affine: Affine) -> Interval | None:

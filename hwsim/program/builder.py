@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter
 
 from hwsim.gemm.layouts import Order
 from hwsim.program.ir import (
@@ -27,6 +29,7 @@ from hwsim.program.ir import (
     Stream,
     Sync,
     Tile,
+    one_of,
     variable,
 )
 
@@ -44,16 +47,21 @@ class Ring:
     @property
     def free(self) -> Sync:
         """One empty slot."""
-        return Sync(f"{self.name}.free")
+        return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
         """One filled slot."""
-        return Sync(f"{self.name}.full")
+        return one_of(f"{self.name}.full")
 
     def tile(self, side: str, rows: int, cols: int, format: str, order: Order = "rows") -> LocalTile:
         """The slot at the `push` or `pop` cursor, as a tile."""
         return LocalTile(self.name, rows, cols, format, variable(f"{self.name}.{side}"), order=order)
+
+
+_FIELDS = [one.name for one in fields(Instr)]
+_SIGNALS, _VALUES = _FIELDS.index("signals"), attrgetter(*_FIELDS)
+_advance = lru_cache(maxsize=4096)(Advance)
 
 
 class StreamBuilder:
@@ -129,13 +137,15 @@ class StreamBuilder:
             if isinstance(node, Loop):
                 return False
             if isinstance(node, Instr) and node.engine == engine:
-                block[at] = replace(node, signals=(*node.signals, *signals))
+                values = list(_VALUES(node))
+                values[_SIGNALS] = (*node.signals, *signals)
+                block[at] = Instr(*values)
                 return True
         return False
 
     def advance(self, counter: str, by: int = 1) -> None:
         """Add `by` to a counter of the stream."""
-        self._stack[-1].append(Advance(counter, by))
+        self._stack[-1].append(_advance(counter, by))
 
     def pushed(self, ring: Ring) -> None:
         """Move the push cursor of `ring` to the next slot."""

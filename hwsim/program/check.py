@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds
-from hwsim.program.flat import flattened, kind_of
+from hwsim.program.flat import flattened, form_of, kind_of, unnamed
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -58,12 +58,16 @@ _FP32_ONLY = ("add", "sub", "mul", "scale")
 
 def check(program: Program, device: Device) -> None:
     """Return if `program` keeps every rule of `device`; raise ProgramError at the first it breaks."""
+    forms: set[Hashable] = set()
     for kernel in program.kernels:
-        _Checker(Scope(kernel, program.arrays, device), program.arrays).check()
+        _Checker(Scope(kernel, program.arrays, device), program.arrays, forms).check()
 
 
 class _Checker:
-    def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...]) -> None:
+    """The rules of one kernel. forms: of instructions (flat.form_of) that keep the rules of shape of this device."""
+
+    def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...], forms: set[Hashable]) -> None:
+        self.forms, self.unnamed_arrays, self.unnamed_buffers = forms, unnamed(arrays), unnamed(scope.kernel.buffers)
         self.scope, self.kernel, self.device, self.arrays = scope, scope.kernel, scope.device, arrays
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
         self.numbers: dict[int, int] = {}
@@ -82,11 +86,13 @@ class _Checker:
                     number, kind = len(kinds), kind_of(instr)
                     self.numbers.setdefault(id(instr), number)
                     rules = _Rules(self.scope, self.semaphores, number, instr, bounds)
-                    if kind in self.kinds:
+                    known = self.kinds.get(kind)
+                    if known is not None:
                         rules.check_places()
                     else:
-                        rules.check()
-                    kinds.append(self.kinds.setdefault(kind, len(self.kinds)))
+                        known = self.kinds[kind] = len(self.kinds)
+                        self._check_kind(rules, kind)
+                    kinds.append(known)
         used, flat = flattened(self.kernel, self.arrays, self.device.engines, kinds)
         walker = Walker(self.kernel, self.device, used, flat)
         done: list[tuple[Stream, ...]] = []
@@ -94,6 +100,15 @@ class _Checker:
             if group.streams not in done:
                 done.append(group.streams)
                 self._order(group, number, walker)
+
+    def _check_kind(self, rules: _Rules, kind: tuple[Hashable, ...]) -> None:
+        """The rules of the first instruction of a kind."""
+        form = form_of(rules.instr, kind, self.unnamed_arrays, self.unnamed_buffers)
+        if form is not None and form in self.forms:
+            rules.check_places()
+        else:
+            rules.check()
+            self.forms.add(form)
 
     def _fail(self, text: str) -> ProgramError:
         return ProgramError(f"kernel '{self.kernel.name}': {text}")
@@ -314,7 +329,8 @@ class _Rules:
             ("rows", tile.row, tile.rows, array.rows),
             ("columns", tile.col, tile.cols, array.cols),
         ):
-            self._inside(affine)
+            if affine.terms:
+                self._inside(affine)
             extremes = self.bounds.extremes(affine)
             if extremes is not None and not _within(extremes, size, extent):
                 extremes = self.bounds.exact(affine)  # an interval may be wider than what is taken

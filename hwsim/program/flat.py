@@ -21,6 +21,7 @@ from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
     Affine,
+    Buffer,
     GlobalArray,
     GlobalTile,
     Instr,
@@ -148,13 +149,39 @@ _INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "
 _GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
 
 
-def kind_of(instr: Instr) -> Hashable:
+_ARRAY_KEY, _BUFFER_KEY = _all_but(GlobalArray, "name"), _all_but(Buffer, "name")
+
+
+def kind_of(instr: Instr) -> tuple[Hashable, ...]:
     """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
 
     Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
     """
     tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*instr.writes, *instr.reads)]
     return _INSTR_KEY(instr), len(instr.writes), *tiles
+
+
+def form_of(
+    instr: Instr, kind: tuple[Any, ...], arrays: Mapping[str, Hashable], buffers: Mapping[str, Hashable]
+) -> Hashable:
+    """The kind of an instruction (see `kind_of`) with what its arrays and buffers are, and not what they are called.
+
+    On one device, instructions of a form cost the same, and keep the same rules of shape, in whatever kernels they are.
+    arrays, buffers: of the program and the kernel, as `unnamed` gives them. None where an array or a buffer is missing.
+    """
+    form: list[Hashable] = [*kind[:2]]
+    for tile, key in zip((*instr.writes, *instr.reads), kind[2:], strict=True):
+        is_global = isinstance(tile, GlobalTile)
+        found = (arrays if is_global else buffers).get(key[0])
+        if found is None:
+            return None
+        form += (is_global, found, key[1:])
+    return tuple(form)
+
+
+def unnamed(objects: Iterable[GlobalArray] | Iterable[Buffer]) -> dict[str, Hashable]:
+    """By name, all of arrays or buffers but their names."""
+    return {one.name: (_ARRAY_KEY if isinstance(one, GlobalArray) else _BUFFER_KEY)(one) for one in objects}
 
 
 _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
@@ -264,7 +291,8 @@ class _Flattener:
         if instr.zero_at is not None:
             zero_at = len(self.zero_list)
             self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
-            self.zero_variable.extend((self._variable(name),) for name in instr.zero_at)
+            for name in instr.zero_at:
+                self.zero_variable.append((self._variable(name),))
         self.instr.append(
             (
                 self.engines[instr.engine],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from hwsim.gemm.layouts import Order
@@ -31,14 +32,18 @@ class Affine:
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.constant + other, self.terms)
+            return Affine(self.constant + other, self.terms) if other else self
+        if not other.terms:
+            return Affine(self.constant + other.constant, self.terms) if other.constant else self
         joined = dict(self.terms)
         for name, coefficient in other.terms:
             joined[name] = joined.get(name, 0) + coefficient
-        return Affine(self.constant + other.constant, tuple((n, c) for n, c in joined.items() if c))
+        return Affine(self.constant + other.constant, tuple([term for term in joined.items() if term[1]]))
 
     def __mul__(self, factor: int) -> Affine:
-        return Affine(self.constant * factor, tuple((n, c * factor) for n, c in self.terms if c * factor))
+        if factor == 1:
+            return self
+        return Affine(self.constant * factor, tuple([(n, c * factor) for n, c in self.terms if c * factor]))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -47,6 +52,7 @@ class Affine:
 ZERO = Affine()
 
 
+@lru_cache(maxsize=4096)
 def variable(name: str) -> Affine:
     """The value of a loop, a counter, or CORE."""
     return Affine(0, ((name, 1),))
@@ -122,6 +128,12 @@ class Sync:
 
     semaphore: str
     count: int = 1
+
+
+@lru_cache(maxsize=4096)
+def one_of(semaphore: str) -> Sync:
+    """Wait for, or signal, one of a semaphore."""
+    return Sync(semaphore)
 
 
 @dataclass(frozen=True, slots=True)

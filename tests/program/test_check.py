@@ -205,6 +205,46 @@ def test_tile_larger_than_its_slot():
     refused(changed(gemm(), only("out", writes=(replace(part, col=1),))), "rows have 64")
 
 
+def _message(program):
+    with pytest.raises(ProgramError) as error:
+        check(program, DEVICE)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, fields",
+    [
+        ("mma", {"unit": "mmad.m16n16k16.f32.f16.bf16"}),
+        ("mma", {"waits": (Sync("nothing"),)}),
+        ("mma", {"zero_at": ("elsewhere",)}),
+        ("mma", {"scale_exponent": 1}),
+        ("mma", {"reads": lambda i: (replace(i.reads[0], cols=32), i.reads[1])}),
+        ("mma", {"reads": lambda i: (replace(i.reads[0], buffer="A1"), i.reads[1])}),
+        ("mma", {"reads": lambda i: (replace(i.reads[0], buffer="none"), i.reads[1])}),
+        ("load A", {"repeat": 0}),
+        ("load A", {"multicast": 0}),
+        ("load A", {"engine": "MTE1"}),
+        ("load A", {"reads": lambda i: (replace(i.reads[0], array="C"),)}),
+        ("load A", {"reads": lambda i: (replace(i.reads[0], array="none"),)}),
+        ("load A", {"reads": lambda i: (replace(i.reads[0], row=i.reads[0].row + 1),)}),
+        ("load A", {"writes": lambda i: (replace(i.writes[0], row=1),)}),
+        ("store", {"reads": lambda i: (replace(i.reads[0], format="fp16"),)}),
+    ],
+)
+def test_a_kernel_that_keeps_a_rule_does_not_hide_one_that_breaks_it(name, fields):
+    good, broken = gemm(), changed(gemm(), only(name, **fields))
+    alone = _message(broken)
+    assert _message(replace(good, kernels=(good.kernels[0], broken.kernels[0]))) == alone
+
+
+@pytest.mark.parametrize("buffer", ["A1", "A0", "C0", "CU"])
+def test_a_kernel_with_large_slots_does_not_hide_one_with_small_slots(buffer):
+    good, broken = gemm(), buffer_with(gemm(), buffer, slot_bytes=BLOCK * BLOCK)
+    alone = _message(broken)
+    assert "reaches" in alone
+    assert _message(replace(good, kernels=(good.kernels[0], broken.kernels[0]))) == alone
+
+
 def test_fractals_count_against_a_slot_of_the_cube_but_not_of_the_vector_unit():
     whole = gemm(1)
     tiles = [

@@ -7,6 +7,7 @@ and nowhere else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth
@@ -15,7 +16,7 @@ from hwsim.dataflows.tiled.model import SIDES
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import Order
-from hwsim.program.ir import LocalTile, Sync, variable
+from hwsim.program.ir import LocalTile, Sync, one_of, variable
 
 if TYPE_CHECKING:
     from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -37,18 +38,25 @@ class Barrier:
     @property
     def free(self) -> Sync:
         """One empty slot."""
-        return Sync(f"{self.name}.free")
+        return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
         """One filled slot."""
-        return Sync(f"{self.name}.full")
+        return one_of(f"{self.name}.full")
 
     def declare(self, builder: KernelBuilder) -> None:
         """Declare the semaphores."""
         builder.semaphore(f"{self.name}.free", self.slots)
         if not self.is_gate:
             builder.semaphore(f"{self.name}.full", 0)
+
+
+@lru_cache(maxsize=4096)
+def _slot(
+    name: str, rows: int, cols: int, format: str, cursor: str, row: int, col: int, width: int, order: Order
+) -> LocalTile:
+    return LocalTile(name, rows, cols, format, variable(cursor), row, col, width, order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +94,13 @@ class RingBuffer:
 
     def push(self, rows: int, cols: int, order: Order = "rows") -> LocalTile:
         """The slot that is filled next."""
-        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.push"), order=order)
+        return _slot(self.name, rows, cols, self.format, f"{self.name}.push", 0, 0, 0, order)
 
     def pop(
         self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: Order = "rows"
     ) -> LocalTile:
         """The slot that is emptied next, or a part of it from (row, col); width: elements of a row of all of it."""
-        return LocalTile(self.name, rows, cols, self.format, variable(f"{self.name}.pop"), row, col, width, order)
+        return _slot(self.name, rows, cols, self.format, f"{self.name}.pop", row, col, width, order)
 
     def whole(self, rows: int, cols: int) -> LocalTile:
         """The only slot."""

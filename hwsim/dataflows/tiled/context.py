@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiled.buffers import KernelBuffers
@@ -20,6 +20,8 @@ class KernelContext:
     buffers: KernelBuffers
     sizes: tuple[int, int, int]
     matrices: int
+    _engines: dict[tuple[str, str], str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _used: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def registers(self) -> str:
@@ -33,19 +35,28 @@ class KernelContext:
 
     def engine(self, source: str, target: str) -> str:
         """Engine of the link between two memories."""
-        return link_engine(self.design.device, source, target)
+        known = self._engines.get((source, target))
+        if known is None:
+            known = self._engines[source, target] = link_engine(self.design.device, source, target)
+        return known
 
     def rows_of(self, place: WorkTile, side: int) -> Affine:
         """First row of the place's matrix of A (0), B (1) or C (0), which lie under one another in a stack."""
         return place.batch * (self.sizes[0] if side == 0 else self.sizes[2])
 
-    def used(self, side: int, sweep: int) -> list[int]:
-        """Pieces of A or B whose products a sweep over K forms."""
+    def used(self, side: int, sweep: int) -> tuple[int, ...]:
+        """Pieces of A or B whose products a sweep over K forms, in ascending order."""
+        known = self._used.get((side, sweep))
+        if known is None:
+            known = self._used[side, sweep] = self._pieces(side, sweep)
+        return known
+
+    def _pieces(self, side: int, sweep: int) -> tuple[int, ...]:
         found = set()
         for term, short in zip(self.design.kernel.terms, self.design.short, strict=True):
             stages = (term.stages if sweep == 0 else ()) if short else term.stages[sweep : sweep + 1]
             found |= {pair[side] for stage in stages for pair in stage.products}
-        return sorted(found)
+        return tuple(sorted(found))
 
     def fragment_reads(self, side: int, place: WorkTile) -> int:
         """How often a fragment is read: by every column of warps (A), by every row of warps (B)."""

@@ -140,7 +140,9 @@ class ElementwiseEpilogue:
                 out.pushed(s)
                 target = _target(self.context, place, matrix, rows)
                 is_last = rows.is_last and index + 1 == len(outputs)
-                result = replace(out.pop(rows.count, place.n), format=matrix.format)  # placeholders are of fp32 words
+                result = out.pop(rows.count, place.n)
+                if result.format != matrix.format:  # placeholders are of fp32 words
+                    result = replace(result, format=matrix.format)
                 self.store.write(s, result, target, [out.full], [out.free], is_tile_end=is_last)
                 out.popped(s)
             for ring in rings:

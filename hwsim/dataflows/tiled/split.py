@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -102,7 +103,7 @@ class SplitStages:
         if not stays:
             self._store(s, side, used, rows, cols)
 
-    def _store(self, s: StreamBuilder, side: int, used: list[int], rows: int, cols: int) -> None:
+    def _store(self, s: StreamBuilder, side: int, used: Sequence[int], rows: int, cols: int) -> None:
         """Registers -> where the unit takes the pieces from."""
         context, operand = self.context, self.context.buffers.operands[side]
         engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
