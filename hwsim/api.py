@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
 from hwsim.devices import at_clock, load
+from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
@@ -29,18 +30,14 @@ from hwsim.gemm.schedule import schedule_of
 from hwsim.operands import Operand, alike, operand
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Given, describe, sorted_out
 from hwsim.product import Arrays, compute
-from hwsim.resolve.auto_scheme import choose
+from hwsim.program.ir import Program
+from hwsim.resolve.auto_scheme import SchemeChoice, choose
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
 from hwsim.result import Result
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.threads import worker_count
-
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-    from hwsim.program.ir import Program
-    from hwsim.resolve.auto_scheme import SchemeChoice
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 

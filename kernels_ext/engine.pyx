@@ -236,7 +236,8 @@ cdef class Machine:
         }
 
 
-def in_order(tables, int64_t first_stream, int64_t streams, int64_t core, int64_t arrays, int64_t period, int64_t budget):
+def in_order(tables, int64_t first_stream, int64_t streams, int64_t core, int64_t arrays, int64_t period,
+             int64_t budget):
     """Whether the abstract execution of one core finds neither a deadlock nor unordered accesses (hwsim.program.order).
 
     tables: as of Machine.run without cost, group, engine and window, and queue_depth (engines), buffer_slots and
