@@ -22,7 +22,7 @@ class OperandScale:
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """A holds `kept` of every `of` elements along K (2:4), beside their positions."""
+    """A holds `nonzero` of every `of` elements along K (2:4), beside their positions."""
 
     nonzero: int
     of: int

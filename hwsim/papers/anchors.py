@@ -47,10 +47,8 @@ class Row:
 
     @property
     def error(self) -> float:
-        low, high = self.measured
-        if low <= self.simulated <= high:
-            return 0.0
-        return self.simulated / (low if self.simulated < low else high) - 1
+        """Relative distance from the nearest end of the measured range; 0 inside it."""
+        return ascend910b.distance(self.simulated, self.measured)
 
     @property
     def passes(self) -> bool:

@@ -64,6 +64,14 @@ READINGS: dict[str, Mapping[str, Any]] = {
 }
 
 
+def distance(simulated: float, measured: tuple[float, float]) -> float:
+    """Relative distance from the nearest end of the measured range (low, high); 0 inside it."""
+    low, high = measured
+    if low <= simulated <= high:
+        return 0.0
+    return simulated / (low if simulated < low else high) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One measured quantity (a range where runs differ) and what the simulation gives."""
@@ -78,10 +86,7 @@ class Comparison:
     @property
     def error(self) -> float:
         """Relative distance from the nearest end of the measured range; 0 inside it."""
-        low, high = self.measured
-        if low <= self.simulated <= high:
-            return 0.0
-        return self.simulated / (low if self.simulated < low else high) - 1
+        return distance(self.simulated, self.measured)
 
 
 @dataclass(frozen=True, slots=True)
