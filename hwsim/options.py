@@ -147,7 +147,7 @@ def declared() -> list[Declared]:
     """
     found = [Declared(option, kind, (kind,)) for kind, options in OWN.items() for option in options]
     taken = {entry.option.name for entry in found}
-    found += _merged("mapping", ((flow.name, flow.options) for flow in dataflows().values()), taken)
+    found += _merged("mapping", dataflows().options().items(), taken)
     taken |= {entry.option.name for entry in found}
     return found + _merged("scheme", ((x.name, x.options) for x in schemes().values()), taken)
 
@@ -182,7 +182,7 @@ def sorted_out(given: Mapping[str, Any], scheme: Scheme | None) -> Given:
     Raises InputError for a value that is not allowed and for a name that nobody declares.
     """
     known = own()
-    mapping_names = {option.name for flow in dataflows().values() for option in flow.options}
+    mapping_names = {option.name for options in dataflows().options().values() for option in options}
     scheme_names = {option.name for option in scheme.options} if scheme is not None else set()
     mine: dict[str, Any] = {}
     mapping: dict[str, Any] = {}

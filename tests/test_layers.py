@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,11 @@ FORBIDDEN: tuple[tuple[str, str], ...] = (
 #: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
 OPTIONAL = ("matplotlib", "torch", "tqdm")
 
-#: Modules that import others by name when asked for: hwsim's public names, and the command line with its verbs.
-#: Their TYPE_CHECKING blocks say what they import so, and count as imports.
-LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command")
+#: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, and the
+#: dataflows of hwsim's own families. Their TYPE_CHECKING blocks, and texts of the form "module:object", say what they
+#: import so, and count as imports.
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry")
+NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 
 #: Class names that stand twice while the modules are being rewritten. To be emptied.
@@ -88,7 +91,10 @@ def row_of(module: str) -> int:
 
 
 def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
-    """Everything that a module imports, at any depth, by its absolute name; `from x import y` gives x.y."""
+    """Everything that a module imports, at any depth, by its absolute name; `from x import y` gives x.y.
+
+    So does the text "x:y" in a lazy module.
+    """
     base = module.split(".") if is_package else module.split(".")[:-1]
     lines = source.split("\n")
 
@@ -103,6 +109,8 @@ def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             text = lines[node.lineno - 1]
             yield from (Import(node.lineno, name, in_function, for_types, text) for name in names(node))
+        if module in LAZY and isinstance(node, ast.Constant) and NAMED.fullmatch(str(node.value)):
+            yield Import(node.lineno, node.value.replace(":", "."), False, False, lines[node.lineno - 1])
         inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for child in node.body:
@@ -268,6 +276,7 @@ def test_a_late_import_is_seen(module: str, source: str) -> None:
         ("hwsim.api", "import numpy\nif True:\n    import yaml"),
         ("hwsim.api", "def f():\n    from tqdm import tqdm  # optional"),
         ("hwsim.cli.command", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
+        ("hwsim.dataflows.registry", "from importlib import import_module\nx = import_module('hwsim.dataflows.x')"),
     ],
 )
 def test_an_early_import_is_none(module: str, source: str) -> None:
@@ -284,6 +293,7 @@ def test_an_early_import_is_none(module: str, source: str) -> None:
         ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
         # a lazy module's names
         ({"hwsim": "if TYPE_CHECKING:\n    from hwsim.a import x", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
+        ({"hwsim": "X = ('hwsim.a:x',)", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
     ],
 )
 def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> None:
@@ -329,6 +339,7 @@ def test_lazy_names_are_those_that_types_know() -> None:
         ("hwsim.schemes.native", "from hwsim import matmul"),
         ("hwsim.schemes.native", "import hwsim.devices.model"),
         ("hwsim.numerics.fused", "import yaml"),
+        ("hwsim.dataflows.registry", "X = 'hwsim.schemes.native:SCHEME'"),
     ],
 )
 def test_the_walker_sees_a_backward_arrow(module: str, source: str) -> None:

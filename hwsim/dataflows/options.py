@@ -1,4 +1,7 @@
-"""Options of mappings that several dataflows have, declared once."""
+"""The options of mappings, each declared once, and which of them each of hwsim's own dataflows has.
+
+It knows declarations alone, so that all options are known without the dataflows (hwsim.dataflows.registry).
+"""
 
 from __future__ import annotations
 
@@ -98,3 +101,12 @@ UNIT_FLAG = Option(
     "the FixPipe takes the result piece by piece while the cube is at work (UnitFlag)",
     default_text="false",
 )
+
+#: Options of dataflows: a coupled DaVinci core, separated cores, GPUs, GPUs whose SMs multiply in pairs.
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING)
+SEPARATED = (
+    *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
+    *(A_LAYOUT, B_LAYOUT),
+)
+TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT)
+PAIRED = (*TILED, CTA_GROUP)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
@@ -23,7 +24,6 @@ from hwsim.dataflows.elementwise import (
     placeholder_pass,
     zero_pass,
 )
-from hwsim.dataflows.options import BUFFERING, N_FUSED, TILE_OPTION
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
@@ -45,7 +45,7 @@ class CoupledDataflow:
     from zero where the plan leaves it open, so that the bits depend on the blocking."""
 
     name = NAME
-    options: tuple[Option, ...] = (TILE_OPTION, N_FUSED, BUFFERING)
+    options: tuple[Option, ...] = declared.COUPLED
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
     features = Features(k_group=True, choosers=("eq11",))
 

@@ -10,23 +10,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped
 from hwsim.dataflows.elementwise import lower_pass
-from hwsim.dataflows.options import (
-    A_LAYOUT,
-    B_LAYOUT,
-    BUFFERING,
-    DISTRIBUTION,
-    GRID,
-    STEP_KA,
-    STEP_KB,
-    SWIZZLE,
-    TILE_OPTION,
-    UNIT_FLAG,
-)
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of
 from hwsim.devices import instruction
@@ -47,10 +36,7 @@ class SeparatedDataflow:
     """The dataflow of the family davinci_separated (see hwsim.dataflows.protocol). No bit depends on its choices."""
 
     name = NAME
-    options: tuple[Option, ...] = (
-        *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
-        *(A_LAYOUT, B_LAYOUT),
-    )
+    options: tuple[Option, ...] = declared.SEPARATED
     tile_order = ("m", "n", "k")  # baseM, baseN, baseK
     features = Features(epilogue=True)
 

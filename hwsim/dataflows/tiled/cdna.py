@@ -5,6 +5,7 @@ LDS is double buffered where it holds two blocks of K. Candidate tiles: rows of 
 
 from __future__ import annotations
 
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -19,3 +20,4 @@ FAMILY = Family(
     library="rocblas-tensile",
     wave_threads=64,  # CDNA instruction set: a wavefront
 )
+DATAFLOW = TiledDataflow(FAMILY)

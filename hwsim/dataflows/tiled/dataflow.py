@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows import options as declared
 from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.options import PAIRED, TILED
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -72,11 +72,7 @@ class TiledDataflow:
     @property
     def options(self) -> tuple[Option, ...]:
         """The options of its mapping."""
-        own = (
-            *(declared.TILE_OPTION, declared.STAGES, declared.SPLIT_K, declared.SWIZZLE, declared.INSTRUCTION),
-            *(declared.A_LAYOUT, declared.B_LAYOUT),
-        )
-        return (*own, declared.CTA_GROUP) if self.family.pairs else own
+        return PAIRED if self.family.pairs else TILED
 
     @property
     def tile_order(self) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ tile for each of them; without it an SM works alone: a tile of 256 x 256 then mo
 
 from __future__ import annotations
 
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -22,3 +23,4 @@ FAMILY = Family(
     library="cutlass-sm100",
     pairs=True,
 )
+DATAFLOW = TiledDataflow(FAMILY)

@@ -6,6 +6,7 @@ holds two. Candidate tiles: rows of configs/libraries/cublas-volta-turing.yaml.
 
 from __future__ import annotations
 
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -19,3 +20,4 @@ FAMILY = Family(
     cluster=1,
     library="cublas-volta-turing",
 )
+DATAFLOW = TiledDataflow(FAMILY)

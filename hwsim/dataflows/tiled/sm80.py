@@ -6,6 +6,7 @@ rows of configs/libraries/cutlass-sm80.yaml.
 
 from __future__ import annotations
 
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -19,3 +20,4 @@ FAMILY = Family(
     cluster=1,
     library="cutlass-sm80",
 )
+DATAFLOW = TiledDataflow(FAMILY)

@@ -7,6 +7,7 @@ so their epilogues do not hide behind each other's products.
 
 from __future__ import annotations
 
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.dataflows.tiled.model import Family
 
 FAMILY = Family(
@@ -20,3 +21,4 @@ FAMILY = Family(
     cluster=2,
     library="cublas-13",
 )
+DATAFLOW = TiledDataflow(FAMILY)
