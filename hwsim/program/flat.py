@@ -7,7 +7,6 @@ per stream.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
@@ -339,6 +338,4 @@ class _Flattener:
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:
-    if not rows:
-        return np.zeros((0, columns), np.int64)
-    return np.frombuffer(array("q", chain.from_iterable(rows)), np.int64).reshape(len(rows), columns)
+    return np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * columns).reshape(len(rows), columns)
