@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import Protocol
 
-from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import CORE, ZERO, Affine, variable
+from hwsim.program.builder import Derivations, StreamBuilder
+from hwsim.program.ir import CORE, ZERO, Affine, Derived, variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +161,23 @@ def places(
     for grid, waves in zip(grids, group.waves, strict=True):
         if not waves:
             continue
-        with stream.loop("tile", waves) as (_, turn):
-            offset = grid.first % cores
-            place = variable(CORE)
-            if offset:
-                _, place = stream.derive("place", place + (cores - offset), cores)
-            yield _place(stream, grid, turn * cores + place, batch, min(cores, grid.tiles))
+        with stream.loop("tile", waves) as (turn, _):
+            place, derived = _place(grid, turn, stream.derived, cores, batch)
+            stream.adopt(derived)
+            yield place
 
 
-def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, together: int) -> WorkTile:
+@lru_cache(maxsize=256)
+def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tuple[WorkTile, tuple[Derived, ...]]:
+    """The tiles of a grid in a stream with `before` derived variables, and those that it adds.
+
+    turn: the loop over waves. Streams of one core, and kernels of one program, go over the same tiles.
+    """
+    stream = Derivations(before)
+    offset, place, together = grid.first % cores, variable(CORE), min(cores, grid.tiles)
+    if offset:
+        _, place = stream.derive("place", place + (cores - offset), cores)
+    number = variable(turn) * cores + place
     layer = ZERO
     if grid.depth > 1:
         layer, number = stream.derive("layer", number, grid.rows * grid.cols)
@@ -194,7 +203,7 @@ def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, to
         in_batch = layer
     else:
         which = layer
-    return WorkTile(
+    tile = WorkTile(
         row * grid.m + grid.row,
         col * grid.n + grid.col,
         grid.m,
@@ -207,6 +216,7 @@ def _place(stream: StreamBuilder, grid: TileGrid, number: Affine, batch: int, to
         min(grid.band, together),
         min(grid.rows, max(1, together // grid.band)),
     )
+    return tile, tuple(stream.made)
 
 
 class TileScheduler(Protocol):

@@ -9,7 +9,7 @@ ticks, rates down. A transfer inside a core takes whole cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -22,7 +22,8 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, form_of, kind_of, unnamed
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
+from hwsim.program.forms import Remembered
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
@@ -123,30 +124,29 @@ class Costs(NamedTuple):
         return table
 
 
-Known = dict[Hashable, tuple[Cost, str | None, int]]  # by form: cost, link, padded products
+Known = tuple[Cost, str | None, int]  # cost, link, padded products
+_KNOWN: Remembered[Known] = Remembered()
 
 
-def costs(scope: Scope, flat: FlatKernel, free: Free | None = None, forms: Known | None = None) -> Costs:
+def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     """What every instruction of a kernel costs, repeats included; nothing in it depends on the device's clock.
 
-    free: of which instructions only the bytes in L2 and HBM count. forms: what instructions cost by their form
-    (flat.form_of) on this device, which grows.
+    free: of which instructions only the bytes in L2 and HBM count.
     Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
-    arrays, buffers = unnamed(scope.arrays.values()), unnamed(scope.buffers.values())
-    known: list[tuple[Cost, str | None, int]] = []  # by kind: they are numbered as they first come
-    for i, (instr, kind) in enumerate(zip(flat.instrs, flat.kinds, strict=True)):
-        if kind == len(known):
-            form = None if forms is None else form_of(instr, kind_of(instr), arrays, buffers)
-            found = None if forms is None or form is None else forms.get(form)
-            if found is None:
-                link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
-                cost = _cost(scope, i, instr, link, limits)
-                found = cost, link[0] if link else None, _padded_macs(scope, instr)
-                if forms is not None:
-                    forms[form] = found
-            known.append(found)
+    forms = _KNOWN.of(scope.device)
+    known: list[Known] = []  # by kind
+    for i, form in zip(flat.firsts, flat.forms, strict=True):
+        instr = flat.instrs[i]
+        found = forms.get(form)
+        if found is None:
+            link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
+            cost = _cost(scope, i, instr, link, limits)
+            found = cost, link[0] if link else None, _padded_macs(scope, instr)
+            if form is not None:
+                forms[form] = found
+        known.append(found)
     rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
     table = rows[list(flat.kinds)]
     far = table[:, _GM_TILE] >= 0

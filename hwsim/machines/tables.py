@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.formats import format_of
-from hwsim.machines.cost import COST_COLUMNS, Costs, Free, Known, costs, exact, latency_ticks, ticks, windows
+from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
 from hwsim.program.flat import FlatKernel, flattened
+from hwsim.program.forms import parts_of
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import Kernel, Program
+from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 CAUSES = ("empty", "done", "queue-full", "in-flight")  # columns of the account after "busy"; semaphores follow
 PROGRAMS = 64  # kept, at most
 ROWS = 1 << 17  # instructions of all of them together, at most; some 500 bytes each
-_CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,14 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
 
     Raises ProgramError for an instruction that the device has no engine, link or time for.
     """
-    of = (program.kernels, program.arrays, *_parts(device))
+    of = (program.kernels, program.arrays, *parts_of(device))
     found = _CACHE.get(*of)
     if found is None:
         arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
-        forms: Known = {}
-        found = ProgramTables(tuple(_tables(kernel, program, device, forms) for kernel in program.kernels), arrays)
+        made: dict[int, KernelTables] = {}  # by id() of the kernel
+        for kernel in program.kernels:
+            made[id(kernel)] = _tables(kernel, program, device, made.get(id(kernel.original)))
+        found = ProgramTables(tuple(made[id(kernel)] for kernel in program.kernels), arrays)
         _CACHE.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
     if free is None:
         return found
@@ -81,22 +84,20 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     return replace(found, kernels=kernels)
 
 
-def _parts(device: Device) -> list[object]:
-    """All of a device but its clock."""
-    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
-
-
 _CACHE: IdentityCache[ProgramTables] = IdentityCache(PROGRAMS, ROWS)
 
 
-def _tables(kernel: Kernel, program: Program, device: Device, forms: Known) -> KernelTables:
+def _tables(kernel: Kernel, program: Program, device: Device, original: KernelTables | None) -> KernelTables:
     engines, flat = flattened(kernel, program.arrays, device.engines)
     scope = Scope(kernel, program.arrays, device)
+    causes = (*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores))
+    if original is not None and has_like_arrays(kernel, program.arrays):
+        tables = {**original.tables, "tile": flat.tile}
+        return replace(original, kernel=kernel, scope=scope, causes=causes, flat=flat, tables=tables)
     counts = np.array([group.count for group in kernel.groups], np.int64)
-    found = costs(scope, flat, forms=forms)
+    found = costs(scope, flat)
     links = tuple(dict.fromkeys(name for name in found.links if name is not None))
     sums = _sums(found, links) * np.repeat(counts, flat.sizes)
-    causes = (*CAUSES, *(f"semaphore:{semaphore.name}" for semaphore in kernel.semaphores))
     tables = _engine_tables(kernel, flat, device, engines)
     return KernelTables(kernel, scope, engines, causes, flat, found, tables, counts, links, sums)
 

@@ -27,6 +27,10 @@ class Bounds:
         self.known: dict[str, Interval | None] = {}  # of derived variables
         self.inside: dict[str, bool] = {}  # the same: all loops that they depend on are around the instruction
 
+    def is_around(self, loop: str) -> bool:
+        """Whether a loop is around the instruction."""
+        return self.ranges.get(loop, OUTSIDE) != OUTSIDE
+
     def outside(self, affine: Affine) -> str | None:
         """A loop that the expression depends on and that is not around the instruction."""
         for name, _ in affine.terms:

@@ -64,6 +64,21 @@ _SIGNALS, _VALUES = _FIELDS.index("signals"), attrgetter(*_FIELDS)
 _advance = lru_cache(maxsize=4096)(Advance)
 
 
+class Derivations:
+    """Derived variables in the making. before: how many the stream has already, which number the names."""
+
+    def __init__(self, before: int = 0) -> None:
+        self.before = before
+        self.made: list[Derived] = []
+
+    def derive(self, name: str, of: Affine, divisor: int) -> tuple[Affine, Affine]:
+        """As StreamBuilder.derive."""
+        number = self.before + len(self.made)
+        quotient, remainder = f"{name}.quotient#{number}", f"{name}.remainder#{number}"
+        self.made += (Derived(quotient, of, divisor, "quotient"), Derived(remainder, of, divisor, "remainder"))
+        return variable(quotient), variable(remainder)
+
+
 class StreamBuilder:
     """Collects the nodes of one stream."""
 
@@ -71,7 +86,7 @@ class StreamBuilder:
         self.name = name
         self._stack: list[list[Node]] = [[]]
         self._loops = 0
-        self._derived: list[Derived] = []
+        self._derivations = Derivations()
 
     @contextmanager
     def loop(self, name: str, count: int) -> Iterator[tuple[str, Affine]]:
@@ -101,10 +116,16 @@ class StreamBuilder:
 
         `of` may name CORE, loops that are open here, counters, and what an earlier `derive` gave.
         """
-        made = [Derived(f"{name}.{part}#{len(self._derived)}", of, divisor, part) for part in ("quotient", "remainder")]
-        self._derived += made
-        quotient, remainder = (variable(one.name) for one in made)
-        return quotient, remainder
+        return self._derivations.derive(name, of, divisor)
+
+    @property
+    def derived(self) -> int:
+        """How many derived variables there are."""
+        return len(self._derivations.made)
+
+    def adopt(self, made: Iterable[Derived]) -> None:
+        """Add derived variables that were made elsewhere, numbered from `derived` on (see Derivations)."""
+        self._derivations.made.extend(made)
 
     def emit(
         self,
@@ -157,7 +178,7 @@ class StreamBuilder:
 
     def finish(self) -> Stream:
         """The stream as built so far."""
-        return Stream(self.name, tuple(self._stack[0]), tuple(self._derived))
+        return Stream(self.name, tuple(self._stack[0]), tuple(self._derivations.made))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,15 @@ suspicion from shortened loops counts only if loops cut less, and then the true 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from math import lcm
 from typing import TYPE_CHECKING
 
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
-from hwsim.program.bounds import OUTSIDE, Bounds
-from hwsim.program.flat import flattened, form_of, kind_of, unnamed
+from hwsim.program.bounds import OUTSIDE, Bounds, Interval
+from hwsim.program.flat import flattened
+from hwsim.program.forms import Remembered
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -42,6 +43,8 @@ from hwsim.program.ir import (
     Tile,
 )
 from hwsim.program.order import Walker, walk
+from hwsim.program.places import Balance, Places, UnsureError
+from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import GM, Scope, mma_shape
 
 if TYPE_CHECKING:
@@ -52,26 +55,29 @@ CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
-Balance = dict[str, tuple[int, int]]  # by semaphore: signalled, awaited
 _FP32_ONLY = ("add", "sub", "mul", "scale")
 
 
 def check(program: Program, device: Device) -> None:
     """Return if `program` keeps every rule of `device`; raise ProgramError at the first it breaks."""
-    forms: set[Hashable] = set()
+    checked: set[int] = set()  # by id()
     for kernel in program.kernels:
-        _Checker(Scope(kernel, program.arrays, device), program.arrays, forms).check()
+        # A copy with other names, of arrays that are alike, keeps the rules that its original keeps.
+        if id(kernel.original) not in checked or not has_like_arrays(kernel, program.arrays):
+            _Checker(Scope(kernel, program.arrays, device), program.arrays).check()
+        checked.add(id(kernel))
 
 
 class _Checker:
-    """The rules of one kernel. forms: of instructions (flat.form_of) that keep the rules of shape of this device."""
+    """The rules of one kernel.
 
-    def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...], forms: set[Hashable]) -> None:
-        self.forms, self.unnamed_arrays, self.unnamed_buffers = forms, unnamed(arrays), unnamed(scope.kernel.buffers)
+    They are decided on its tables first, where nothing is looked at twice and nothing is named; where that leaves a
+    doubt, instruction by instruction, which names what is broken.
+    """
+
+    def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...]) -> None:
         self.scope, self.kernel, self.device, self.arrays = scope, scope.kernel, scope.device, arrays
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
-        self.numbers: dict[int, int] = {}
-        self.kinds: dict[Hashable, int] = {}
 
     def check(self) -> None:
         """Static rules first: the abstract execution relies on them."""
@@ -79,36 +85,50 @@ class _Checker:
         _unique(self.kernel, "semaphore", [s.name for s in self.kernel.semaphores])
         self._capacity()
         self._cores()
-        kinds: list[int] = []
+        fews = [_Shortened(_period([b.slots for b in self.kernel.buffers], _FEW_SLOTS)) for _ in self.kernel.groups]
+        balances = self._on_tables(fews)
+        if balances is None:
+            self._one_by_one()
+            balances = [_balances(group, few) for group, few in zip(self.kernel.groups, fews, strict=True)]
+        walker = Walker(self.kernel, self.device, *flattened(self.kernel, self.arrays, self.device.engines))
+        done: list[tuple[Stream, ...]] = []
+        for number, (group, few) in enumerate(zip(self.kernel.groups, fews, strict=True)):
+            if group.streams not in done:
+                done.append(group.streams)
+                self._order(group, number, walker, few, balances[number])
+
+    def _on_tables(self, fews: list[_Shortened]) -> list[tuple[Balance, Balance]] | None:
+        """The balances of each group (see `_balances`); None where a rule may be broken, but for those of order."""
+        try:
+            _, flat = flattened(self.kernel, self.arrays, self.device.engines)
+            known = _FORMS_CHECKED.of(self.device)
+            for i, form in zip(flat.firsts, flat.forms, strict=True):
+                if form not in known:
+                    _Rules(self.scope, self.semaphores, i, flat.instrs[i], _ANYWHERE).check()
+                    if form is not None:
+                        known[form] = True
+            places = Places(self.kernel, flat, self.arrays)
+            found = [places.group(number, few) for number, few in enumerate(fews)]
+            leaks = any(given != taken for balance, _ in found for given, taken in balance.values())
+            return None if leaks else found
+        except (KeyError, ProgramError, UnsureError):
+            return None
+
+    def _one_by_one(self) -> None:
+        """Raise at the first instruction that breaks a rule, but for those of order."""
+        number = 0
         for group in self.kernel.groups:
             for stream in group.streams:
                 for instr, bounds in _instructions(self.kernel, group, stream):
-                    number, kind = len(kinds), kind_of(instr)
-                    self.numbers.setdefault(id(instr), number)
-                    rules = _Rules(self.scope, self.semaphores, number, instr, bounds)
-                    known = self.kinds.get(kind)
-                    if known is not None:
-                        rules.check_places()
-                    else:
-                        known = self.kinds[kind] = len(self.kinds)
-                        self._check_kind(rules, kind)
-                    kinds.append(known)
-        used, flat = flattened(self.kernel, self.arrays, self.device.engines, kinds)
-        walker = Walker(self.kernel, self.device, used, flat)
-        done: list[tuple[Stream, ...]] = []
-        for number, group in enumerate(self.kernel.groups):
-            if group.streams not in done:
-                done.append(group.streams)
-                self._order(group, number, walker)
+                    _Rules(self.scope, self.semaphores, number, instr, bounds).check()
+                    number += 1
 
-    def _check_kind(self, rules: _Rules, kind: tuple[Hashable, ...]) -> None:
-        """The rules of the first instruction of a kind."""
-        form = form_of(rules.instr, kind, self.unnamed_arrays, self.unnamed_buffers)
-        if form is not None and form in self.forms:
-            rules.check_places()
-        else:
-            rules.check()
-            self.forms.add(form)
+    def _numbers(self) -> dict[int, int]:
+        """Position of each instruction in the kernel, by id() of the object."""
+        numbers: dict[int, int] = {}
+        for number, instr in enumerate(self.kernel.instrs()):
+            numbers.setdefault(id(instr), number)
+        return numbers
 
     def _fail(self, text: str) -> ProgramError:
         return ProgramError(f"kernel '{self.kernel.name}': {text}")
@@ -168,27 +188,29 @@ class _Checker:
                     "every wait needs its signal"
                 )
 
-    def _order(self, group: CoreGroup, number: int, walker: Walker) -> None:
-        slots = [buffer.slots for buffer in self.kernel.buffers]
-        few = _Shortened(_period(slots, _FEW_SLOTS))
-        balance, balance_of_few = _balances(group, few)
+    def _order(
+        self, group: CoreGroup, number: int, walker: Walker, few: _Shortened, balances: tuple[Balance, Balance]
+    ) -> None:
+        balance, balance_of_few = balances
         self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
         uneven = any(given != taken for given, taken in balance_of_few.values())
         if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
             return
+        numbers = self._numbers()
         if uneven:
-            walk(self.scope, group, self.numbers, _whole, BUDGET)
+            walk(self.scope, group, numbers, _whole, BUDGET)
             return
         try:
-            walk(self.scope, group, self.numbers, few, BUDGET)
+            walk(self.scope, group, numbers, few, BUDGET)
         except ProgramError:
             if not few.used:
                 raise
+            many = _Shortened(_period([buffer.slots for buffer in self.kernel.buffers], _MANY_SLOTS))
             try:
-                walk(self.scope, group, self.numbers, _Shortened(_period(slots, _MANY_SLOTS)), 2 * BUDGET)
+                walk(self.scope, group, numbers, many, 2 * BUDGET)
             except ProgramError:
-                walk(self.scope, group, self.numbers, _whole, CONFIRM_BUDGET)
+                walk(self.scope, group, numbers, _whole, CONFIRM_BUDGET)
 
 
 class _Shortened:
@@ -218,22 +240,31 @@ def _period(slots: list[int], limit: int) -> int:
     return period
 
 
+class _Anywhere(Bounds):
+    """Bounds that no address breaks: for the rules that instructions of a form share."""
+
+    def __init__(self) -> None:
+        super().__init__({}, {})
+
+    def outside(self, affine: Affine) -> str | None:
+        return None
+
+    def extremes(self, affine: Affine) -> Interval | None:
+        return None
+
+    def is_around(self, loop: str) -> bool:
+        return True
+
+
+_ANYWHERE = _Anywhere()
+_FORMS_CHECKED: Remembered[bool] = Remembered()  # by form: its rules of shape are kept
+
+
 class _Rules:
     """The rules of one instruction. bounds: of the variables that its addresses may depend on."""
 
     def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
         self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
-
-    def check_places(self) -> None:
-        """Raise at the first rule broken, of those that instructions of a kind (flat.kind_of) do not share."""
-        self._syncs()
-        for tile in (*self.instr.writes, *self.instr.reads):
-            if isinstance(tile, GlobalTile):
-                self._global(tile)
-            elif tile.slot.terms:
-                self._inside(tile.slot)
-        if self.instr.zero_at:
-            self._zero_at()
 
     def check(self) -> None:
         """Raise at the first rule broken."""
@@ -289,7 +320,7 @@ class _Rules:
         if self.instr.opcode != "mma":
             return
         for loop in self.instr.zero_at or ():
-            if self.bounds.ranges.get(loop, OUTSIDE) == OUTSIDE:
+            if not self.bounds.is_around(loop):
                 raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
 
     def _tile(self, tile: Tile) -> None:

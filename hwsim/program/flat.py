@@ -7,23 +7,19 @@ per stream.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.program.forms import FormReader, kind_of
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
     Affine,
-    Buffer,
     GlobalArray,
-    GlobalTile,
     Instr,
     Kernel,
     LocalTile,
@@ -32,6 +28,7 @@ from hwsim.program.ir import (
     Stream,
     Tile,
 )
+from hwsim.program.rename import has_like_arrays
 
 Table = NDArray[np.int64]
 
@@ -65,7 +62,8 @@ _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 @dataclass(frozen=True, slots=True)
 class FlatStream:
-    """nodes: NODE_COLUMNS; variables: names, CORE first; derived: DERIVED_COLUMNS, in the order of computing.
+    """nodes: NODE_COLUMNS; variables: names, CORE first (of a copied kernel, those of its original); derived:
+    DERIVED_COLUMNS, in the order of computing.
 
     Indices of instructions and of affine expressions are into the kernel's tables.
     """
@@ -82,7 +80,9 @@ class FlatKernel:
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
     entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
-    sizes: instructions of each group. kinds: of each instruction, what kind it is (see `kind_of`), numbered from 0.
+    sizes: instructions of each group. kinds: of each instruction, what kind it is (forms.kind_of), numbered from 0 as
+    they come; firsts: the first instruction of each kind; forms: of each kind, its form (forms.FormReader), where the
+    arrays were given. skipped: whether loops of no pass are left out.
     walked: by name, the tables that the compiled walkers take, those of all streams in one: node, derived and stream
     (first node, nodes, variables, first derived, derived).
     """
@@ -101,7 +101,10 @@ class FlatKernel:
     semaphore_pieces: Table
     sizes: tuple[int, ...]
     kinds: tuple[int, ...]
+    firsts: tuple[int, ...]
+    skipped: bool
     walked: Mapping[str, Table]
+    forms: tuple[Hashable, ...] = ()
 
 
 def flatten(
@@ -109,79 +112,63 @@ def flatten(
     engines: Mapping[str, int],
     arrays: Mapping[str, int],
     column_major: Collection[str] = (),
-    kinds: Iterable[int] | None = None,
 ) -> FlatKernel:
     """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
 
-    kinds: as of FlatKernel, where they are known. Raises KeyError for a name that the checker should have refused.
+    Raises KeyError for a name that the checker refuses.
     """
-    return _Flattener(kernel, engines, arrays, column_major).flatten(kinds)
+    return _Flattener(kernel, engines, arrays, column_major).flatten()
 
 
 def flattened(
-    kernel: Kernel, arrays: tuple[GlobalArray, ...], engines: Mapping[str, object], kinds: Iterable[int] | None = None
+    kernel: Kernel, arrays: tuple[GlobalArray, ...], engines: Mapping[str, object]
 ) -> tuple[tuple[str, ...], FlatKernel]:
     """The engines that a kernel uses, of the device's and in their order, and its tables with those. They are kept.
 
-    Tiles of arrays stored by columns have rows and columns exchanged.
+    Tiles of arrays stored by columns have rows and columns exchanged. Raises KeyError for a name that the checker
+    refuses.
     """
     found = _CACHE.get(kernel, arrays, engines)
-    if found is None:
-        named = {instr.engine for instr in kernel.instrs()}
-        used = tuple(name for name in engines if name in named) or tuple(engines)
+    if found is None and kernel.original is not None and has_like_arrays(kernel, arrays):
+        used, flat = flattened(kernel.original, arrays, engines)
+        found = used, _copied(flat, kernel, arrays)
+        _CACHE.put(found, len(flat.instrs), kernel, arrays, engines)
+    elif found is None:
         column_major = [one.name for one in arrays if one.order == "columns"]
         by_name = {one.name: i for i, one in enumerate(arrays)}
-        flat = flatten(kernel, {name: i for i, name in enumerate(used)}, by_name, column_major, kinds)
-        found = used, flat
+        flat = flatten(kernel, {name: i for i, name in enumerate(engines)}, by_name, column_major)
+        found = _with_engines_in_use(replace(flat, forms=_forms(flat, kernel, arrays)), tuple(engines))
         _CACHE.put(found, len(flat.instrs), kernel, arrays, engines)
     return found
 
 
+def _forms(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> tuple[Hashable, ...]:
+    operands = FormReader(arrays, kernel.buffers)
+    return tuple([operands.form_of(flat.instrs[first]) for first in flat.firsts])
+
+
+def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
+    """The engines that a kernel uses, and its tables with their numbers in place of those among all engines."""
+    column = INSTR_COLUMNS.index("engine")
+    used = sorted(set(flat.instr[:, column].tolist()))
+    numbers = np.zeros(len(engines), np.int64)
+    numbers[used] = np.arange(len(used))
+    flat.instr[:, column] = numbers[flat.instr[:, column]]
+    return tuple([engines[i] for i in used]) or engines, flat
+
+
+def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> FlatKernel:
+    """The tables of a copy of the kernel whose tables are `flat`: other arrays, and names of its own."""
+    number = {one.name: i for i, one in enumerate(arrays)}
+    places = np.array([number[kernel.names.get(one.name, one.name)] for one in arrays], np.int64)
+    tile = flat.tile.copy()
+    is_global = tile[:, 0] == TILE_GLOBAL
+    tile[is_global, 1] = places[tile[is_global, 1]]
+    return replace(flat, tile=tile, instrs=tuple(kernel.instrs()), walked={**flat.walked, "tile": tile})
+
+
 # at most so many kernels, and instructions of all of them
 _CACHE: IdentityCache[tuple[tuple[str, ...], FlatKernel]] = IdentityCache(1024, 1 << 16)
-
-
-def _all_but(of: type, *names: str) -> Callable[[object], Any]:
-    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
-
-
-_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
-_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
-
-
-_ARRAY_KEY, _BUFFER_KEY = _all_but(GlobalArray, "name"), _all_but(Buffer, "name")
-
-
-def kind_of(instr: Instr) -> tuple[Hashable, ...]:
-    """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
-
-    Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
-    """
-    tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*instr.writes, *instr.reads)]
-    return _INSTR_KEY(instr), len(instr.writes), *tiles
-
-
-def form_of(
-    instr: Instr, kind: tuple[Any, ...], arrays: Mapping[str, Hashable], buffers: Mapping[str, Hashable]
-) -> Hashable:
-    """The kind of an instruction (see `kind_of`) with what its arrays and buffers are, and not what they are called.
-
-    On one device, instructions of a form cost the same, and keep the same rules of shape, in whatever kernels they are.
-    arrays, buffers: of the program and the kernel, as `unnamed` gives them. None where an array or a buffer is missing.
-    """
-    form: list[Hashable] = [*kind[:2]]
-    for tile, key in zip((*instr.writes, *instr.reads), kind[2:], strict=True):
-        is_global = isinstance(tile, GlobalTile)
-        found = (arrays if is_global else buffers).get(key[0])
-        if found is None:
-            return None
-        form += (is_global, found, key[1:])
-    return tuple(form)
-
-
-def unnamed(objects: Iterable[GlobalArray] | Iterable[Buffer]) -> dict[str, Hashable]:
-    """By name, all of arrays or buffers but their names."""
-    return {one.name: (_ARRAY_KEY if isinstance(one, GlobalArray) else _BUFFER_KEY)(one) for one in objects}
 
 
 _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
@@ -202,19 +189,26 @@ class _Flattener:
         self.zero_list: list[tuple[int, ...]] = []
         self.zero_variable: list[tuple[int, ...]] = []
         self.instrs: list[Instr] = []
+        self.skipped = False
         self.variables: dict[str, int] = {}
+        self.tiles: dict[int, tuple[int, ...]] = {}  # of the stream, by identity: many instructions share a slot's tile
         self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
 
-    def flatten(self, kinds: Iterable[int] | None) -> FlatKernel:
+    def flatten(self) -> FlatKernel:
         parts: list[list[_Rows]] = []
         sizes: list[int] = []
         for group in self.kernel.groups:
             before = len(self.instrs)
             parts.append([self._stream(stream) for stream in group.streams])
             sizes.append(len(self.instrs) - before)
-        if kinds is None:
-            numbers: dict[Hashable, int] = {}
-            kinds = [numbers.setdefault(kind_of(instr), len(numbers)) for instr in self.instrs]
+        numbers: dict[Hashable, int] = {}
+        kinds: list[int] = []
+        firsts: list[int] = []
+        for i, instr in enumerate(self.instrs):
+            kind = numbers.setdefault(kind_of(instr), len(numbers))
+            if kind == len(firsts):
+                firsts.append(i)
+            kinds.append(kind)
         every = [one for group in parts for one in group]
         node = _table([row for nodes, _, _ in every for row in nodes], len(NODE_COLUMNS))
         derived = _table([row for _, _, rows in every for row in rows], len(DERIVED_COLUMNS))
@@ -242,6 +236,8 @@ class _Flattener:
             np.array([s.pieces for s in self.kernel.semaphores], np.int64),
             tuple(sizes),
             tuple(kinds),
+            tuple(firsts),
+            self.skipped,
             {"node": node, "derived": derived, "stream": _table(table, 5)},
         )
         for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
@@ -249,7 +245,7 @@ class _Flattener:
         return made
 
     def _stream(self, stream: Stream) -> _Rows:
-        self.variables, self.affines = {CORE: 0}, {}
+        self.variables, self.affines, self.tiles = {CORE: 0}, {}, {}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
         derived: list[tuple[int, ...]] = [
@@ -267,6 +263,7 @@ class _Flattener:
                 out.append((NODE_INSTR, self._instr(node), 0, 0))
             elif isinstance(node, Loop):
                 if node.count == 0:
+                    self.skipped = True
                     continue
                 index, start = self._variable(node.name), len(out)
                 out.append((NODE_LOOP, index, node.count, 0))
@@ -313,6 +310,12 @@ class _Flattener:
         return len(self.instr) - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
+        known = self.tiles.get(id(tile))
+        if known is None:
+            known = self.tiles[id(tile)] = self._new_tile(tile)
+        return known
+
+    def _new_tile(self, tile: Tile) -> tuple[int, ...]:
         if isinstance(tile, LocalTile):
             slot = self._affine(tile.slot)
             return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
@@ -326,12 +329,13 @@ class _Flattener:
         known = self.affines.get(key)
         if known is None:
             first = len(self.term)
-            self.term.extend([(self._variable(name), coefficient) for name, coefficient in affine.terms])
+            variables = self.variables
+            for name, coefficient in affine.terms:
+                self.term.append((variables.setdefault(name, len(variables)), coefficient))
             known = self.affines[key] = len(self.affine)
             self.affine.append((affine.constant, first, len(affine.terms)))
         return known
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:
-    values = np.array(array("q", chain.from_iterable(rows)), np.int64)
-    return values.reshape(len(rows), columns)
+    return np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * columns).reshape(len(rows), columns)

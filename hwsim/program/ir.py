@@ -9,7 +9,7 @@ the core's *engines*, which run beside each other; semaphores order engines amon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -35,6 +35,8 @@ class Affine:
             return Affine(self.constant + other, self.terms) if other else self
         if not other.terms:
             return Affine(self.constant + other.constant, self.terms) if other.constant else self
+        if not self.terms:
+            return Affine(self.constant + other.constant, other.terms) if self.constant else other
         joined = dict(self.terms)
         for name, coefficient in other.terms:
             joined[name] = joined.get(name, 0) + coefficient
@@ -43,6 +45,8 @@ class Affine:
     def __mul__(self, factor: int) -> Affine:
         if factor == 1:
             return self
+        if not self.terms:
+            return Affine(self.constant * factor) if self.constant else self
         return Affine(self.constant * factor, tuple([(n, c * factor) for n, c in self.terms if c * factor]))
 
     __radd__ = __add__
@@ -253,25 +257,34 @@ class CoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device kernel (a phase): starts when the one before has ended on all cores."""
+    """One device kernel (a phase): starts when the one before has ended on all cores.
+
+    original: the kernel of which it is a copy (hwsim.program.rename, which alone says so). names: the arrays that it
+    takes in place of those of the original, by their names there.
+    """
 
     name: str
     groups: tuple[CoreGroup, ...]
     buffers: tuple[Buffer, ...] = ()
     semaphores: tuple[Semaphore, ...] = ()
+    original: Kernel | None = field(default=None, init=False, compare=False, repr=False)
+    names: Mapping[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def instrs(self) -> Iterator[Instr]:
         """Every instruction as written (loops not repeated), in the order of groups and streams."""
-        stack: list[Node] = []
+        found: list[Instr] = []
         for group in self.groups:
             for stream in group.streams:
-                stack.extend(reversed(stream.body))
-                while stack:
-                    node = stack.pop()
-                    if isinstance(node, Loop):
-                        stack.extend(reversed(node.body))
-                    elif isinstance(node, Instr):
-                        yield node
+                _collect(stream.body, found)
+        return iter(found)
+
+
+def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+    for node in body:
+        if type(node) is Instr:
+            found.append(node)
+        elif type(node) is Loop:
+            _collect(node.body, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,4 +305,6 @@ class Program:
     @property
     def units(self) -> set[str]:
         """Names of its matrix instructions."""
-        return {instr.unit for kernel in self.kernels for instr in kernel.instrs() if instr.unit is not None}
+        own = {id(kernel) for kernel in self.kernels}
+        kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
+        return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}

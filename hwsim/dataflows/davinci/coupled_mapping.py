@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
-from hwsim.dataflows.davinci.coupled_tiling import Tiling, check, choose, n_fused
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
 from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING
 from hwsim.dataflows.records import decision, tile_text
 from hwsim.errors import InputError
@@ -82,24 +85,29 @@ def _tile(core: CoupledPlan, gemm: Gemm, device: Device, given: Tile | None) -> 
 
 def _fastest(core: CoupledPlan, gemm: Gemm, device: Device) -> Tile:
     """The fastest tile by estimate, of those with b_k a power of two, or such that k_group is made of blocks of it."""
-    group, limits, (m, n, k) = gemm.schedule.promotion_k, core.limits, gemm.problem.sizes
-
-    def fits(b_m: int, b_k: int, b_n: int) -> bool:
-        if group is not None:
-            return group % b_k == 0 and (
-                core.is_joined or group // b_k <= n_fused(limits, b_m, b_k, b_n, core.resident)
-            )
-        # Joined step by step, the default step is the cube's own: a longer one adds in blocks, which is
-        # more accurate than any one chain and would turn the paper's comparison of the two orders around.
-        return b_k == limits.depth if core.is_joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
-
-    blocks = choose(device, core.unit, limits, (m, n, k), fits, core.accumulators)
+    group, limits = gemm.schedule.promotion_k, core.limits
+    tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
+    blocks = choose(device, core.unit, limits, gemm.problem.sizes, tiles)
     if blocks is None:
         raise InputError(
             f"k_group = {group}: no block b_k divides it into as many blocks as L1 holds; allowed: multiples of "
             f"{limits.depth} up to about {limits.l1 // limits.rows}"
         )
     return Tile(blocks[0], blocks[2], blocks[1])
+
+
+@lru_cache(maxsize=64)
+def _candidates(limits: Limits, accumulators: int, is_joined: bool, resident: int, group: int | None) -> Tiles:
+    """Legal tiles that a tile is chosen from (see `_fastest`), whatever the sizes of the GEMM."""
+
+    def fits(b_m: int, b_k: int, b_n: int) -> bool:
+        if group is not None:
+            return group % b_k == 0 and (is_joined or group // b_k <= n_fused(limits, b_m, b_k, b_n, resident))
+        # Joined step by step, the default step is the cube's own: a longer one adds in blocks, which is
+        # more accurate than any one chain and would turn the paper's comparison of the two orders around.
+        return b_k == limits.depth if is_joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
+
+    return np.array([tile for tile in legal(limits, accumulators) if fits(*tile)], np.int64).reshape(-1, 3)
 
 
 def _blocks_of_a(core: CoupledPlan, tile: Tile, group: int | None, wanted: int | None) -> int:

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hwsim.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 
+Tiles = NDArray[np.int64]  # rows b_m, b_k, b_n
 MEMORIES = ("L1", "L0A", "L0B", "L0C", "UB")
 
 
@@ -165,13 +169,13 @@ def estimate_cycles(
 
     Only for choosing a default among legal tiles; the timing machine gives the cycles.
     """
-    return estimator(device, unit, limits, (m, n, k))(*tile)
+    return float(estimator(device, unit, limits, (m, n, k))(np.array([tile], np.int64))[0])
 
 
 def estimator(
     device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int]
-) -> Callable[[int, int, int], float]:
-    """`estimate_cycles` of (b_m, b_k, b_n) for one GEMM; sizes: m, n, k."""
+) -> Callable[[Tiles], NDArray[np.float64]]:
+    """`estimate_cycles` of each of several tiles for one GEMM; sizes: m, n, k."""
     m, n, k = sizes
     most_m, most_k, most_n = (
         -(-extent // unit) * unit
@@ -188,9 +192,9 @@ def estimator(
     c_startups = link["UB", "GM"].startup_cycles, link["GM", "UB"].startup_cycles
     share = device.hbm.bytes_per_second / (device.clock_mhz * 1e6) / device.cores if device.hbm else math.inf
 
-    def estimate(b_m: int, b_k: int, b_n: int) -> float:
-        b_m, b_k, b_n = min(b_m, most_m), min(b_k, most_k), min(b_n, most_n)
-        cube = float((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows))
+    def estimate(tiles: Tiles) -> NDArray[np.float64]:
+        b_m, b_k, b_n = (np.minimum(side, most) for side, most in zip(tiles.T, (most_m, most_k, most_n), strict=True))
+        cube = ((b_m // limits.rows) * (b_k // limits.depth) * (b_n // limits.rows)).astype(np.float64)
         if interval is not None:
             cube = cube * interval + mma_overhead
         mte1 = element * b_k * (b_m / rates[0] + b_n / rates[1])
@@ -200,27 +204,26 @@ def estimator(
         rows = -(-m // b_m)
         waves = -(-rows // limits.cores)
         steps, columns = -(-k // b_k), -(-n // b_n)
-        groups = -(-steps // max(1, n_fused(limits, b_m, b_k, b_n)))
-        return waves * columns * (steps * max(cube, mte1, mte2) + groups * c_block)
+        groups = -(-steps // np.maximum(1, (limits.l1 - 2 * b_k * b_n) // (b_m * b_k)))
+        cycles: NDArray[np.float64] = (
+            waves * columns * (steps * np.maximum(np.maximum(cube, mte1), mte2) + groups * c_block)
+        )
+        return cycles
 
     return estimate
 
 
 def choose(
-    device: Device,
-    unit: str,
-    limits: Limits,
-    sizes: tuple[int, int, int],
-    fits: Callable[[int, int, int], bool],
-    accumulators: int = 1,
+    device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int], tiles: Tiles
 ) -> tuple[int, int, int] | None:
-    """The legal tile that `fits(b_m, b_k, b_n)` with the least estimated cycles; the first in order among equals.
+    """The one of some tiles with the least estimated cycles; the first in order among equals.
 
-    unit: the matrix instruction. sizes: m, n, k. None when no tile fits.
+    unit: the matrix instruction. sizes: m, n, k. None where there is none.
     """
-    estimate = estimator(device, unit, limits, sizes)
-    tiles = (tile for tile in legal(limits, accumulators) if fits(*tile))
-    return min(tiles, key=lambda tile: estimate(*tile), default=None)
+    if not len(tiles):
+        return None
+    b_m, b_k, b_n = tiles[int(estimator(device, unit, limits, sizes)(tiles).argmin())].tolist()
+    return b_m, b_k, b_n
 
 
 def best_of_each_side(
@@ -228,8 +231,9 @@ def best_of_each_side(
 ) -> list[tuple[int, int, int]]:
     """Legal tiles, one for each (b_m, b_n) with the b_k of the least estimated cycles, the fastest first."""
     best: dict[tuple[int, int], tuple[float, int]] = {}
-    estimate = estimator(device, unit, limits, sizes)
-    for b_m, b_k, b_n in legal(limits):
-        found = estimate(b_m, b_k, b_n), b_k
+    tiles = legal(limits)
+    cycles = estimator(device, unit, limits, sizes)(np.array(tiles, np.int64).reshape(-1, 3)).tolist()
+    for (b_m, b_k, b_n), time in zip(tiles, cycles, strict=True):
+        found = time, b_k
         best[b_m, b_n] = min(best.get((b_m, b_n), found), found)
     return [(b_m, best[b_m, b_n][1], b_n) for b_m, b_n in sorted(best, key=lambda pair: best[pair])]

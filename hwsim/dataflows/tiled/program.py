@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
+from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
+from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
@@ -22,6 +25,7 @@ from hwsim.errors import InputError
 from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
+from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -44,6 +48,7 @@ class ProgramWriter:
         self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
+        self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels, with what they are made from
 
     def program(self) -> Program:
         """The program."""
@@ -105,9 +110,21 @@ class ProgramWriter:
             self._declare(matrix, len(self.lengths))
         if counts_tiles(self.family, self.device, scheduler.tile_count):
             self.kernels.append(self._tile_counter)
-        self.kernels.append(gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices))
+        self.kernels.append(self._lowered(design, scheduler, mapping))
         if self.partition.is_sliced:
             self._merge(part, kernel)
+
+    def _lowered(self, design: KernelDesign, scheduler: StaticTileScheduler, mapping: KernelMapping) -> Kernel:
+        """The kernel; where one like it has been written, with other pieces, that one with other names."""
+        own = replace(mapping, name="", terms=())
+        for known, like, kernel in self.written:
+            if known == own and numbers_between(like, design.kernel) is not None:
+                buffers = buffers_between(kernel, kernel_buffers(design))
+                if buffers is not None:
+                    return renamed(kernel, design.kernel.name, arrays_between(like, design.kernel), buffers)
+        made = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
+        self.written.append((own, design.kernel, made))
+        return made
 
     def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
         """The tiles of a kernel, and who takes them."""

@@ -1,0 +1,96 @@
+"""Kinds and forms of instructions: all of an instruction that its cost and its rules of shape depend on.
+
+A kind is compared within one kernel, a form across kernels and programs of one device. What is found out about a form
+is remembered with the device, so that programs of other sizes, which are made of much the same instructions, find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hwsim.program.identity_cache import IdentityCache
+from hwsim.program.ir import Buffer, GlobalArray, GlobalTile, Instr, LocalTile
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+_Value = TypeVar("_Value")
+_CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
+DEVICES = 16  # whose forms are remembered, at most
+FORMS = 1 << 12  # of one device, at most
+
+
+def _all_but(of: type, *names: str) -> Callable[[object], Any]:
+    return attrgetter(*(field.name for field in fields(of) if field.name not in names))
+
+
+_INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
+_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
+_BUFFER_KEY = _all_but(Buffer, "name")
+
+
+def kind_of(instr: Instr) -> tuple[Hashable, ...]:
+    """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
+
+    Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
+    """
+    writes = instr.writes
+    tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*writes, *instr.reads)]
+    return (_INSTR_KEY(instr), len(writes), *tiles)
+
+
+class FormReader:
+    """What the arrays of a program and the buffers of a kernel are, whatever they are called."""
+
+    def __init__(self, arrays: Iterable[GlobalArray], buffers: Iterable[Buffer]) -> None:
+        self.arrays = {one.name: (one.format, one.order, *one.stored[1:]) for one in arrays}
+        self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
+
+    def form_of(self, instr: Instr) -> Hashable:
+        """The kind of an instruction with what its arrays and buffers are, and not what they are called.
+
+        Of an array that is its format, its order, and whether the tile takes whole lines of it. On one device,
+        instructions of a form cost the same, and keep the same rules of shape, in whatever programs they are.
+        None where an array or a buffer is missing.
+        """
+        form: list[Hashable] = [_INSTR_KEY(instr), len(instr.writes)]
+        for tile in (*instr.writes, *instr.reads):
+            if isinstance(tile, GlobalTile):
+                array = self.arrays.get(tile.array)
+                if array is None:
+                    return None
+                format, order, line = array
+                is_whole = (tile.cols if order == "rows" else tile.rows) == line
+                form += (True, format, order, is_whole, tile.rows, tile.cols)
+            else:
+                buffer = self.buffers.get(tile.buffer)
+                if buffer is None:
+                    return None
+                form += (False, buffer, _LOCAL_KEY(tile)[1:])
+        return tuple(form)
+
+
+def parts_of(device: Device) -> list[object]:
+    """All of a device but its clock."""
+    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
+
+
+class Remembered(Generic[_Value]):
+    """Values by form, of each device apart from its clock; bounded."""
+
+    def __init__(self) -> None:
+        self.devices: IdentityCache[dict[Hashable, _Value]] = IdentityCache(DEVICES, DEVICES)
+
+    def of(self, device: Device) -> dict[Hashable, _Value]:
+        """The values by form, which the caller adds to; None is no form."""
+        parts = parts_of(device)
+        found = self.devices.get(*parts)
+        if found is None:
+            found = {}
+            self.devices.put(found, 1, *parts)
+        elif len(found) > FORMS:
+            found.clear()
+        return found

@@ -1,0 +1,128 @@
+"""A kernel with other names for its arrays, buffers and counters, which knows of what kernel it is the copy.
+
+Names stand one for one, so whatever does not name anything is the same of both kernels: their tables, their costs, and
+whether they keep the rules of a device, as long as the arrays are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from operator import attrgetter
+
+from hwsim.program.ir import (
+    Advance,
+    Affine,
+    CoreGroup,
+    Derived,
+    GlobalArray,
+    GlobalTile,
+    Instr,
+    Kernel,
+    LocalTile,
+    Loop,
+    Node,
+    Stream,
+    Sync,
+    Tile,
+)
+
+
+def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mapping[str, str]) -> Kernel:
+    """`kernel` as `name`, with other arrays and buffers; what is not in these keeps its name.
+
+    With a buffer go its cursors, the counters `<buffer>.push` and `<buffer>.pop`, and its semaphores, `<buffer>.free`
+    and `<buffer>.full`.
+    """
+    made = _Renaming(arrays, buffers)
+    groups = tuple([made.group(group) for group in kernel.groups])
+    copies = tuple([replace(one, name=buffers.get(one.name, one.name)) for one in kernel.buffers])
+    semaphores = tuple([replace(one, name=made.semaphores.get(one.name, one.name)) for one in kernel.semaphores])
+    is_one_to_one = made.is_one_to_one() and all(
+        len({one.name for one in named}) == len(named) for named in (copies, semaphores)
+    )
+    copy = Kernel(name, groups, copies, semaphores)
+    if is_one_to_one:
+        object.__setattr__(copy, "original", kernel)
+        object.__setattr__(copy, "names", dict(arrays))
+    return copy
+
+
+def has_like_arrays(kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> bool:
+    """Whether each array that a copied kernel takes in place of another is that but for its name."""
+    by_name = {one.name: one for one in arrays}
+    return all(
+        a in by_name and b in by_name and replace(by_name[a], name=b) == by_name[b] for a, b in kernel.names.items()
+    )
+
+
+_FIELDS = [one.name for one in fields(Instr)]
+_REST = attrgetter(*_FIELDS[_FIELDS.index("signals") + 1 :])
+
+
+class _Renaming:
+    """Copies of the parts of a kernel; what several instructions share is copied once."""
+
+    def __init__(self, arrays: Mapping[str, str], buffers: Mapping[str, str]) -> None:
+        self.arrays, self.buffers = arrays, buffers
+        self.counters = {f"{a}.{side}": f"{b}.{side}" for a, b in buffers.items() for side in ("push", "pop")}
+        self.semaphores = {f"{a}.{end}": f"{b}.{end}" for a, b in buffers.items() for end in ("free", "full")}
+        self.tiles: dict[int, Tile] = {}
+        self.met: set[str] = set()  # arrays
+
+    def is_one_to_one(self) -> bool:
+        """Whether arrays with different names still have different ones."""
+        return len({self.arrays.get(name, name) for name in self.met}) == len(self.met)
+
+    def group(self, group: CoreGroup) -> CoreGroup:
+        return CoreGroup(group.first, group.count, tuple([self._stream(stream) for stream in group.streams]))
+
+    def _stream(self, stream: Stream) -> Stream:
+        derived = tuple([Derived(x.name, self._affine(x.of), x.divisor, x.part) for x in stream.derived])
+        return Stream(stream.name, self._body(stream.body), derived)
+
+    def _body(self, body: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple([self._node(node) for node in body])
+
+    def _node(self, node: Node) -> Node:
+        if isinstance(node, Instr):
+            return self._instr(node)
+        if isinstance(node, Loop):
+            return Loop(node.name, node.count, self._body(node.body))
+        counter = self.counters.get(node.counter)
+        return node if counter is None else Advance(counter, node.by)
+
+    def _instr(self, of: Instr) -> Instr:
+        writes = tuple([self._tile(tile) for tile in of.writes])
+        reads = tuple([self._tile(tile) for tile in of.reads])
+        waits, signals = self._syncs(of.waits), self._syncs(of.signals)
+        return Instr(of.engine, of.opcode, writes, reads, waits, signals, *_REST(of))
+
+    def _syncs(self, syncs: tuple[Sync, ...]) -> tuple[Sync, ...]:
+        if all(sync.semaphore not in self.semaphores for sync in syncs):
+            return syncs
+        return tuple([Sync(self.semaphores.get(sync.semaphore, sync.semaphore), sync.count) for sync in syncs])
+
+    def _tile(self, tile: Tile) -> Tile:
+        known = self.tiles.get(id(tile))
+        if known is None:
+            known = self.tiles[id(tile)] = self._copy(tile)
+        return known
+
+    def _copy(self, tile: Tile) -> Tile:
+        if isinstance(tile, GlobalTile):
+            self.met.add(tile.array)
+            array, row, col = self.arrays.get(tile.array), self._affine(tile.row), self._affine(tile.col)
+            if array is None and row is tile.row and col is tile.col:
+                return tile
+            return GlobalTile(array or tile.array, row, col, tile.rows, tile.cols)
+        buffer, slot = self.buffers.get(tile.buffer), self._affine(tile.slot)
+        if buffer is None and slot is tile.slot:
+            return tile
+        of = tile
+        return LocalTile(buffer or of.buffer, of.rows, of.cols, of.format, slot, of.row, of.col, of.width, of.order)
+
+    def _affine(self, of: Affine) -> Affine:
+        if all(name not in self.counters for name, _ in of.terms):
+            return of
+        return Affine(of.constant, tuple([(self.counters.get(name, name), factor) for name, factor in of.terms]))
