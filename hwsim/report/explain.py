@@ -27,7 +27,7 @@ from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
 from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
-from hwsim.numerics.two_level import Fixed, TwoLevelStages
+from hwsim.numerics.two_level import FixedPoint, TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
 from hwsim.report.number_text import code_text, decimal, hex_float, power_form
 
@@ -381,10 +381,10 @@ def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Seque
 
 
 def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
-    def joined(fixed: Fixed) -> Record:
+    def joined(fixed: FixedPoint) -> Record:
         return _fixed(fixed.value, fixed.last_place)
 
-    def worth(fixed: Fixed) -> Fraction:
+    def worth(fixed: FixedPoint) -> Fraction:
         return _fraction(fixed.value, fixed.last_place)
 
     finite = [term for term in stages.products if term.kind == "finite"]
