@@ -1,7 +1,7 @@
 """The Python API: run a GEMM scheme on a simulated device.
 
-It joins the rooms and holds no fact of its own: a request becomes one resolved record (hwsim.resolve); the evaluator
-gives the record's bits, or its program does; the timing machine the program's cycles.
+A request is resolved into one record (hwsim.resolve). The evaluator, or the program, gives the record's bits; the
+timing machine gives the program's cycles. This module only connects these parts.
 """
 
 from __future__ import annotations
@@ -138,7 +138,10 @@ whether running it gives the bits, `Program.gemm` is the record that it was writ
 
 
 def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Array:
-    """The product of `a` and `b` on a simulated device, bits only: `run(a, b, c, timing=False, ...).c`."""
+    """The product of `a` and `b` on a simulated device, bits only: same as `run(a, b, c, timing=False, ...).c`.
+
+    a: (..., m, k). b: (..., k, n). Leading dimensions broadcast, as in numpy.matmul. Raises as `run`.
+    """
     arguments.setdefault("timing", False)
     product = run(a, b, c, **arguments).c
     assert product is not None
@@ -150,7 +153,9 @@ def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """A and B (None: sizes alone), (m, n, k), leading dimensions of the product, and whether A and B were drawn."""
+    """A and B (None when only sizes were given), (m, n, k), leading dimensions, and whether A and B were drawn at
+    random.
+    """
 
     left: Operand | None
     right: Operand | None
@@ -188,7 +193,7 @@ def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, ch
 
 
 def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: Scheme) -> _Operands:
-    """A and B as operands, with the sizes that they or the options give. Raises InputError where they do not fit."""
+    """A and B as `Operand`s, and the problem sizes. Raises InputError where arrays and sizes disagree."""
     exact, input_format = own["exact"], own["input_format"]
     if input_format is not None:
         format_of(input_format)
@@ -224,7 +229,7 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
 
 
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:
-    """Leading dimensions of the product. Raises InputError where they do not fit together."""
+    """The broadcast leading dimensions of A and B. Raises InputError where they do not broadcast."""
     try:
         lead: tuple[int, ...] = np.broadcast_shapes(a.lead, b.lead)
     except ValueError:
@@ -235,14 +240,14 @@ def _common(a: Operand, b: Operand) -> tuple[int, ...]:
 
 
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
-    """The device at another core clock."""
+    """The device with its core clock set to `clock_mhz` (None: unchanged)."""
     return chip if clock_mhz is None else at_clock(chip, clock_mhz)
 
 
 def _choice(
     chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: Given, progress: Progress | None
 ) -> SchemeChoice:
-    """What scheme="auto" takes."""
+    """The scheme that scheme="auto" selects."""
     own = given.own
     if scheme != AUTO:
         raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
@@ -259,7 +264,7 @@ def _choice(
 
 
 def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Progress | None]:
-    """Progress of choosing a scheme and of the product after it; without a product choosing is all there is."""
+    """Progress callbacks for selecting a scheme and for the product after it (without a product, selection is all)."""
     if progress is None or not exact:
         return progress, None
     return lambda share: progress(share / 2), lambda share: progress((1 + share) / 2)
@@ -278,7 +283,7 @@ def _rerun(
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> Result:
-    """A record done again, on the device that it names. device, named: as given to `run`."""
+    """Run a saved record again on the device that it names. device, named: as given to `run`."""
     record = gemm if isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
     for name in options:
         if name not in BESIDE_RECORD:
@@ -339,7 +344,7 @@ def _result(
         workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
     times = _times(resolved, own)
-    how = "of one program for all" if resolved.in_one else "of one matrix, times their number"
+    how = "of one program for all" if resolved.has_stack_program else "of one matrix, times their number"
     more = {
         "clock_mhz": own["clock_mhz"] if times.clock_mhz is None else times.clock_mhz,
         "launch_overhead": own["launch_overhead"] or None,
@@ -382,13 +387,17 @@ def _times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
     if not isinstance(record.plan, Mixed):
         products = record.plan.products
     work = Work(
-        record.problem.sizes, products, str(resolved.facts["unit"]), matrices, 1 if resolved.in_one else matrices
+        record.problem.sizes,
+        products,
+        str(resolved.facts["unit"]),
+        matrices,
+        1 if resolved.has_stack_program else matrices,
     )
     return times_of(resolved.program, resolved.device, work, launch_overhead=own["launch_overhead"])
 
 
 def _evidence(record: Gemm, times: Times) -> dict[str, str]:
-    """Levels by what they are of, from the record's own decisions."""
+    """Evidence levels of numerics, timing and schedule, from the record's decisions."""
     found = {}
     for name, decision in (("numerics", "instruction"), ("schedule", "order of summation"), ("timing", "times")):
         made = record.decided(decision)
@@ -399,7 +408,7 @@ def _evidence(record: Gemm, times: Times) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Notices:
-    """What is notable about operands and mapping, found when called."""
+    """The warnings about operands and mapping, collected when called."""
 
     request: Request
     record: Gemm

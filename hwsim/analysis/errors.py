@@ -29,62 +29,62 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
     return product
 
 
-def wide(x: Array) -> Array:
+def as_fp64(x: Array) -> Array:
     """Values as fp64 (float16 among them)."""
     return x.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LinearEpilogue:
     """An epilogue: alpha times the product, and each factor times its array, of the result's shape or one row."""
 
     alpha: float = 1.0
     added: tuple[tuple[float, Array], ...] = ()
 
-    def of(self, product: Array) -> Array:
+    def apply(self, product: Array) -> Array:
         """In fp64."""
         total = self.alpha * product
         for factor, array in self.added:
             total = total + factor * array
         return total
 
-    def of_pair(self, high: Array, low: Array, rows: slice) -> tuple[Array, Array]:
+    def apply_pair(self, high: Array, low: Array, rows: slice) -> tuple[Array, Array]:
         """The same of a pair of doubles. rows: which of the result's they are."""
         total, cut = two_product(np.full(1, float(self.alpha)), high)
         rest = cut + self.alpha * low
         for factor, array in self.added:
-            term, cut = two_product(np.full(1, float(factor)), wide(array if array.ndim == 1 else array[rows]))
+            term, cut = two_product(np.full(1, float(factor)), as_fp64(array if array.ndim == 1 else array[rows]))
             total, lost = two_sum(total, term)
             rest = rest + lost + cut
         return total, np.where(np.isfinite(rest), rest, 0.0)
 
 
-def errors_of(a: Array, b: Array, c: Array, ending: Ending) -> dict[str, Any]:
+def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[str, Any]:
     """Errors of c, and of a plain fp32 chain, beside the product in fp64; of an fp64 c beside the exact product.
 
     a (..., m, k), b (..., k, n), c (..., m, n). `rows`, where the exact product is too much work: how many rows of
     every matrix were compared, evenly spaced.
     """
     with np.errstate(all="ignore"):
-        baseline = ending.of(wide(fma_chain(a, b))).astype(np.float32)
+        baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
         if c.dtype != np.float64 or not c.size:
-            exact = ending.of(wide(a) @ wide(b))
+            exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
             return errors(exact, c) | {"baseline": errors(exact, baseline)}
-        high, low, rows = _exactly(a, b, c.shape, ending)
+        high, low, rows = _exactly(a, b, c.shape, epilogue)
         found = errors(high, c[..., rows, :], low) | {"baseline": errors(high, baseline[..., rows, :], low)}
     return found if high.shape == c.shape else found | {"rows": high.shape[-2]}
 
 
-def _exactly(a: Array, b: Array, shape: tuple[int, ...], ending: Ending) -> tuple[Array, Array, slice]:
+def _exactly(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
     """The exact result as a pair of doubles, and which rows of each matrix: the same of all."""
     lead = shape[:-2]
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
-    added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in ending.added]
+    added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in epilogue.added]
     found: list[tuple[Array, Array, slice]] = []
     for at in np.ndindex(*lead):
         high, low, rows = reference(left[at], right[at], math.prod(lead))
-        own = Ending(ending.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added))
-        found.append((*own.of_pair(high, low, rows), rows))
+        own = LinearEpilogue(epilogue.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added))
+        found.append((*own.apply_pair(high, low, rows), rows))
     every = math.lcm(*(rows.step or 1 for _, _, rows in found))
     sampled = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in found]
     high, low = (np.stack([pair[i] for pair in sampled]) for i in range(2))

@@ -35,7 +35,7 @@ def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetri
     return tuple(rng.uniform(low, 1.0, shape).astype(np.float32) * scale for shape in ((m, k), (k, n)))  # type: ignore[return-value]
 
 
-def wide(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def spread_normal(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """A and B of N(0, 1) times a power of two, drawn for every element from 2^-span to 2^span."""
     rng = np.random.default_rng(seed)
     return tuple(  # type: ignore[return-value]

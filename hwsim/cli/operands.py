@@ -38,7 +38,7 @@ def read_list(option: str, text: str, fmt: str) -> Operands:
     known = format_of(fmt)
     codes, notes = [], []
     for index, word in enumerate(text.split(",")):
-        code, rounded = _one(option, word.strip(), known)
+        code, rounded = _code_of(option, word.strip(), known)
         codes.append(code)
         if rounded:
             value = decode(known, code)
@@ -59,7 +59,7 @@ def read_one(option: str, text: str, fmt: str) -> Operands:
     return found
 
 
-def _one(option: str, word: str, fmt: Format) -> tuple[int, bool]:
+def _code_of(option: str, word: str, fmt: Format) -> tuple[int, bool]:
     """Code of one word, and whether it was rounded."""
     if _CODE.fullmatch(word):
         code = int(word, 16)

@@ -35,7 +35,7 @@ PROGRESS_SECONDS = 15.0
 
 
 @dataclass(slots=True)
-class Count:
+class Tally:
     """Tally of one instruction and distribution."""
 
     results: int = 0
@@ -57,7 +57,7 @@ class Summary:
     seconds: float
     command: str
     date: str
-    counts: dict[tuple[str, str], Count] = field(default_factory=dict)
+    counts: dict[tuple[str, str], Tally] = field(default_factory=dict)
     first: tuple[Mismatch, ...] = ()
     skipped: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ class Summary:
             f"| --- | --- | --- | {' | '.join('---' for _ in names)} |",
         ]
         for instruction in dict.fromkeys(name for name, _ in self.counts):
-            row = [self.counts.get((instruction, name), Count()) for name in names]
+            row = [self.counts.get((instruction, name), Tally()) for name in names]
             cells = [str(entry.mismatches) if entry.results else "-" for entry in row]
             lines.append(
                 f"| `{instruction}` | {sum(entry.results for entry in row):,} "
@@ -137,7 +137,7 @@ def campaign(
     threads = worker_count(threads)
     # Small enough that a campaign that runs to its end meets every pair at least twice.
     batch = batch_results if batch_results is not None else max(min(BATCH_RESULTS, outputs // (2 * len(pairs))), 1)
-    counts = {(instruction.name, name): Count() for instruction, name in pairs}
+    counts = {(instruction.name, name): Tally() for instruction, name in pairs}
     first: list[Mismatch] = []
     start = time.monotonic()
     submitted, told = 0, start

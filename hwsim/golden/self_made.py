@@ -36,7 +36,7 @@ SCALED = 3  # of every so many tiles one is run with them
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SetComparison:
     """A device's sets, new against those in a file. differing: results of sets in both whose d differs."""
 
     device: str
@@ -178,7 +178,7 @@ def computed(device: Device, mma: Mma) -> list[GoldenSet]:
     return sorted(sets, key=lambda golden: golden.key)
 
 
-def compare(device: Device, sets: list[GoldenSet], path: Path) -> Change:
+def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
     """The sets against the file `path`, which need not be there."""
     old = {golden.key: golden for golden in read_sets(path)} if path.exists() else {}
     new = {golden.key: golden for golden in sets}
@@ -198,7 +198,7 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> Change:
                 f"{key} case {case} row {row} column {column}: was 0x{int(before.d[case, row, column]):x}, is "
                 f"0x{int(after.d[case, row, column]):x}; hwsim explain --from {path} {key} {case} {row} {column}"
             )
-    return Change(
+    return SetComparison(
         device.name,
         path,
         len(sets),
@@ -233,7 +233,7 @@ def renew(
     *,
     replace_files: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> list[Change]:
+) -> list[SetComparison]:
     """Compute the sets of devices and compare them with DEVICE.npz in a folder.
 
     A file that is not there is written; one that differs only with `replace_files`.

@@ -114,7 +114,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScheduleFinding:
     """What `search` found for a GEMM.
 
     agreeing: how many cuts of K, among those that the search tries for this kernel, give the same block: with 1 the
@@ -209,20 +209,22 @@ def find(
     return search(entry, names=names, device=device, like=like).schedule
 
 
-def search(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None) -> Found:
+def search(
+    entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None
+) -> ScheduleFinding:
     """`find`, with its verdict and how far the block decides it."""
     trial = Trial(entry, device)
     tried = list(candidates(entry, names=names, device=device))
     if trial.gives(tried[0]):
-        return Found("default", tried[0])
+        return ScheduleFinding("default", tried[0])
     if like is not None:
         tried.sort(key=lambda schedule: schedule.split_k != like.split_k)
     first = next((schedule for schedule in tried if trial.gives(schedule)), None)
     if first is None:
-        return Found("no matrix unit") if trial.is_fma_chain() else Found("not found")
+        return ScheduleFinding("no matrix unit") if trial.is_fma_chain() else ScheduleFinding("not found")
     same = {s.layout(entry.k).slices for s in tried if s.epilogue == first.epilogue and trial.gives(s)}
     plain = dataclasses.replace(first, split_k=1, slice_multiple=None)
-    return Found("split" if plain == Schedule() else "other", first, len(same))
+    return ScheduleFinding("split" if plain == Schedule() else "other", first, len(same))
 
 
 class Trial:
@@ -337,9 +339,9 @@ def _epilogues(entry: SurveyedGemm, kernel: KernelNames | None) -> Iterator[Epil
         yield Epilogue(contraction="none")
 
 
-def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, Found]:
+def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, ScheduleFinding]:
     """`search` for every entry, by index. FP32 outputs with beta = 0 come first: they decide the cut of K best."""
-    found: dict[int, Found] = {}
+    found: dict[int, ScheduleFinding] = {}
     models: dict[tuple[int, int, int, str], Schedule] = {}
     for entry in sorted(survey.entries, key=lambda entry: (entry.output != "fp32", entry.beta != 0, entry.index)):
         key = (entry.m, entry.n, entry.k, entry.format)
@@ -350,7 +352,7 @@ def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) ->
     return dict(sorted(found.items()))
 
 
-def report(survey: Survey, found: Mapping[int, Found]) -> str:
+def report(survey: Survey, found: Mapping[int, ScheduleFinding]) -> str:
     """A Markdown table: GEMMs of each kind by verdict, and those found whose block leaves other cuts of K open."""
     rows: dict[tuple[str, str, str, str], Counter[str]] = {}
     for entry in survey.entries:
@@ -373,7 +375,7 @@ def report(survey: Survey, found: Mapping[int, Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_json(found: Mapping[int, Found]) -> str:
+def to_json(found: Mapping[int, ScheduleFinding]) -> str:
     """The schedules that are not the default one, by index; of each only what it says otherwise."""
     listed = {
         str(index): {"verdict": got.verdict, "agreeing": got.agreeing, "schedule": _said(got.schedule)}
@@ -383,10 +385,10 @@ def to_json(found: Mapping[int, Found]) -> str:
     return "{\n" + ",\n".join(f'"{index}": {json.dumps(row)}' for index, row in listed.items()) + "\n}\n"
 
 
-def from_json(text: str) -> dict[int, Found]:
+def from_json(text: str) -> dict[int, ScheduleFinding]:
     """What `to_json` wrote."""
     return {
-        int(index): Found(row["verdict"], Schedule.from_dict(row["schedule"]), row["agreeing"])
+        int(index): ScheduleFinding(row["verdict"], Schedule.from_dict(row["schedule"]), row["agreeing"])
         for index, row in json.loads(text).items()
     }
 
@@ -426,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _missed(entries: Iterable[SurveyedGemm], found: Mapping[int, Found]) -> list[SurveyedGemm]:
+def _missed(entries: Iterable[SurveyedGemm], found: Mapping[int, ScheduleFinding]) -> list[SurveyedGemm]:
     return [entry for entry in entries if found[entry.index].schedule is None]
 
 

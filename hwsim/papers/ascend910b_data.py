@@ -21,7 +21,7 @@ Span = Annotated[tuple[float, float], BeforeValidator(_span)]  # the ends of a r
 Pipe = Literal["M", "MTE1", "MTE2", "FIX"]
 
 
-class Huawei(PaperRecord):
+class HuaweiGemm(PaperRecord):
     """8192^3 FP16: a core, the whole task, busy times of pipes; calibration: pipes that set a number."""
 
     source: str
@@ -32,7 +32,7 @@ class Huawei(PaperRecord):
     calibration: tuple[Pipe, ...]
 
 
-class Pto(PaperRecord):
+class PtoGemm(PaperRecord):
     """One GEMM: a core's time, and the shares of it that pipes are busy."""
 
     us: float
@@ -43,7 +43,7 @@ class PtoCases(PaperRecord):
     """GEMMs by m = n = k."""
 
     source: str
-    cases: dict[int, Pto]
+    cases: dict[int, PtoGemm]
 
 
 class GuideCase(PaperRecord):
@@ -61,14 +61,14 @@ class GuideCase(PaperRecord):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class Guide(PaperRecord):
+class TuningGuide(PaperRecord):
     """The tuning guide's cases."""
 
     source: str
     cases: tuple[GuideCase, ...]
 
 
-class Torch(PaperRecord):
+class TorchThroughput(PaperRecord):
     """TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
 
     source: str
@@ -76,31 +76,31 @@ class Torch(PaperRecord):
     calibration: tuple[str, ...]
 
 
-class Paper(PaperRecord):
+class PaperThroughput(PaperRecord):
     """TFLOP/s of native fp32."""
 
     source: str
     tflops: Span
 
 
-class Published(PaperRecord):
+class PublishedTimes(PaperRecord):
     """The file. why: reasons of points that are missed, by what and quantity."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
-    huawei: Huawei
+    huawei: HuaweiGemm
     pto: PtoCases
-    guide: Guide
-    torch: Torch
-    paper: Paper
+    guide: TuningGuide
+    torch: TorchThroughput
+    paper: PaperThroughput
     why: dict[str, dict[str, str]]
 
 
 @cache
-def published() -> Published:
+def published() -> PublishedTimes:
     """The file's record. Raises InputError for what does not fit, and where the source tree is not there."""
     file = measured.path("ascend910b.yaml")
     try:
-        return Published.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return PublishedTimes.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{file}: {error}") from None

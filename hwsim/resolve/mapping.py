@@ -61,14 +61,16 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     if isinstance(gemm.plan, Mixed):
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
-        return replace(mixed.mapped(flow, with_parts(_one(gemm, flow), device), device, given), problem=gemm.problem)
+        return replace(
+            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, given), problem=gemm.problem
+        )
     if slices is not None:
         gemm = _cut(gemm, device, slices, given)
-    made = flow.map(_one(gemm, flow), device, given)
+    made = flow.map(_without_stack(gemm, flow), device, given)
     return replace(made, problem=gemm.problem)
 
 
-def _one(gemm: Gemm, flow: Dataflow) -> Gemm:
+def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
     """The record as the dataflow takes it: one matrix of a stack where its programs know no stacks."""
     if flow.features.stacks or not gemm.problem.lead:
         return gemm
@@ -116,7 +118,7 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
 def program_of(gemm: Gemm, device: Device) -> Program:
     """The checked program of a mapped record."""
     flow = dataflow(device)
-    one = _one(gemm, flow)
+    one = _without_stack(gemm, flow)
     made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
     check(made, device)
     return replace(made, gemm=gemm)

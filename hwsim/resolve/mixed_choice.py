@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.mixed import DECIDE, Merge, look
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import census, types_of_operands
-from hwsim.gemm.mixed import HYBRID, Census, census_of, short_name
+from hwsim.evaluate.mixed import count_block_products, types_of_operands
+from hwsim.gemm.mixed import HYBRID, BlockCounts, block_counts_of, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
@@ -37,7 +37,7 @@ def surveyed(
     Without operands `wide_percent` says how many percent of the products take the second plan.
     """
     if operands is not None:
-        found = census(*types_of_operands(mixed, *operands), len(mixed.plans))
+        found = count_block_products(*types_of_operands(mixed, *operands), len(mixed.plans))
     else:
         found = _assumed(mixed.wide_percent or 0, mixed, sizes)
     made = dataclasses.replace(mixed, blocks=found.counts)
@@ -49,14 +49,14 @@ def surveyed(
     return made, said
 
 
-def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> Census:
+def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> BlockCounts:
     if not 0 <= percent <= PERCENT:
         raise InputError(f"scheme {mixed.scheme}: wide_percent = {percent}; allowed: 0 to {PERCENT}")
     total = 1
     for size, block in zip(sizes, mixed.block, strict=True):
         total *= -(-size // block)
     wide = round(total * percent / PERCENT)
-    return Census((total - wide, wide, *[0] * (len(mixed.plans) - 2)))
+    return BlockCounts((total - wide, wide, *[0] * (len(mixed.plans) - 2)))
 
 
 def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping[str, Any]) -> dict[str, float]:
@@ -66,7 +66,7 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
     per K and what it costs besides; the kernels that look and count are timed as they are.
     Raises UnsupportedError where the device has no dataflow, or no timing data.
     """
-    counted = census_of(mixed)
+    counted = block_counts_of(mixed)
     reason = timing.missing(chip)
     if reason is not None:
         raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
@@ -78,7 +78,7 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
     found = {
         short_name(mixed, plan): overhead + costs[plan.scheme](k)
         for number, plan in enumerate(mixed.plans)
-        if number >= counted.least
+        if number >= counted.cheapest_plan
     }
     mixture = zip(mixed.plans, depths_of(counted.shares, k), strict=True)
     found[HYBRID] = overhead + sum(costs[plan.scheme](depth) for plan, depth in mixture if depth)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.mixed import looks
-from hwsim.gemm.mixed import census_of, one_for_all
+from hwsim.gemm.mixed import block_counts_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
@@ -31,7 +31,7 @@ def with_parts(gemm: Gemm, device: Device) -> Gemm:
     if whole is not None:
         depths = [problem.k if one is whole else 0 for one in plan.plans]
     else:
-        depths = depths_of(census_of(plan).shares, problem.k)
+        depths = depths_of(block_counts_of(plan).shares, problem.k)
     used = [(one, depth) for one, depth in zip(plan.plans, depths, strict=True) if depth]
     parts = list(counters(plan, device, problem.sizes)) if looks(plan) else []
     for index, (one, depth) in enumerate(used):

@@ -124,24 +124,24 @@ def _together(a_squares: Array, b_squares: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
+class Residuals:
     """What is left of each element before each piece, and after the last: bounds, sign-free, fp64.
 
-    drift: what the last rest is on average where it goes one way (cuts), signed; None: nearest rounding.
+    mean: what the last rest is on average where it goes one way (cuts), signed; None: nearest rounding.
     """
 
     before: tuple[Array, ...]
     after: Array
-    drift: Array | None
+    mean: Array | None
 
 
-def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: float) -> Rests:
+def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: float) -> Residuals:
     """Bounds of the rests of the elements `x` of an operand of format `source`; top: its largest magnitude."""
     flushes = any(spec.unit.specials.flush_operands for spec in _specs(plan, device) if hasattr(spec.unit, "specials"))
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
     size = np.abs(x)
     if plan.split == "bytes":
-        return Rests((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
+        return Residuals((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
     if plan.split == "slices":
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     taken, stored = format_of(plan.input_format), format_of(source)
@@ -163,8 +163,8 @@ def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: 
         rest = _after(rest, piece, scale, own, saturates)
     whole = rest + lost
     if pieces[-1].rounding in ("RZ", "RD", "RU") and np.isfinite(whole).all():
-        return Rests(tuple(before), whole, np.copysign(whole / 2, x))
-    return Rests(tuple(before), whole, None)
+        return Residuals(tuple(before), whole, np.copysign(whole / 2, x))
+    return Residuals(tuple(before), whole, None)
 
 
 def _largest(piece: Piece) -> float:
@@ -196,7 +196,7 @@ def _after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -
     return np.where(beyond, lost, error)
 
 
-def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Rests:
+def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Residuals:
     """Fixed point below the largest element of each row of A (axis 1) or column of B (axis 0) of the sample."""
     exponent = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
     bits = plan.slice_bits
@@ -205,8 +205,8 @@ def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Rests
     after = np.minimum(np.abs(x), last if pieces[-1].rounding == "RZ" else last / 2)
     if pieces[-1].rounding == "RZ":
         # Bits of the operand below the last slice; none where the operand has none.
-        return Rests(before, after, np.copysign(after / 2, x))
-    return Rests(before, after, None)
+        return Residuals(before, after, np.copysign(after / 2, x))
+    return Residuals(before, after, None)
 
 
 # --- the additions ---------------------------------------------------------------------------------------------------
@@ -305,15 +305,15 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     """
     if isinstance(plan, Mixed):
         return math.hypot(*(predicted_error(one, device, part, share) for one, part, share in _parts(plan, sample)))
-    plan = scheduled.settled(plan, dot_spec(device, scheduled.first_unit(plan, Schedule(), device)))
-    a = rests_of(sample.a, plan, "a", sample.format, device, sample.a_top)
-    b = rests_of(sample.b, plan, "b", sample.format, device, sample.b_top)
+    plan = scheduled.with_result_formats(plan, dot_spec(device, scheduled.first_unit(plan, Schedule(), device)))
+    a = residuals_of(sample.a, plan, "a", sample.format, device, sample.a_top)
+    b = residuals_of(sample.b, plan, "b", sample.format, device, sample.b_top)
     if not (np.isfinite(a.after).all() and np.isfinite(b.after).all()):
         return math.inf
     if not sample.result:
         return 0.0 if not sample.energy else math.inf
     squares = _together(a.after**2, sample.b**2) ** 2 + _together(sample.a**2, b.after**2) ** 2
-    for rest, other, is_left in ((a.drift, sample.b, True), (b.drift, sample.a, False)):
+    for rest, other, is_left in ((a.mean, sample.b, True), (b.mean, sample.a, False)):
         if rest is not None:
             squares += _rms(rest @ other if is_left else other @ rest) ** 2
     formed = {pair for term in plan.terms for pair in term.products}
@@ -321,7 +321,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum
     )
     squares += sum(_together(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
-    if missing and (a.drift is not None or b.drift is not None):
+    if missing and (a.mean is not None or b.mean is not None):
         # Cut pieces have the operands' signs. Those left out that are largest are alike, the others far below.
         i, j = missing[0]
         alike = sum(sum(pair) == i + j for pair in missing)

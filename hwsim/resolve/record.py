@@ -42,15 +42,15 @@ def record_of(
     single = plan.plans[-1] if isinstance(plan, Mixed) else plan
     full = evaluator.resolved(wanted, single, device)
     unit = evaluator.first_unit(single, full, device)
-    settled = evaluator.settled(single, dot_spec(device, unit))
-    output = full.epilogue.output_format or settled.output_format
+    complete = evaluator.with_result_formats(single, dot_spec(device, unit))
+    output = full.epilogue.output_format or complete.output_format
     beta = full.epilogue.beta
     if beta is None:
         beta = 1.0 if problem.has_c else 0.0
     if beta and not problem.has_c:
         raise InputError(f"beta = {beta:g} needs a C; give c, or beta = 0")
     epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
-    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], settled)) if isinstance(plan, Mixed) else settled
+    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
     return Gemm(
         DeviceId(device.name, device.sha256, device.asked_mhz),
         problem,
@@ -67,7 +67,7 @@ def check_mixed(device: Device, mixed: Mixed) -> None:
     """Raise UnsupportedError where a plan does not run, or does not give what the others give."""
     for plan in mixed.plans:
         unit = evaluator.first_unit(plan, evaluator.resolved(Schedule(), plan, device), device)
-        given = evaluator.settled(plan, dot_spec(device, unit)).output_format
+        given = evaluator.with_result_formats(plan, dot_spec(device, unit)).output_format
         if given != plan.output_format:
             raise UnsupportedError(
                 f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "

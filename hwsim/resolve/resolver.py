@@ -91,7 +91,7 @@ class Resolved:
         return None if self.no_program else program_of(self.gemm, self.device)
 
     @property
-    def in_one(self) -> bool:
+    def has_stack_program(self) -> bool:
         """Whether one program is for all matrices of a stack."""
         return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
 

@@ -1,4 +1,4 @@
-"""Native GEMM: one product of the operands, rounded to the unit's format if they are not in it already."""
+"""Native GEMM: one product of the operands, rounded to the unit's format where they are in another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements beyond the format's range."""
+    """Notices: NaNs and infinities, and elements beyond the format's range."""
     fmt = format_of(options["format"])
     top = decode(fmt, fmt.largest_code())
     largest = float(top.significand) * 2.0**top.exponent

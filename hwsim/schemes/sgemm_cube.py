@@ -35,7 +35,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Counts of elements that Eq. 6 excludes, and of pieces that overflow or vanish."""
+    """Notices: elements that Eq. 6 excludes, and pieces that overflow or underflow to zero."""
     sb = options["scaling_exponent"]
     exponent = np.frexp(finite_magnitudes(a, b))[1] - 1
     outside = counted(

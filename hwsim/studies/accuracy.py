@@ -80,7 +80,7 @@ def all_inputs(edge: int = EDGE, depth: int = DEPTH, conditions: Iterable[float]
         Inputs("N(0, 1)", rng.standard_normal(shapes[0]), rng.standard_normal(shapes[1])),
         Inputs("[-1, 1]", rng.uniform(-1, 1, shapes[0]), rng.uniform(-1, 1, shapes[1])),
     ]
-    found += [Inputs(f"2^±{span}", *inputs.wide(edge, edge, depth, 2, span)) for span in SPANS]
+    found += [Inputs(f"2^±{span}", *inputs.spread_normal(edge, edge, depth, 2, span)) for span in SPANS]
     for condition in conditions:
         a, b = inputs.conditioned(CONDITIONED, 3, condition)
         found.append(Inputs(f"cond {condition:.0e}".replace("e+0", "e"), a[:edge], b[:, :edge], ELEMENTWISE))
