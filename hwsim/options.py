@@ -14,7 +14,7 @@ from typing import Any
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Kind, Option
+from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option, OptionType
 from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
@@ -28,7 +28,7 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
-MHZ = Kind("own", _clock, NUMBER.parse, "MHZ", "float")
+MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 PROBLEM = (
