@@ -123,20 +123,19 @@ class Plan:
             toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C is
             then multiplied by 2^(e of its row + e of its column).
     clamp: infinities become the largest finite value of the input format before the split.
-    terms: accumulators of the unit. combine: how their values are combined to C, outside the unit, in `arithmetic`: "fp32",
-        "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output format).
+    terms: accumulators of the unit. combine: how their values are combined to C, outside the unit, in `arithmetic`:
+        "fp32", "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output
+        format).
     join: "end" combines the terms once, after all of K; "group" combines them after every `k_group` of K and adds the
         combined value to C (both outside the unit).
     k_group: promotion interval: length of K that one term accumulates in the unit from zero; None: all of K, or chosen
-    by
-        the dataflow. The values of successive groups are added outside, in `arithmetic`, in order of K.
+        by the dataflow. The values of successive groups are added outside, in `arithmetic`, in order of K.
     specials: "unit": NaNs and infinities propagate through the unit's arithmetic; "fma_chain": an element of C whose
         row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for that output;
         NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
-    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel splits the
-    operands. calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one
-    kernel. order: origin of the order of the products and of the additions outside the unit. "calls": that of library
-    calls
+    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel splits operands.
+    calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
+    order: origin of the order of the products and of the additions outside the unit. "calls": that of library calls
         and elementwise steps which were run so on a chip, and compared (the authors' released code, or the recordings
         of tests/golden); "ours": of a kernel that nobody has published, chosen here where the paper leaves it open.
     """
