@@ -1,4 +1,4 @@
-"""Errors of a computed product: beside the exact one, and those of a plain fp32 chain for comparison."""
+"""Errors of a computed product relative to the exact one, with those of a plain fp32 FMA chain as a baseline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Array = NDArray[Any]
 
 
 def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.float32]:
-    """A plain fp32 product: one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as fp32."""
+    """A plain fp32 product (..., m, n): one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as
+    fp32.
+    """
     chain = DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32")
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     codes = (
@@ -30,26 +32,28 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
 
 
 def as_fp64(x: Array) -> Array:
-    """Values as fp64 (float16 among them)."""
+    """The values as fp64."""
     return x.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearEpilogue:
-    """An epilogue: alpha times the product, and each factor times its array, of the result's shape or one row."""
+    """An epilogue in fp64, for references: alpha times the product, plus factor times array (the result's shape, or one
+    row) for each of `added`.
+    """
 
     alpha: float = 1.0
     added: tuple[tuple[float, Array], ...] = ()
 
     def apply(self, product: Array) -> Array:
-        """In fp64."""
+        """The epilogue of a product in fp64."""
         total = self.alpha * product
         for factor, array in self.added:
             total = total + factor * array
         return total
 
     def apply_pair(self, high: Array, low: Array, rows: slice) -> tuple[Array, Array]:
-        """The same of a pair of doubles. rows: which of the result's they are."""
+        """The epilogue of a product as a pair of doubles (high, low). rows: the rows of the result that it has."""
         total, cut = two_product(np.full(1, float(self.alpha)), high)
         rest = cut + self.alpha * low
         for factor, array in self.added:
@@ -60,10 +64,11 @@ class LinearEpilogue:
 
 
 def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[str, Any]:
-    """Errors of c, and of a plain fp32 chain, beside the product in fp64; of an fp64 c beside the exact product.
+    """Error metrics of c and of a plain fp32 FMA chain, relative to the product in fp64; for an fp64 c, relative to the
+    exact product.
 
-    a (..., m, k), b (..., k, n), c (..., m, n). `rows`, where the exact product is too much work: how many rows of
-    every matrix were compared, evenly spaced.
+    a (..., m, k), b (..., k, n), c (..., m, n). `rows`, present where the exact product is too expensive: how many rows
+    of every matrix were compared, evenly spaced.
     """
     with np.errstate(all="ignore"):
         baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
@@ -76,7 +81,7 @@ def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[st
 
 
 def _exactly(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
-    """The exact result as a pair of doubles, and which rows of each matrix: the same of all."""
+    """The exact result as a pair of doubles, and the rows of each matrix that it has, the same for all matrices."""
     lead = shape[:-2]
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
     added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in epilogue.added]

@@ -1,4 +1,4 @@
-"""Experiments of `hwsim reproduce` on errors: the accuracy table, and three papers' analyses."""
+"""The experiments of `hwsim reproduce` on errors: the accuracy table, and analyses of three papers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FigureRows = tuple[list[dict[str, Any]], str]
 
 
 def table(arguments: argparse.Namespace) -> FigureRows:
-    """Every scheme on every device; --size: k of the matrices."""
+    """The accuracy table of every scheme on every device; --size: k of the matrices."""
     devices = arguments.device or [name for name, _ in names()]
     given = accuracy.all_inputs(depth=arguments.size or accuracy.DEPTH)
     with progress_bar(quiet=False) as progress:
@@ -33,7 +33,7 @@ def underflow(arguments: argparse.Namespace) -> FigureRows:
 
 
 def distances(arguments: argparse.Namespace) -> FigureRows:
-    """LE-GEMM's Max_error and MRED; --size: k (without: several)."""
+    """LE-GEMM's Max_error and MRED; --size: k (default: several)."""
     found = list(
         paper_errors.distances(matmul, fma_chain, (arguments.size,) if arguments.size else paper_errors.DEPTHS)
     )
@@ -41,7 +41,7 @@ def distances(arguments: argparse.Namespace) -> FigureRows:
 
 
 def snr(arguments: argparse.Namespace) -> FigureRows:
-    """BF16x9's heat map; --device, --scheme: others than b200 and bf16x9."""
+    """BF16x9's heat map; --device, --scheme: other than b200 and bf16x9."""
     device = (arguments.device or [paper_errors.SNR_DEVICE])[-1]
     scheme = (arguments.scheme or [paper_errors.SNR_SCHEME])[-1]
     found = list(paper_errors.snr(matmul, fma_chain, device, scheme))

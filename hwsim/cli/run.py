@@ -134,7 +134,7 @@ def _chip(arguments: argparse.Namespace, result: Result) -> Device:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Refuse what could not be written, before the work."""
+    """Refuse output files that could not be written, before the work."""
     if arguments.out is not None and arguments.no_exact:
         raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:

@@ -1,4 +1,4 @@
-"""`hwsim tune`: the best blocking, order of tiles and instruction for a device, a scheme and a shape."""
+"""`hwsim tune`: search for the best tile, rasterisation and instruction for a device, a scheme and a shape."""
 
 from __future__ import annotations
 

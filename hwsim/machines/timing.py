@@ -52,7 +52,7 @@ _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
 
 @dataclass(frozen=True, slots=True)
 class EngineTime:
-    """Where an engine's time went, in cycles (exact: ticks are binary fractions of a cycle).
+    """How an engine spent its time, in cycles (exact: ticks are binary fractions of a cycle).
 
     stall_cycles by cause: "semaphore:<name>" the head of the queue waited for it; "in-flight" too many bytes of its
     link were; "queue-full" nothing had been issued because the stream waited for room in another engine's queue;
@@ -66,13 +66,14 @@ class EngineTime:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that ends last.
+    """The timing of one kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that
+    ends last.
 
-    streams: cycles, over all cores, that a stream waited for room in an engine's queue, by (stream, engine).
+    streams: cycles, over all cores, that a stream waited for space in an engine's queue, by (stream, engine).
 
-    traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores.
-    macs: products of elements; padded_macs: what the units form, the zeros of padded blocks among them.
-    instructions: executed, repeats counted once.
+    traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores. macs:
+    multiply-accumulates of elements; padded_macs: those of the unit, with the zeros of padded blocks. instructions:
+    executed, repeats counted once.
     """
 
     name: str
@@ -89,7 +90,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Cycles of a program: the sum over its kernels, and the same sums of what they record."""
+    """The timing of a program: cycles and other quantities, summed over its kernels."""
 
     cycles: int
     kernels: tuple[KernelTime, ...]
@@ -103,7 +104,7 @@ class Timing:
 
 
 def missing(device: Device, program: Program | None = None) -> str | None:
-    """Why `device` cannot give cycles (for `program`, if given), or None when it can."""
+    """The reason why `device` cannot give cycles (for `program`, if given), or None when it can."""
     for part, there in (("engines", device.engines), ("links", device.links), ("hbm", device.hbm)):
         if not there:
             return f"device {device.name} has no timing data: no {part}"
@@ -184,7 +185,7 @@ def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) ->
 
 
 def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
-    """What HBM takes for `dirty` bytes and those that left L2 before, as a kernel on no core."""
+    """The time HBM takes for `dirty` bytes and earlier evictions, as a kernel on no core."""
     rate = shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0
     busy = -(-(dirty + waiting << engine.RATE_BITS) // rate) if rate else 0
     nothing = {name: EngineTime(0.0, {}) for name in device.engines}
@@ -195,7 +196,7 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
 def _executed(
     one: KernelTables, cost: NDArray[np.int64], device: Device, machine: engine.Machine, room: int
 ) -> engine.Outcome:
-    """What came of one kernel, with at most `room` rows of a trace; L2 is left as it leaves it."""
+    """Time one kernel, with at most `room` rows of a trace; updates the state of L2."""
     outcome = machine.run(one.tables | {"cost": cost}, room)
     if outcome["status"] == engine.TOO_LONG:
         raise ProgramError(
@@ -232,7 +233,7 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
 
 
 def _start_late(outcome: engine.Outcome, device: Device) -> None:
-    """Move all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
+    """Shift all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
     start = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
     if not start:
         return
@@ -244,7 +245,7 @@ def _start_late(outcome: engine.Outcome, device: Device) -> None:
 
 
 def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
-    """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
+    """Times of all engines of the device; `account` has the rows of those with work, and all rows have the same sum."""
     rows: list[list[int]] = account.tolist()
     times = {name: _engine_time(one.causes, row) for name, row in zip(one.engines, rows, strict=True)}
     idle = EngineTime(0.0, {"done": total / TICKS_PER_CYCLE} if (total := sum(rows[0])) else {})
@@ -316,7 +317,7 @@ def _leak(kernel: Kernel, outcome: engine.Outcome) -> str:
 
 
 class _Collector:
-    """Gathers trace rows of kernel after kernel, up to a limit."""
+    """Collects trace rows of consecutive kernels, up to a limit."""
 
     def __init__(self, program: Program, device: Device, limit: int) -> None:
         self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
@@ -328,7 +329,7 @@ class _Collector:
         self.parts: list[NDArray[np.void]] = []
 
     def add(self, one: KernelTables, cost: NDArray[np.int64], outcome: engine.Outcome) -> None:
-        """Take the rows of the kernel that has just ended."""
+        """Add the rows of the kernel that has just ended."""
         kernel, flat, engines = one.kernel, one.flat, one.engines
         base, self.base = self.base, self.base + outcome["end"]
         self.index += 1
@@ -364,7 +365,7 @@ class _Collector:
         self.parts.append(rows)
 
     def finish(self) -> TickRows:
-        """All rows taken."""
+        """All collected rows."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
         return TickRows(
             rows,

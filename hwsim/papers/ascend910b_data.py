@@ -1,4 +1,4 @@
-"""What was published of the Ascend 910B family: configs/measured/ascend910b.yaml, as a record."""
+"""Published measurements of the Ascend 910B family: configs/measured/ascend910b.yaml, as a record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Pipe = Literal["M", "MTE1", "MTE2", "FIX"]
 
 
 class HuaweiGemm(PaperRecord):
-    """8192^3 FP16: a core, the whole task, busy times of pipes; calibration: pipes that set a number."""
+    """Huawei's 8192^3 FP16 GEMM: times of a core and of the whole task, busy times of pipes; calibration: pipes that
+    set a number.
+    """
 
     source: str
     core: Span
@@ -33,21 +35,23 @@ class HuaweiGemm(PaperRecord):
 
 
 class PtoGemm(PaperRecord):
-    """One GEMM: a core's time, and the shares of it that pipes are busy."""
+    """One GEMM of the PTO library: a core's time, and the shares of it that pipes are busy."""
 
     us: float
     busy: dict[Pipe, float]
 
 
 class PtoCases(PaperRecord):
-    """GEMMs by m = n = k."""
+    """The PTO library's GEMMs, by m = n = k."""
 
     source: str
     cases: dict[int, PtoGemm]
 
 
 class GuideCase(PaperRecord):
-    """One case: device and what is changed of it, grid of cores, blocks of K in a packet, and what was measured."""
+    """One case of the tuning guide: device and its changes, grid of cores, blocks of K per packet, and the measured
+    times.
+    """
 
     what: str
     device: str
@@ -62,14 +66,14 @@ class GuideCase(PaperRecord):
 
 
 class TuningGuide(PaperRecord):
-    """The tuning guide's cases."""
+    """The cases of Huawei's tuning guide."""
 
     source: str
     cases: tuple[GuideCase, ...]
 
 
 class TorchThroughput(PaperRecord):
-    """TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
+    """PyTorch's TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
 
     source: str
     tflops: dict[str, dict[int, Span]]
@@ -77,14 +81,14 @@ class TorchThroughput(PaperRecord):
 
 
 class PaperThroughput(PaperRecord):
-    """TFLOP/s of native fp32."""
+    """The paper's TFLOP/s of native fp32."""
 
     source: str
     tflops: Span
 
 
 class PublishedTimes(PaperRecord):
-    """The file. why: reasons of points that are missed, by what and quantity."""
+    """The contents of the file. why: reasons for points that are missed, by group and quantity."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
@@ -98,7 +102,7 @@ class PublishedTimes(PaperRecord):
 
 @cache
 def published() -> PublishedTimes:
-    """The file's record. Raises InputError for what does not fit, and where the source tree is not there."""
+    """The file as a record. Raises InputError for invalid content, and where the source tree is not available."""
     file = measured.path("ascend910b.yaml")
     try:
         return PublishedTimes.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
