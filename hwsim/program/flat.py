@@ -1,8 +1,7 @@
-"""A kernel of a program as integer tables: what the compiled interpreters walk instead of Python objects.
+"""A kernel of a program as integer tables, which the compiled interpreters read instead of Python objects.
 
-Everything is int64. Names become indices: engines, memories and arrays in the order given by the caller,
-buffers and semaphores in the order of the kernel; loops, counters and derived variables (and CORE, variable 0)
-per stream.
+Everything is int64. Names become indices: engines, memories and arrays in the order given by the caller, buffers and
+semaphores in the order of the kernel; loops, counters and derived variables (and CORE, variable 0) per stream.
 """
 
 from __future__ import annotations
@@ -65,9 +64,10 @@ _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 @dataclass(frozen=True, slots=True)
 class FlatStream:
-    """nodes: NODE_COLUMNS; variables: names, CORE first; derived: DERIVED_COLUMNS, in the order of computing.
+    """One stream as tables. nodes: NODE_COLUMNS; variables: names, CORE first; derived: DERIVED_COLUMNS, in order of
+    evaluation.
 
-    Indices of instructions and of affine expressions are into the kernel's tables.
+    Indices of instructions and of affine expressions refer to the kernel's tables.
     """
 
     nodes: Table
@@ -77,7 +77,7 @@ class FlatStream:
 
 @dataclass(frozen=True, slots=True)
 class FlatKernel:
-    """Tables of one kernel. `instrs[i]` is the Instr of row i of `instr`.
+    """One kernel as tables. `instrs[i]` is the Instr of row i of `instr`.
 
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
@@ -111,7 +111,7 @@ def flatten(
     column_major: Collection[str] = (),
     kinds: Iterable[int] | None = None,
 ) -> FlatKernel:
-    """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
+    """The tables of `kernel`; tiles of arrays in `column_major` have rows and columns exchanged.
 
     kinds: as of FlatKernel, where they are known. Raises KeyError for a name that the checker should have refused.
     """
@@ -121,9 +121,9 @@ def flatten(
 def flattened(
     kernel: Kernel, arrays: tuple[GlobalArray, ...], engines: Mapping[str, object], kinds: Iterable[int] | None = None
 ) -> tuple[tuple[str, ...], FlatKernel]:
-    """The engines that a kernel uses, of the device's and in their order, and its tables with those. They are kept.
+    """The engines that a kernel uses, in the device's order, and its tables with those; cached.
 
-    Tiles of arrays stored by columns have rows and columns exchanged.
+    Tiles of column-major arrays have rows and columns exchanged.
     """
     found = _CACHE.get(kernel, arrays, engines)
     if found is None:
@@ -153,9 +153,9 @@ _ARRAY_KEY, _BUFFER_KEY = _all_but(GlobalArray, "name"), _all_but(Buffer, "name"
 
 
 def kind_of(instr: Instr) -> tuple[Hashable, ...]:
-    """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
+    """Everything in an instruction except tile positions, waits, signals and scalars, as a hashable key.
 
-    Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
+    Within one kernel on one device, instructions of a kind have the same cost and the same shape rules.
     """
     tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*instr.writes, *instr.reads)]
     return _INSTR_KEY(instr), len(instr.writes), *tiles
@@ -164,10 +164,10 @@ def kind_of(instr: Instr) -> tuple[Hashable, ...]:
 def form_of(
     instr: Instr, kind: tuple[Any, ...], arrays: Mapping[str, Hashable], buffers: Mapping[str, Hashable]
 ) -> Hashable:
-    """The kind of an instruction (see `kind_of`) with what its arrays and buffers are, and not what they are called.
+    """The kind of an instruction (see `kind_of`) with the properties of its arrays and buffers in place of their names.
 
-    On one device, instructions of a form cost the same, and keep the same rules of shape, in whatever kernels they are.
-    arrays, buffers: of the program and the kernel, as `unnamed` gives them. None where an array or a buffer is missing.
+    On one device, instructions of a form have the same cost and the same shape rules, in any kernel. arrays, buffers:
+    of the program and the kernel, as given by `unnamed`. None where an array or a buffer is missing.
     """
     form: list[Hashable] = [*kind[:2]]
     for tile, key in zip((*instr.writes, *instr.reads), kind[2:], strict=True):
@@ -180,7 +180,7 @@ def form_of(
 
 
 def unnamed(objects: Iterable[GlobalArray] | Iterable[Buffer]) -> dict[str, Hashable]:
-    """By name, all of arrays or buffers but their names."""
+    """The properties of arrays or buffers, without their names, by name."""
     return {one.name: (_ARRAY_KEY if isinstance(one, GlobalArray) else _BUFFER_KEY)(one) for one in objects}
 
 
@@ -206,6 +206,7 @@ class _Flattener:
         self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
 
     def flatten(self, kinds: Iterable[int] | None) -> FlatKernel:
+        """Build the tables; kinds: as in FlatKernel, or None to compute them."""
         parts: list[list[_Rows]] = []
         sizes: list[int] = []
         for group in self.kernel.groups:
