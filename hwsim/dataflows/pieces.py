@@ -1,4 +1,4 @@
-"""An operand in global memory as a plan wants it: the array that the caller fills, its pieces, the kernels between."""
+"""Operands in global memory: the array that the caller fills, its pieces, and the passes that make them."""
 
 from __future__ import annotations
 
