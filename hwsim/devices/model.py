@@ -210,14 +210,14 @@ class InstructionModel(StrictRecord):
     timing: MmaTiming | None = None
 
     @property
-    def together(self) -> int:
+    def core_count(self) -> int:
         """Number of cores that execute the instruction together."""
         return self.cores or 1
 
     @property
     def rows(self) -> int:
         """Rows of A and C of the instruction on one core."""
-        return self.m // self.together
+        return self.m // self.core_count
 
     @property
     def macs_per_cycle(self) -> Fraction:
@@ -228,7 +228,7 @@ class InstructionModel(StrictRecord):
 
     @model_validator(mode="after")
     def _whole_rows(self) -> InstructionModel:
-        if self.m % self.together:
+        if self.m % self.core_count:
             raise PydanticCustomError("rows", "m is a multiple of cores")
         return self
 
@@ -269,7 +269,7 @@ class InstructionModel(StrictRecord):
             (bits_a * (first == memory), bits_b * (second == memory), limit)
             for memory, limit in time.operand_bytes_per_cycle.items()
         )
-        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.together, ports)
+        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.core_count, ports)
 
 
 @lru_cache(maxsize=4096)

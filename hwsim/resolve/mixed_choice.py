@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.mixed import DECIDE, Merge, look
+from hwsim.dataflows.mixed import DECIDE, ProgramSequence, add_block_counting
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.mixed import count_block_products, types_of_operands
@@ -71,9 +71,9 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
     reason = timing.missing(chip)
     if reason is not None:
         raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
-    looking = Merge(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
+    looking = ProgramSequence(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
     flow = dataflow(chip)
-    look(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
+    add_block_counting(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
     overhead = timing.seconds(timing.run(looking.program(), chip), chip)
     costs = {plan.scheme: _cost(chip, plan, m, n, k, mixed.block[2], options) for plan in mixed.plans}
     found = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.mixed import looks
+from hwsim.dataflows.mixed import classifies_blocks
 from hwsim.gemm.mixed import block_counts_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
@@ -33,7 +33,7 @@ def with_parts(gemm: Gemm, device: Device) -> Gemm:
     else:
         depths = depths_of(block_counts_of(plan).shares, problem.k)
     used = [(one, depth) for one, depth in zip(plan.plans, depths, strict=True) if depth]
-    parts = list(counters(plan, device, problem.sizes)) if looks(plan) else []
+    parts = list(counters(plan, device, problem.sizes)) if classifies_blocks(plan) else []
     for index, (one, depth) in enumerate(used):
         is_first, is_last = index == 0, index + 1 == len(used)
         epilogue = Epilogue() if not is_last else gemm.epilogue

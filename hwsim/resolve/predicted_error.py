@@ -3,8 +3,8 @@
 Three contributions, by the papers' rules:
 
 * the residual of the split for an element of exponent e: half a unit in the last place of its last piece, but no finer
-  than that piece's subnormals allow, and the whole element where a piece overflows (SGEMM-cube, Eq. 3-6; Ape, Table 2; a
-  residual below the operand's own last place is zero, so that three scaled bf16 pieces lose nothing);
+  than that piece's subnormals allow, and the whole element where a piece overflows (SGEMM-cube, Eq. 3-6; Ape, Table 2;
+  a residual below the operand's own last place is zero, so that three scaled bf16 pieces lose nothing);
 * the products of pieces that the plan leaves out;
 * the additions: sqrt(S) unit roundoffs of the largest partial sum for S steps that round to nearest, S for units that
   truncate, whose errors all have one sign; promoted runs of K count separately.

@@ -131,9 +131,9 @@ def _space(search: _Search) -> _Space:
     gemm = plan_record(search.plan, chip, search.sizes, {})
     others = {option.name: option.axis for option in flow.options if option.axis}
     if any(option.name == INSTRUCTION.name for option in flow.options):
-        kinds = Instructions(chip).kinds(gemm.unit)
-        if len(kinds) > 1:
-            others[INSTRUCTION.name] = (None, *kinds)
+        families = Instructions(chip).equivalent_families(gemm.unit)
+        if len(families) > 1:
+            others[INSTRUCTION.name] = (None, *families)
     return _Space([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
 
 
