@@ -1,4 +1,4 @@
-"""The dataflows by name: hwsim's own, and those that installed packages register.
+"""Registry of dataflows by family: hwsim's own, and those that installed packages register.
 
 A package registers a family through the entry point group "hwsim.dataflows": the point's name is the `family` of device
 files, its object a `Dataflow`.
@@ -31,7 +31,7 @@ OWN: tuple[Dataflow, ...] = (
 
 @cache
 def dataflows() -> dict[str, Dataflow]:
-    """All dataflows by the name of their family; a broken plug-in warns and is left out."""
+    """All dataflows by family; a broken plug-in causes a warning and is left out."""
     found = {flow.name: flow for flow in OWN}
     for point in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
@@ -45,7 +45,7 @@ def dataflows() -> dict[str, Dataflow]:
 
 
 def dataflow(device: Device) -> Dataflow:
-    """The dataflow of the device's family. Raises UnsupportedError when there is none."""
+    """The dataflow of the device's family. Raises UnsupportedError for a family without one."""
     own = next((flow for flow in OWN if flow.name == device.family), None)
     if own is not None:  # looking for plug-ins takes milliseconds
         return own
