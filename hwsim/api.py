@@ -28,7 +28,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
 from hwsim.operands import Operand, alike, operand
-from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Given, describe, sorted_out
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
@@ -70,12 +70,12 @@ def run(
     progress: Progress | None = None,
     **options: Any,
 ) -> Result:
-    """See RUN_TEXT, and hwsim.options for the options."""
+    """Run one GEMM; replaced by RUN_TEXT and the options of hwsim.options."""
     if gemm is not None:
         return _rerun(gemm, device, scheme, a, b, c, options, progress)
     chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
-    given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
+    given = sort_by_owner({**options, **({} if c is None else {"c": c})}, made)
     chip = _clocked(chip, given.own["clock_mhz"])
     choice: SchemeChoice | None = None
     if made is None or given.own["error_target"] is not None:
@@ -99,15 +99,15 @@ schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int
 first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16
 bits or fewer. c: (..., m, n), typed or codes of the output format.
 device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
-fastest whose error is predicted to be at most `error_target`; the result's `scheme` is the one taken.
+fastest with a predicted error of at most `error_target`; the result's `scheme` is the one selected.
 gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is loaded by
 name; give `device` where that is a file or a Device of one's own. A device file that has changed since is refused.
 progress: called with shares of the work, 0 to 1.
 
-The result carries the resolved record (`gemm`), which bits and cycles follow from. Cycles come from the device's
-program: not for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
-carry; `timing_note` says why there are none. Of a stack they are those of one program for all matrices where the
-dataflow knows stacks, else those of one matrix times their number.
+The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's
+program. There are none for devices without timing data, nor for plans, schedules and epilogues that the family's
+dataflow does not support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices
+where the dataflow supports stacks, else those of one matrix times their number.
 
 Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do, ConfigError for a bad
 device file.
@@ -120,9 +120,9 @@ def program(
     scheme: str | Scheme = DEFAULT_SCHEME,
     **options: Any,
 ) -> tuple[Device, Program]:
-    """See PROGRAM_TEXT."""
+    """The program of one GEMM; replaced by PROGRAM_TEXT and the options."""
     chip, chosen = load(device), scheme_of(scheme) if isinstance(scheme, str) else scheme
-    given = sorted_out(options, chosen)
+    given = sort_by_owner(options, chosen)
     own = given.own | {"exact": False, "timing": True, "input_format": given.own["input_format"] or "fp32"}
     operands = _operands(None, None, own, chosen)
     resolved = resolve(_request(chip, chosen, replace(given, own=own), operands, None))
@@ -130,10 +130,10 @@ def program(
     return chip, resolved.program
 
 
-PROGRAM_TEXT = """The device and the checked program that `run` would time (where asked: execute) for fp32 operands.
+PROGRAM_TEXT = """The device, and the checked program that `run` times (functional=True: executes) for fp32 operands.
 
 Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
-whether running it gives the bits, `Program.gemm` is the record that it was written from.
+whether its execution gives the bits; `Program.gemm` is the record that it was made from.
 """
 
 
@@ -164,7 +164,9 @@ class _Operands:
     drawn: bool
 
 
-def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, choice: SchemeChoice | None) -> Request:
+def _request(
+    chip: Device, scheme: Scheme, given: GivenOptions, operands: _Operands, choice: SchemeChoice | None
+) -> Request:
     own = given.own
     named = own["format"] or given.scheme.get("format")
     assumed = own["input_format"] or ("fp32" if own["exact"] or choice is not None or named is None else str(named))
@@ -245,7 +247,7 @@ def _clocked(chip: Device, clock_mhz: float | None) -> Device:
 
 
 def _choice(
-    chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: Given, progress: Progress | None
+    chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: GivenOptions, progress: Progress | None
 ) -> SchemeChoice:
     """The scheme that scheme="auto" selects."""
     own = given.own
@@ -304,7 +306,7 @@ def _rerun(
     chip, problem = _clocked(chip, record.device.clock_mhz), record.problem
     if min(problem.sizes) < 1:
         raise InputError(f"gemm record: m, n, k = {problem.sizes}; allowed: integers of at least 1")
-    given = sorted_out({**options, **({} if c is None else {"c": c})}, scheme)
+    given = sort_by_owner({**options, **({} if c is None else {"c": c})}, scheme)
     sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
     own = given.own | sizes | {"clock_mhz": record.device.clock_mhz}
     if a is None:
@@ -330,7 +332,7 @@ def _result(
     request: Request,
     resolved: Resolved,
     operands: _Operands,
-    given: Given,
+    given: GivenOptions,
     choice: SchemeChoice | None,
     progress: Progress | None,
 ) -> Result:

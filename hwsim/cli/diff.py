@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--schedule",
         action="append",
         metavar="WHAT",
-        help="how K is run: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
+        help="schedule: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
     )
     group.add_argument("--output", action="append", metavar="FORMAT", help="format of the results")
     group = parser.add_argument_group("problem", "C[m, n] = A[m, k] B[k, n]")

@@ -44,7 +44,7 @@ def add_operands(parser: argparse.ArgumentParser, a: str = "", b: str = "") -> N
     parser.add_argument("--scale-a", metavar="S", help="block scales of A, one per block of k")
     parser.add_argument("--scale-b", metavar="S", help="block scales of B")
     parser.add_argument(
-        "--scale-d", type=int, metavar="N", help="C counts times 2^-N (tcgen05's scale-input-d; default 0)"
+        "--scale-d", type=int, metavar="N", help="C is multiplied by 2^-N (tcgen05's scale-input-d; default 0)"
     )
 
 

@@ -31,7 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in ("m", "n", "k"):
         parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
     group = parser.add_argument_group("search")
-    group.add_argument("--objective", default="cycles", metavar="cycles|traffic", help="what is least (default cycles)")
+    group.add_argument(
+        "--objective", default="cycles", metavar="cycles|traffic", help="quantity to minimise (default cycles)"
+    )
     group.add_argument(
         "--chooser",
         default="search",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-DECIDE = "decide"  # the strategy that looks at the blocks to take one plan for all, or each its own
+DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
 SCAN_OPERATIONS = 2  # per element: the least and the largest magnitude of a block
 MODEL = "each plan's kernels over its share of K, its blocks spread evenly over the output"
 

@@ -182,7 +182,7 @@ SCHEMES = (
     ),
     Scheme(
         "ape",
-        "FP32, block by block from FP16 or BF16 products or native",
+        "FP32 from FP16, BF16 or native FP32 products, chosen per block",
         f"{SOURCE}, 5",
         (
             Option("block", int, 128, "elements of a block along m, n and k", least=16, most=LARGEST_BLOCK),
@@ -190,7 +190,7 @@ SCHEMES = (
                 "strategy",
                 str,
                 "hybrid",
-                "each block its own type, or one for all; decide: the fastest that the data admit",
+                "hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow",
                 choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
             ),
             Option(

@@ -87,7 +87,7 @@ OPTIONS = (
         "promotion_interval", int, 1, "fastf32, bands: steps of 16 of K between additions outside the unit", least=1
     ),
     Option("k_group", int, None, "termwise: length of K accumulated in the unit from zero; by default all", least=1),
-    Option("hybrid", bool, False, "take native fp32 instead where the timing machine finds it faster"),
+    Option("hybrid", bool, False, "use native fp32 instead where the timing machine predicts that it is faster"),
 )
 
 SCHEMES = tuple(

@@ -46,7 +46,7 @@ SCHEMES = tuple(
     for name, title, source, rounding in (
         (
             "markidis",
-            "FP32 from 4 FP16 products, pieces cut",
+            "FP32 from 4 FP16 products, truncated pieces",
             "Markidis et al., NVIDIA tensor core programmability, performance and precision, IPDPSW 2018",
             _rounding("RZ", "of both pieces: RZ as SGEMM-cube's Table 2 says; RNE is CUDA's own conversion"),
         ),

@@ -38,7 +38,7 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
 
 SCHEME = Scheme(
     "le-gemm",
-    "FP32 from 3 FP16 products, bit-cut pieces, two accumulators",
+    "FP32 from 3 FP16 products, truncated pieces, two accumulators",
     "LE-GEMM, J. Syst. Archit. 160 (2025) 103336, Algorithm 1, Eq. 5-8",
     (
         Option(

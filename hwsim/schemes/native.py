@@ -57,13 +57,17 @@ SCHEME = Scheme(
     (
         Option("format", str, None, "operand format; by default the input's, or the device's default"),
         Option(
-            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+            "k_group",
+            int,
+            None,
+            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            least=1,
         ),
         Option(
             "accumulate",
             str,
             "fast",
-            "one chain over K, or, 8-bit floats only, the sums of every 128 of K added in fp32 (promoted)",
+            "fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32",
             choices=("fast", "promoted"),
         ),
     ),

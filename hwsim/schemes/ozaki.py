@@ -90,7 +90,11 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
 
 OPTIONS = (
     Option(
-        "slices", int, None, "slices per operand; by default enough for 53 bits, 0: as many as the data have", least=0
+        "slices",
+        int,
+        None,
+        "slices per operand; default: enough for 53 bits; 0: as many as represent the operands exactly",
+        least=0,
     ),
     Option("truncate", bool, True, "leave out products of slices i + j >= slices (counted from 0)"),
     Option(

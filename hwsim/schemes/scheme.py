@@ -74,7 +74,7 @@ INTERLEAVE = Option(
     "interleave",
     str,
     "instruction",
-    "products of one accumulator alternate instruction by instruction, or each runs over all of K",
+    "products of one accumulator alternate per instruction, or (k) each runs over all of K",
     choices=("instruction", "k"),
 )
 ACCUMULATION = Option(

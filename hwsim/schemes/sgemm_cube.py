@@ -61,11 +61,15 @@ SCHEME = Scheme(
             "accumulation",
             str,
             "termwise",
-            "join the three terms after all of K, or after every k_group",
+            "combine the three terms after all of K (termwise), or after every k_group (elementwise)",
             choices=("termwise", "elementwise"),
         ),
         Option(
-            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+            "k_group",
+            int,
+            None,
+            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            least=1,
         ),
     ),
     plan,
