@@ -103,7 +103,7 @@ def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
 def tile_grids(
     m: int, n: int, slices: Sequence[Slices], batch: int, tile: tuple[int, int], band: int, cores: int, cluster: int = 1
 ) -> list[TileGrid]:
-    """All tiles of C[m, n]; tile: its (m, n); band 0: chosen (see `band_of`); cluster: see TileGrid."""
+    """The grids that cover C[m, n]. tile: its (m, n). band: 0: chosen (see `band_of`). cluster: see TileGrid."""
     tile_m, tile_n = tile
     whole_rows, rest_m = divmod(m, tile_m)
     whole_cols, rest_n = divmod(n, tile_n)

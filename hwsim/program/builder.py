@@ -164,9 +164,10 @@ class StreamBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Blocks of one size within an extent: index of the block, first element, elements, loop (None: one block).
+    """Blocks of one size within an extent, as yielded by `StreamBuilder.blocks`.
 
-    `last`: the extent's last block is among these.
+    index: of the block. start: its first element. size: its elements. loop: name of the loop over the blocks, None: one
+    block. last: the extent's last block is among these.
     """
 
     index: Affine

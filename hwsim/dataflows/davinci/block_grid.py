@@ -18,7 +18,7 @@ class BlockGrid:
 
     @classmethod
     def of(cls, m: int, n: int, tile: tuple[int, int], cores: int, given: tuple[int, int] | None = None) -> BlockGrid:
-        """The grid of at most `cores` blocks of whole tiles with the fewest tiles in the largest, then the squarest.
+        """The grid of at most `cores` blocks whose largest block has the fewest tiles; ties go to the squarest block.
 
         given: (rows, columns) of blocks instead. Raises InputError where those are more than there are cores.
         """

@@ -37,12 +37,12 @@ class Barrier:
 
     @property
     def free(self) -> Sync:
-        """One empty slot."""
+        """A Sync of one empty slot."""
         return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
-        """One filled slot."""
+        """A Sync of one filled slot."""
         return one_of(f"{self.name}.full")
 
     def declare(self, builder: KernelBuilder) -> None:
@@ -82,13 +82,13 @@ class RingBuffer:
 
     @property
     def free(self) -> Sync:
-        """One empty slot, of a ring with a barrier of its own."""
+        """A Sync of one empty slot, for a ring with a barrier of its own."""
         assert self.barrier is not None
         return self.barrier.free
 
     @property
     def full(self) -> Sync:
-        """One filled slot, of a ring with a barrier of its own."""
+        """A Sync of one filled slot, for a ring with a barrier of its own."""
         assert self.barrier is not None
         return self.barrier.full
 

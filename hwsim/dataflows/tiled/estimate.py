@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KernelEstimate:
-    """Seconds of one kernel with one blocking, as a function of the sizes.
+    """The estimated time of one kernel with one blocking, as a function of the sizes.
 
     stages: of shared memory, whatever the design's blocking says of them.
     """
