@@ -27,7 +27,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
-from hwsim.operands import Operand, alike, operand
+from hwsim.operands import Operand, operand, to_common_format
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
@@ -205,7 +205,7 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
     lead: tuple[int, ...] = ()
     if a is not None and b is not None:
         left, right = (operand(x, y, input_format=input_format, format=own["format"]) for x, y in (("A", a), ("B", b)))
-        left, right = alike(left, right)
+        left, right = to_common_format(left, right)
         if left.shape[1] != right.shape[0]:
             raise InputError(
                 f"A is {left.shape[0]} x {left.shape[1]} and B {right.shape[0]} x {right.shape[1]}: "

@@ -129,7 +129,7 @@ def _codes(name: str, x: Array, fmt: Format) -> Array:
         raise InputError(f"{name}: {error}") from None
 
 
-def alike(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     """Convert two operands to a common format: their own if equal, fp64 if either is fp64, otherwise fp32."""
     if a.format == b.format:
         return a, b
@@ -137,7 +137,7 @@ def alike(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a.converted(common), b.converted(common)
 
 
-def chosen(name: str, index: Any, size: int) -> slice | Array:
+def selected_indices(name: str, index: Any, size: int) -> slice | Array:
     """The row or column indices that a caller selected by a slice, by indices (negative ones count from the end), or by
     a mask.
 

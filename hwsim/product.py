@@ -18,7 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import subset
 from hwsim.formats import array_of, format_of
 from hwsim.machines import functional
-from hwsim.operands import Operand, chosen
+from hwsim.operands import Operand, selected_indices
 
 if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
@@ -78,13 +78,13 @@ def compute(
         whole = compute(
             resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress
         )
-        cut = whole[0] if arrays.rows is None else whole[0][..., chosen("rows", arrays.rows, shape[0]), :]
-        cut = cut if arrays.cols is None else cut[..., chosen("cols", arrays.cols, shape[1])]
+        cut = whole[0] if arrays.rows is None else whole[0][..., selected_indices("rows", arrays.rows, shape[0]), :]
+        cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
     if arrays.rows is not None:
         a = subset(a, rows=arrays.rows)
-        codes_c = None if codes_c is None else codes_c[..., chosen("rows", arrays.rows, shape[0]), :]
+        codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
     if arrays.cols is not None:
-        index = chosen("cols", arrays.cols, shape[1])
+        index = selected_indices("cols", arrays.cols, shape[1])
         b = subset(b, cols=arrays.cols)
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]

@@ -152,7 +152,7 @@ class Result:
 
     @property
     def codes(self) -> NDArray[Any] | None:
-        """Bit patterns of `c`."""
+        """The bit patterns of `c`, unsigned integers of its format's storage width."""
         return None if self.c is None else self.c.view(f"u{self.c.dtype.itemsize}")
 
     @cached_property
@@ -164,7 +164,7 @@ class Result:
         return hashlib.sha256(little.tobytes()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, ready for JSON."""
+        """The result without the arrays, as plain data ready for JSON."""
         names = (
             "device",
             "scheme",

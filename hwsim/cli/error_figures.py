@@ -27,7 +27,7 @@ def table(arguments: argparse.Namespace) -> FigureRows:
 
 
 def underflow(arguments: argparse.Namespace) -> FigureRows:
-    """SGEMM-cube, Fig. 2."""
+    """The table of SGEMM-cube, Fig. 2."""
     found = list(underflow_figure.points())
     return [underflow_figure.plain(point) for point in found], underflow_figure.markdown(found)
 

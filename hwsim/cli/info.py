@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def version_line() -> str:
-    """hwsim, its kernel, Python and NumPy, in one line."""
+    """The versions of hwsim, its kernel build, Python and NumPy, in one line."""
     return (
         f"hwsim {__version__} (kernel {_kernels.variant} of {', '.join(_kernels.variants)}; "
         f"Python {platform.python_version()}, NumPy {_installed('numpy')})"

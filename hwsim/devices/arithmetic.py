@@ -41,7 +41,7 @@ def mma(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.device.Device.mma."""
+    """Execute one matrix instruction; see hwsim.devices.device.Device.mma."""
     model, spec = instruction(device, name), dot_spec(device, name)
     _forbid_pattern(name, model)
     codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
@@ -79,7 +79,7 @@ def dot(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.device.Device.dot."""
+    """Compute one element of a matrix instruction; see hwsim.devices.device.Device.dot."""
     model, spec = instruction(device, name), dot_spec(device, name)
     if model.formats:
         _forbid_pattern(name, model)

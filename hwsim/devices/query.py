@@ -70,7 +70,7 @@ def example(device: DeviceModel, key: str, *, n: int | None = None, a: str | Non
     return spell(key, model.n if n is None else n, a or model.a, b or model.b)
 
 
-def taken_format(device: DeviceModel, input_format: str) -> str:
+def native_format(device: DeviceModel, input_format: str) -> str:
     """The format in which a native GEMM without `format` computes: the operands' own, or the device's default."""
     return input_format if input_format in device.native else device.default_format
 

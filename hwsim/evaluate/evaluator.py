@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["evaluate", "finished", "first_unit", "resolved", "with_result_formats"]
+__all__ = ["evaluate", "apply_epilogue", "first_unit", "resolved", "with_result_formats"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
@@ -134,7 +134,7 @@ def _share(progress: Callable[[float], None], begin: float, end: float, share: f
     progress(begin + (end - begin) * share)
 
 
-def finished(
+def apply_epilogue(
     plan: Plan,
     schedule: Schedule,
     device: Device,

@@ -19,7 +19,7 @@ from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.formats import array_of, format_of
 from hwsim.gemm.plan import Mixed
-from hwsim.operands import Operand, chosen, operand
+from hwsim.operands import Operand, operand, selected_indices
 from hwsim.threads import worth_starting
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Evaluator:
         fmt = self.plan.input_format
         operands = a.converted(fmt), b.converted(fmt)
         codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
-        return evaluator.finished(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
+        return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
 
     def typed(self, codes: Array) -> Array:
         """The result's codes as an array of the output format's dtype."""
@@ -160,7 +160,7 @@ def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
     """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
     codes = given.codes
     if rows is not None:
-        codes = codes[..., chosen("rows", rows, codes.shape[-2]), :]
+        codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
     if cols is not None:
-        codes = codes[..., chosen("cols", cols, codes.shape[-1])]
+        codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
     return Operand(codes, given.format)

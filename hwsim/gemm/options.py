@@ -119,7 +119,9 @@ def _array(value: Any) -> Any:
 
 
 def _indices(value: Any) -> Any:
-    """A slice, a list of indices or a mask; validated later, when the size is known (hwsim.operands.chosen)."""
+    """A slice, a list of indices or a mask; validated later, when the size is known
+    (hwsim.operands.selected_indices).
+    """
     return value
 
 

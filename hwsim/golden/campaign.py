@@ -63,12 +63,12 @@ class Summary:
 
     @property
     def results(self) -> int:
-        """Results compared."""
+        """Number of results compared."""
         return sum(entry.results for entry in self.counts.values())
 
     @property
     def mismatches(self) -> int:
-        """Results that differ."""
+        """Number of results that differ."""
         return sum(entry.mismatches for entry in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Summary:
         return "\n".join(lines) + "\n"
 
     def write(self, folder: Path) -> None:
-        """campaign.json and campaign.md in a folder."""
+        """Write campaign.json and campaign.md to a folder."""
         make_folder(folder)
         write_text(folder / "campaign.json", json.dumps(self.to_json(), indent=1) + "\n")
         write_text(folder / "campaign.md", self.to_markdown())

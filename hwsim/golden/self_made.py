@@ -101,7 +101,7 @@ def special_codes(fmt: Format) -> Codes:
     return np.array([fmt.word(sign, magnitude) for sign in (0, 1) for magnitude in sorted(magnitudes)], code_dtype(fmt))
 
 
-def _strewn(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
+def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
     """Zeros and ones of both signs, with a share of random special codes."""
     if fmt.is_integer:
         plain = np.array([0, 1, (1 << fmt.bits) - 1 if fmt.signed else 2], code_dtype(fmt))
@@ -146,7 +146,7 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     for index in range(STREWN):
         share = 0.3 if index else 1 / model.k
         a, b, c = (
-            _strewn(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
+            _scattered(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
         )
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]

@@ -35,7 +35,7 @@ def has(device: str, name: str) -> bool:
 
 
 def mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes:
-    """Codes d (cases, M, N): see `hwsim.golden.verify.Mma`.
+    """Results d (cases, M, N) of an instruction on hwsim's device, as codes: see `hwsim.golden.verify.Mma`.
 
     M, N and K may be smaller than the instruction's. Raises InputError for larger ones, UnsupportedError for a device
     or an instruction that hwsim has not.

@@ -76,12 +76,12 @@ class Report:
 
     @property
     def results(self) -> int:
-        """Results compared."""
+        """Number of results compared."""
         return sum(entry.results for entry in self.sets)
 
     @property
     def mismatches(self) -> int:
-        """Results that differ."""
+        """Number of results that differ."""
         return sum(entry.mismatches for entry in self.sets)
 
     def to_json(self) -> dict[str, Any]:

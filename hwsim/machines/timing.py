@@ -1,23 +1,23 @@
-"""The timing machine: how many cycles a program takes on a device, and where they go.
+"""The timing machine: the cycles of a program on a device, and how each engine spends them.
 
-It reads the same program as the functional machine and computes no values. The rules, which
-kernels_ext/src/engine.c carries out in integer ticks (TICKS_PER_CYCLE to a cycle):
+It reads the same program as the functional machine and computes no values. The rules, which kernels_ext/src/engine.c
+implements in integer ticks (TICKS_PER_CYCLE to a cycle):
 
-* Kernels follow one another, each from a whole cycle on; all cores of a group do the same, and one stands for them.
+* Kernels run one after another, each from a whole cycle on; all cores of a group do the same, and one represents them.
   Their streams begin `core_start_us` after the kernel, where the device file gives it.
 * A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
-  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left), of
+  engine's queue; the stream stalls while `queue_depth` instructions wait there (not counting the executing one), of
   which each wait and signal counts as one where the device's flags are queued.
-* An engine takes its queue in order. The head starts when the engine is free and all its waits can be taken
+* An engine executes its queue in order. The head starts when the engine is free and all its waits can be satisfied
   together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
   interval. Completions of one engine are in order; signals are given at completion.
-* A copy to or from global memory drains at the least of its link's rate and its fair share (max-min, all
+* A copy to or from global memory progresses at the minimum of its link's rate and its fair share (max-min, all
   cores alike) of L2, which every byte crosses, and of HBM, which misses and write-backs cross; shares are
-  drawn anew whenever a transfer starts or ends. Its overhead comes before, its start-up after the draining. Up to
-  `deferred_write_bytes` of write-backs wait until HBM is idle.
-* L2 holds sectors of 16 rows x 32 bytes, replaced by least recent use (kernels_ext/src/engine_l2.c). Cores of a
+  recomputed whenever a transfer starts or ends. Its overhead comes before, its start-up latency after the transfer. Up
+  to `deferred_write_bytes` of write-backs wait until HBM is idle.
+* L2 holds sectors of 16 rows x 32 bytes, replaced by LRU or at random (kernels_ext/src/engine_l2.c). Cores of a
   group that read the same tile miss once; tiles whose address depends on the core are looked up core by core.
-  Its contents stay from kernel to kernel; what is dirty at the end of the program is not written back.
+  Its contents persist from kernel to kernel; what is dirty at the end of the program is not written back.
 * At equal times: by group, completions before starts before issue, then by index. Two runs give the same ticks.
 """
 
@@ -125,7 +125,7 @@ def run(
     write_back: bool = False,
     free: Free | None = None,
 ) -> Timing:
-    """Time `program` on `device`, keeping at most `trace` rows (0: no trace).
+    """Time `program` on `device`, and record at most `trace` rows of a trace (0: none).
 
     warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
     write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
@@ -172,7 +172,7 @@ def run(
 
 
 def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:
-    """Time at the device's clock; launch_overhead: with the device's time of launching each kernel.
+    """The time in seconds at the device's clock; launch_overhead: including the device's time of launching each kernel.
 
     Raises UnsupportedError when the device file does not give that time.
     """

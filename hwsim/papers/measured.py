@@ -60,7 +60,7 @@ class GemmTime:
 
     @property
     def shape(self) -> str:
-        """MxNxK."""
+        """The shape as the text MxNxK."""
         return f"{self.m}x{self.n}x{self.k}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hwsim.devices.device import Device
-from hwsim.devices.query import taken_format
+from hwsim.devices.query import native_format
 from hwsim.libraries import library_of, observed
 from hwsim.report import provenance_text
 from hwsim.report.text import count, data, facts, table
@@ -24,7 +24,7 @@ def device_text(device: Device) -> str:
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
-            + f"; a run without format takes {taken_format(device, 'fp32')} for float32 operands, "
+            + f"; a run without format takes {native_format(device, 'fp32')} for float32 operands, "
             + f"the operands' own where it is listed, and {device.default_format} for the rest",
         ),
         *_library(device),

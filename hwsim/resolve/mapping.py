@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
 
 
-def asked(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a mapping that were given (not None), validated against the dataflow's declarations.
 
     Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
@@ -50,7 +50,7 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
     """
-    given = asked(device, options)
+    given = checked_options(device, options)
     flow = dataflow(device)
     if gemm.single.products > MOST_PRODUCTS:
         raise UnsupportedError(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices.query import taken_format
+from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import evaluator
 from hwsim.gemm.plan import Mixed, Plan
@@ -56,7 +56,7 @@ def _own_plan(
         options["format"] = format
     has_format = scheme.takes_native_formats
     if has_format and options.get("format") is None:
-        options["format"] = taken_format(chip, input_format)
+        options["format"] = native_format(chip, input_format)
     complete = scheme.complete(options)
     if has_format and complete["format"] not in chip.native:
         raise UnsupportedError(

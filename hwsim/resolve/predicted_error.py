@@ -109,14 +109,14 @@ def _sampled(a: Array, b: Array, fmt: str, tops: tuple[float, float]) -> Sample:
             peak = max(peak, _rms(total))
         most = _rms(np.abs(a) @ np.abs(b))
         coherence = peak / most if most else 0.0
-        return Sample(a, b, fmt, _rms(total), peak, _together(a**2, b**2), coherence, *tops)
+        return Sample(a, b, fmt, _rms(total), peak, _rms_of_sum(a**2, b**2), coherence, *tops)
 
 
 def _rms(x: Array) -> float:
     return math.sqrt(float(np.mean(x * x))) if x.size else 0.0
 
 
-def _together(a_squares: Array, b_squares: Array) -> float:
+def _rms_of_sum(a_squares: Array, b_squares: Array) -> float:
     """Root mean square of a sum over k of independent products, from the squares of their factors."""
     with np.errstate(all="ignore"):
         return math.sqrt(float(a_squares.mean(axis=0) @ b_squares.mean(axis=1)))
@@ -164,7 +164,7 @@ def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, t
             normal = math.ldexp(1.0, format_of(piece.format).min_exponent - scale)
             lost = lost + np.where((rest < normal) | bool(before), np.minimum(rest, normal), 0.0)
         before.append(rest)
-        rest = _after(rest, piece, scale, own, saturates)
+        rest = _residual_after(rest, piece, scale, own, saturates)
     whole = rest + lost
     if pieces[-1].rounding in ("RZ", "RD", "RU") and np.isfinite(whole).all():
         return Residuals(tuple(before), whole, np.copysign(whole / 2, x))
@@ -186,7 +186,7 @@ def _quantum(size: Array, fmt: Format) -> Array:
     return found
 
 
-def _after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -> Array:
+def _residual_after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -> Array:
     """The residual after rounding residuals of at most this size, times 2^scale, to the piece, in units of the
     operand.
     """
@@ -320,7 +320,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         return math.inf
     if not sample.result:
         return 0.0 if not sample.energy else math.inf
-    squares = _together(a.after**2, sample.b**2) ** 2 + _together(sample.a**2, b.after**2) ** 2
+    squares = _rms_of_sum(a.after**2, sample.b**2) ** 2 + _rms_of_sum(sample.a**2, b.after**2) ** 2
     for rest, other, is_left in ((a.mean, sample.b, True), (b.mean, sample.a, False)):
         if rest is not None:
             squares += _rms(rest @ other if is_left else other @ rest) ** 2
@@ -328,7 +328,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     missing = sorted(
         ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum
     )
-    squares += sum(_together(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
+    squares += sum(_rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
     if missing and (a.mean is not None or b.mean is not None):
         # Cut pieces have the operands' signs. Those left out that are largest are alike, the others far below.
         i, j = missing[0]
@@ -337,7 +337,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         squares += (alike * _rms(np.matmul(*pieces))) ** 2
     for term in plan.terms:
         share = max(
-            _together(a.before[i] ** 2, b.before[j] ** 2) / sample.energy if sample.energy else 0.0
+            _rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) / sample.energy if sample.energy else 0.0
             for i, j in term.products
         )
         squares += _sums(plan, term, device, sample, min(share, 1.0), of_k) ** 2

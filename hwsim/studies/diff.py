@@ -22,7 +22,7 @@ from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.operands import Operand, alike, chosen, operand
+from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
@@ -325,7 +325,7 @@ class _Compared:
 
 def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tuple[Evaluator, Operand, Operand]:
     scheme = scheme_of(setting.scheme) if isinstance(setting.scheme, str) else setting.scheme
-    left, right = alike(
+    left, right = to_common_format(
         *(operand(x, y, input_format=input_format, format=setting.format) for x, y in (("A", a), ("B", b)))
     )
     if left.shape[1] != right.shape[0]:
@@ -348,7 +348,7 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
 
 def _indices(name: str, index: Any, size: int) -> Array:
     whole = np.arange(size)
-    return whole if index is None else whole[chosen(name, index, size)]
+    return whole if index is None else whole[selected_indices(name, index, size)]
 
 
 def _label(side: Evaluator) -> str:
