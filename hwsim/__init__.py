@@ -57,7 +57,7 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """A public name from its module, or a module that `import hwsim` alone gives."""
+    """Import a public name, or a submodule, on first access (PEP 562)."""
     module = next((module for module, names in _NAMES.items() if name in names), None)
     if module is not None:
         globals()[name] = found = getattr(import_module(f"hwsim.{module}"), name)

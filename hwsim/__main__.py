@@ -1,4 +1,4 @@
-"""`python -m hwsim` is `hwsim`."""
+"""Entry point of `python -m hwsim`, which is the same as the command `hwsim`."""
 
 import sys
 

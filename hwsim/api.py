@@ -1,7 +1,7 @@
 """The Python API: run a GEMM scheme on a simulated device.
 
-It joins the rooms and holds no fact of its own: a request becomes one resolved record (hwsim.resolve); the evaluator
-gives the record's bits, or its program does; the timing machine the program's cycles.
+A request is resolved into one record (hwsim.resolve). The evaluator, or the program, gives the record's bits; the
+timing machine gives the program's cycles. This module only connects these parts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
-from hwsim.operands import Operand, alike, operand
-from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Given, describe, sorted_out
+from hwsim.operands import Operand, operand, to_common_format
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
@@ -70,12 +70,12 @@ def run(
     progress: Progress | None = None,
     **options: Any,
 ) -> Result:
-    """See RUN_TEXT, and hwsim.options for the options."""
+    """Run one GEMM; replaced by RUN_TEXT and the options of hwsim.options."""
     if gemm is not None:
         return _rerun(gemm, device, scheme, a, b, c, options, progress)
     chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
-    given = sorted_out({**options, **({} if c is None else {"c": c})}, made)
+    given = sort_by_owner({**options, **({} if c is None else {"c": c})}, made)
     chip = _clocked(chip, given.own["clock_mhz"])
     choice: SchemeChoice | None = None
     if made is None or given.own["error_target"] is not None:
@@ -99,15 +99,15 @@ schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int
 first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16
 bits or fewer. c: (..., m, n), typed or codes of the output format.
 device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
-fastest whose error is predicted to be at most `error_target`; the result's `scheme` is the one taken.
+fastest with a predicted error of at most `error_target`; the result's `scheme` is the one selected.
 gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is loaded by
 name; give `device` where that is a file or a Device of one's own. A device file that has changed since is refused.
 progress: called with shares of the work, 0 to 1.
 
-The result carries the resolved record (`gemm`), which bits and cycles follow from. Cycles come from the device's
-program: not for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
-carry; `timing_note` says why there are none. Of a stack they are those of one program for all matrices where the
-dataflow knows stacks, else those of one matrix times their number.
+The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's
+program. There are none for devices without timing data, nor for plans, schedules and epilogues that the family's
+dataflow does not support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices
+where the dataflow supports stacks, else those of one matrix times their number.
 
 Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do, ConfigError for a bad
 device file.
@@ -120,9 +120,9 @@ def program(
     scheme: str | Scheme = DEFAULT_SCHEME,
     **options: Any,
 ) -> tuple[Device, Program]:
-    """See PROGRAM_TEXT."""
+    """The program of one GEMM; replaced by PROGRAM_TEXT and the options."""
     chip, chosen = load(device), scheme_of(scheme) if isinstance(scheme, str) else scheme
-    given = sorted_out(options, chosen)
+    given = sort_by_owner(options, chosen)
     own = given.own | {"exact": False, "timing": True, "input_format": given.own["input_format"] or "fp32"}
     operands = _operands(None, None, own, chosen)
     resolved = resolve(_request(chip, chosen, replace(given, own=own), operands, None))
@@ -130,15 +130,18 @@ def program(
     return chip, resolved.program
 
 
-PROGRAM_TEXT = """The device and the checked program that `run` would time (where asked: execute) for fp32 operands.
+PROGRAM_TEXT = """The device, and the checked program that `run` times (functional=True: executes) for fp32 operands.
 
 Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
-whether running it gives the bits, `Program.gemm` is the record that it was written from.
+whether its execution gives the bits; `Program.gemm` is the record that it was made from.
 """
 
 
 def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Array:
-    """The product of `a` and `b` on a simulated device, bits only: `run(a, b, c, timing=False, ...).c`."""
+    """The product of `a` and `b` on a simulated device, bits only: same as `run(a, b, c, timing=False, ...).c`.
+
+    a: (..., m, k). b: (..., k, n). Leading dimensions broadcast, as in numpy.matmul. Raises as `run`.
+    """
     arguments.setdefault("timing", False)
     product = run(a, b, c, **arguments).c
     assert product is not None
@@ -150,7 +153,9 @@ def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """A and B (None: sizes alone), (m, n, k), leading dimensions of the product, and whether A and B were drawn."""
+    """A and B (None when only sizes were given), (m, n, k), leading dimensions, and whether A and B were drawn at
+    random.
+    """
 
     left: Operand | None
     right: Operand | None
@@ -159,7 +164,9 @@ class _Operands:
     drawn: bool
 
 
-def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, choice: SchemeChoice | None) -> Request:
+def _request(
+    chip: Device, scheme: Scheme, given: GivenOptions, operands: _Operands, choice: SchemeChoice | None
+) -> Request:
     own = given.own
     named = own["format"] or given.scheme.get("format")
     assumed = own["input_format"] or ("fp32" if own["exact"] or choice is not None or named is None else str(named))
@@ -188,7 +195,7 @@ def _request(chip: Device, scheme: Scheme, given: Given, operands: _Operands, ch
 
 
 def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: Scheme) -> _Operands:
-    """A and B as operands, with the sizes that they or the options give. Raises InputError where they do not fit."""
+    """A and B as `Operand`s, and the problem sizes. Raises InputError where arrays and sizes disagree."""
     exact, input_format = own["exact"], own["input_format"]
     if input_format is not None:
         format_of(input_format)
@@ -198,7 +205,7 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
     lead: tuple[int, ...] = ()
     if a is not None and b is not None:
         left, right = (operand(x, y, input_format=input_format, format=own["format"]) for x, y in (("A", a), ("B", b)))
-        left, right = alike(left, right)
+        left, right = to_common_format(left, right)
         if left.shape[1] != right.shape[0]:
             raise InputError(
                 f"A is {left.shape[0]} x {left.shape[1]} and B {right.shape[0]} x {right.shape[1]}: "
@@ -224,7 +231,7 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
 
 
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:
-    """Leading dimensions of the product. Raises InputError where they do not fit together."""
+    """The broadcast leading dimensions of A and B. Raises InputError where they do not broadcast."""
     try:
         lead: tuple[int, ...] = np.broadcast_shapes(a.lead, b.lead)
     except ValueError:
@@ -235,14 +242,14 @@ def _common(a: Operand, b: Operand) -> tuple[int, ...]:
 
 
 def _clocked(chip: Device, clock_mhz: float | None) -> Device:
-    """The device at another core clock."""
+    """The device with its core clock set to `clock_mhz` (None: unchanged)."""
     return chip if clock_mhz is None else at_clock(chip, clock_mhz)
 
 
 def _choice(
-    chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: Given, progress: Progress | None
+    chip: Device, scheme: str | Scheme, a: Array | None, b: Array | None, given: GivenOptions, progress: Progress | None
 ) -> SchemeChoice:
-    """What scheme="auto" takes."""
+    """The scheme that scheme="auto" selects."""
     own = given.own
     if scheme != AUTO:
         raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
@@ -259,7 +266,7 @@ def _choice(
 
 
 def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Progress | None]:
-    """Progress of choosing a scheme and of the product after it; without a product choosing is all there is."""
+    """Progress callbacks for selecting a scheme and for the product after it (without a product, selection is all)."""
     if progress is None or not exact:
         return progress, None
     return lambda share: progress(share / 2), lambda share: progress((1 + share) / 2)
@@ -278,7 +285,7 @@ def _rerun(
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> Result:
-    """A record done again, on the device that it names. device, named: as given to `run`."""
+    """Run a saved record again on the device that it names. device, named: as given to `run`."""
     record = gemm if isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
     for name in options:
         if name not in BESIDE_RECORD:
@@ -299,7 +306,7 @@ def _rerun(
     chip, problem = _clocked(chip, record.device.clock_mhz), record.problem
     if min(problem.sizes) < 1:
         raise InputError(f"gemm record: m, n, k = {problem.sizes}; allowed: integers of at least 1")
-    given = sorted_out({**options, **({} if c is None else {"c": c})}, scheme)
+    given = sort_by_owner({**options, **({} if c is None else {"c": c})}, scheme)
     sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
     own = given.own | sizes | {"clock_mhz": record.device.clock_mhz}
     if a is None:
@@ -325,7 +332,7 @@ def _result(
     request: Request,
     resolved: Resolved,
     operands: _Operands,
-    given: Given,
+    given: GivenOptions,
     choice: SchemeChoice | None,
     progress: Progress | None,
 ) -> Result:
@@ -339,7 +346,7 @@ def _result(
         workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
     times = _times(resolved, own)
-    how = "of one program for all" if resolved.in_one else "of one matrix, times their number"
+    how = "of one program for all" if resolved.has_stack_program else "of one matrix, times their number"
     more = {
         "clock_mhz": own["clock_mhz"] if times.clock_mhz is None else times.clock_mhz,
         "launch_overhead": own["launch_overhead"] or None,
@@ -382,13 +389,17 @@ def _times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
     if not isinstance(record.plan, Mixed):
         products = record.plan.products
     work = Work(
-        record.problem.sizes, products, str(resolved.facts["unit"]), matrices, 1 if resolved.in_one else matrices
+        record.problem.sizes,
+        products,
+        str(resolved.facts["unit"]),
+        matrices,
+        1 if resolved.has_stack_program else matrices,
     )
     return times_of(resolved.program, resolved.device, work, launch_overhead=own["launch_overhead"])
 
 
 def _evidence(record: Gemm, times: Times) -> dict[str, str]:
-    """Levels by what they are of, from the record's own decisions."""
+    """Evidence levels of numerics, timing and schedule, from the record's decisions."""
     found = {}
     for name, decision in (("numerics", "instruction"), ("schedule", "order of summation"), ("timing", "times")):
         made = record.decided(decision)
@@ -399,7 +410,7 @@ def _evidence(record: Gemm, times: Times) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Notices:
-    """What is notable about operands and mapping, found when called."""
+    """The warnings about operands and mapping, collected when called."""
 
     request: Request
     record: Gemm

@@ -1,7 +1,7 @@
-"""Contractions as matrix products: what dot, tensordot and einsum ask for, in terms of one batched matmul.
+"""Tensor contractions as matrix products: dot, tensordot and einsum rewritten as batched matmul calls.
 
-It knows index letters and shapes; it does not know who multiplies. `multiply(a, b)` takes (..., m, k) and (..., k, n)
-arrays with equal leading dimensions.
+The module handles index letters and shapes only. The caller passes `multiply(a, b)`, which takes (..., m, k) and (...,
+k, n) arrays with equal leading dimensions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Multiply = Callable[[Array, Array], Array]
 
 
 def matmul(a: Array, b: Array, multiply: Multiply) -> Array:
-    """numpy.matmul's rules for vectors and stacks. Raises ValueError for shapes that it refuses."""
+    """numpy.matmul for vectors, matrices and stacks, by `multiply`. Raises ValueError for shapes that NumPy refuses."""
     left = a[None, :] if a.ndim == 1 else a
     right = b[:, None] if b.ndim == 1 else b
     if not a.ndim or not b.ndim or left.shape[-1] != right.shape[-2]:
@@ -31,7 +31,7 @@ def matmul(a: Array, b: Array, multiply: Multiply) -> Array:
 
 
 def tensordot(a: Array, b: Array, axes: Any, multiply: Multiply) -> Array:
-    """numpy.tensordot. Raises ValueError for axes that do not fit."""
+    """numpy.tensordot by `multiply`. Raises ValueError for axes that do not fit."""
     if np.ndim(axes) == 0:
         count = int(axes)
         left, right = list(range(a.ndim - count, a.ndim)), list(range(count))
@@ -51,7 +51,9 @@ def tensordot(a: Array, b: Array, axes: Any, multiply: Multiply) -> Array:
 
 
 def parse(subscripts: str, count: int) -> tuple[list[str], str] | None:
-    """Index letters of each operand and of the result; None for what is not plain letters (an ellipsis, say)."""
+    """The index letters of each operand and of the result; None where the subscripts are not plain letters (an
+    ellipsis, for example).
+    """
     text = subscripts.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
@@ -64,9 +66,9 @@ def parse(subscripts: str, count: int) -> tuple[list[str], str] | None:
 
 
 def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multiply: Multiply, plain: Any) -> Array:
-    """The contraction, pair by pair in the order that numpy.einsum_path finds; plain: numpy.einsum for the rest.
+    """numpy.einsum as a series of pairwise contractions, in the order that numpy.einsum_path finds.
 
-    What one operand alone needs (diagonals, sums over an index that no other has) is not a product and goes to `plain`.
+    plain: numpy.einsum, which does what is not a product: diagonals, and sums over an index of one operand alone.
     """
     have: list[tuple[str, Array]] = list(zip(terms, operands, strict=True))
     path = np.einsum_path(",".join(terms) + "->" + output, *operands, optimize="greedy")[0][1:]
@@ -87,7 +89,7 @@ def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multipl
 def _pair(
     x: str, left: Array, y: str, right: Array, needed: set[str], multiply: Multiply, plain: Any
 ) -> tuple[str, Array]:
-    """One product: letters of both that are needed are a batch, those that are not are summed."""
+    """Contract two operands: their shared letters that are needed later are batch dimensions, the others are summed."""
     only_x = "".join(c for c in dict.fromkeys(x) if c in needed or c in y)
     only_y = "".join(c for c in dict.fromkeys(y) if c in needed or c in x)
     left, right = plain(f"{x}->{only_x}", left), plain(f"{y}->{only_y}", right)

@@ -1,6 +1,6 @@
-"""Convolution by implicit GEMM: the products and additions of a convolution in the order of one matrix product.
+"""Convolution by implicit GEMM: each output element is one dot product of a GEMM, with its order of summation.
 
-It knows shapes and how they become a GEMM's; it knows no device and no number format.
+The module knows shapes and how they map to GEMM sizes; it knows no device and no number format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_HERE = ("rows", "cols", "m", "n", "k")  # arguments of a matrix product that
 
 @dataclass(frozen=True, slots=True)
 class ConvShape:
-    """A convolution's sizes: x (batch, channels, height, width), w (filters, channels / groups, r, s).
+    """The sizes of a convolution: x (batch, channels, height, width), w (filters, channels / groups, r, s).
 
     As a GEMM, for each of the groups: C[m, n] = A[m, k] B[k, n] with m = batch * out_height * out_width (in that
     order), n = filters / groups, k = channels / groups * r * s, in order of c, then r, then s.
@@ -42,17 +42,17 @@ class ConvShape:
 
     @property
     def out_height(self) -> int:
-        """Rows of an output image."""
+        """Rows of one output image."""
         return self._out(self.height, self.r, 0)
 
     @property
     def out_width(self) -> int:
-        """Columns of an output image."""
+        """Columns of one output image."""
         return self._out(self.width, self.s, 1)
 
     @property
     def gemm(self) -> tuple[int, int, int]:
-        """(m, n, k) of one group."""
+        """GEMM sizes (m, n, k) of one group."""
         m = self.batch * self.out_height * self.out_width
         return m, self.filters // self.groups, self.channels // self.groups * self.r * self.s
 
@@ -93,7 +93,10 @@ def conv_shape(
 
 
 def im2col(x: Array, shape: ConvShape, group: int = 0) -> Array:
-    """A (m, k) of one group: a row per output element, its window in order of c, r, s; zeros beyond the image."""
+    """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s.
+
+    Elements outside the image are zeros. x: (N, C, H, W). group: index of the group.
+    """
     (top, left), (dy, dx), (gap_y, gap_x) = shape.padding, shape.stride, shape.dilation
     count = shape.channels // shape.groups
     part = x[:, group * count : (group + 1) * count]
@@ -124,11 +127,12 @@ def conv2d(
     bias: Array | None = None,
     **arguments: Any,
 ) -> Array:
-    """The convolution of x (N, C, H, W) with w (O, C / groups, R, S) on a simulated device: (N, O, P, Q), bits only.
+    """2-D convolution of x (N, C, H, W) with w (O, C / groups, R, S) on a simulated device; returns (N, O, P, Q), bits
+    only.
 
-    One matrix product per group, as implicit GEMM forms it: K runs over c, then r, then s, padding among it as zeros.
-    c: (N, O, P, Q), added beta times; bias: (O,). arguments: as of hwsim.matmul (device, scheme, ...).
-    Raises InputError for shapes that do not fit, and as hwsim.matmul.
+    Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
+    zeros. c: (N, O, P, Q), added beta times. bias: (O,). arguments: those of hwsim.matmul (device, scheme, ...). Raises
+    InputError for shapes that do not fit, and whatever hwsim.matmul raises.
     """
     for name in NOT_HERE:
         if name in arguments:

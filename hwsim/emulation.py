@@ -1,8 +1,8 @@
-"""NumPy code on a simulated device: `with hwsim.emulate(...)`, and arrays whose products go there.
+"""NumPy code on a simulated device: `with hwsim.emulate(...)`, and an array class whose products run there.
 
-An `Engine` multiplies and keeps count; `emulate` puts it behind numpy.matmul, dot, tensordot and einsum for code that
-calls them through the np module, `Array` behind its own `@` and `.dot`. `@` between plain arrays does not ask Python
-code and cannot be caught. It knows NumPy's interfaces and `hwsim.run`, no device and no scheme.
+`emulate` redirects np.matmul, np.dot, np.tensordot and np.einsum for code that calls them through the np module;
+`Array` redirects its own `@` and `.dot`. `@` between plain arrays calls no Python code, so it cannot be redirected.
+Both pass the products to an `Engine`, which counts them. The module knows NumPy's interfaces and `hwsim.run` only.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ SHORT = frozenset(array_dtype(x) for x in FORMATS.values() if not x.is_integer a
 
 @dataclass
 class Engine:
-    """Multiplies real and complex floating-point matrices on a device; counts what went through it.
+    """Multiplies real and complex floating-point matrices on a device, and keeps statistics of the products.
 
     arguments: of `hwsim.run` (device, scheme, format, ...). measure: compare some rows of each product with fp64.
-    timing: add up cycles. calls, macs: products of matrices (a complex one is four) and multiply-accumulates in them;
-    passed: calls that went to NumPy (integers, objects, single elements). largest_error, error: of the sampled rows,
-    the largest and the root mean square over calls of ||got - fp64|| / ||fp64||; of fp64 products ||got - exact||.
+    timing: add up cycles. calls, macs: matrix products (a complex one counts as four) and multiply-accumulates in them.
+    passed: calls passed on to NumPy (integers, objects, single elements). largest_error, error: maximum and root mean
+    square over calls of ||got - fp64|| / ||fp64|| on the sampled rows; for fp64 products, of ||got - exact|| /
+    ||exact||.
     """
 
     arguments: dict[str, Any]
@@ -62,14 +63,19 @@ class Engine:
         return min(mean, self.largest_error)  # of equal errors the mean may be rounded up
 
     def takes(self, *operands: Any) -> bool:
-        """Whether these are arrays of real or complex floating point, none of them empty or a single number."""
+        """Whether the engine handles these operands: real or complex floating-point arrays with at least one dimension
+        and element.
+        """
         if self._busy:
             return False
         arrays = [np.asarray(x) for x in operands]
         return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
 
     def multiply(self, a: Plain, b: Plain) -> Plain:
-        """(..., m, k) times (..., k, n), in the type that NumPy's own product of the two has."""
+        """The product of a (..., m, k) and b (..., k, n), in the dtype that numpy.matmul gives.
+
+        Leading dimensions broadcast. Raises as `hwsim.run`.
+        """
         kind = _kind(a, b)
         out = np.empty((*a.shape[:-1], b.shape[-1]), kind)
         for index in np.ndindex(*a.shape[:-2]):
@@ -77,7 +83,7 @@ class Engine:
         return out
 
     def _complex(self, a: Plain, b: Plain) -> Plain:
-        """Four real products, joined in the type of the parts."""
+        """A complex product from four real ones."""
         real = self._real(a.real, b.real) - self._real(a.imag, b.imag)
         return real + 1j * (self._real(a.real, b.imag) + self._real(a.imag, b.real))
 
@@ -115,21 +121,23 @@ class Engine:
             self._measured += 1
 
     def report(self) -> dict[str, Any]:
-        """Counts and accuracy as plain data."""
+        """The statistics as plain data: counts, errors, cycles and seconds."""
         names = ("calls", "macs", "passed", "error", "largest_error", "cycles", "seconds")
         return {name: getattr(self, name) for name in names}
 
     # --- NumPy's functions ---------------------------------------------------------------------------------------
 
     def matmul(self, plain: Callable[..., Any], a: Any, b: Any, out: Any = None, **rest: Any) -> Any:
-        """numpy.matmul."""
+        """numpy.matmul through the engine; `plain` is NumPy's own function, for operands that the engine does not
+        take.
+        """
         if rest or not self.takes(a, b):
             self.passed += not self._busy
             return plain(a, b, out=out, **rest)
         return _stored(contraction.matmul(_plain(a), _plain(b), self.multiply), out)
 
     def dot(self, plain: Callable[..., Any], a: Any, b: Any, out: Any = None) -> Any:
-        """numpy.dot."""
+        """numpy.dot through the engine; `plain` as in `matmul`."""
         if not self.takes(a, b):
             self.passed += not self._busy
             return plain(a, b, out=out)
@@ -141,7 +149,7 @@ class Engine:
         return _stored(_as_dot(product, x, y), out)
 
     def tensordot(self, plain: Callable[..., Any], a: Any, b: Any, axes: Any = 2) -> Any:
-        """numpy.tensordot."""
+        """numpy.tensordot through the engine; `plain` as in `matmul`."""
         if not self.takes(a, b):
             self.passed += not self._busy
             return plain(a, b, axes=axes)
@@ -149,7 +157,9 @@ class Engine:
         return _as_dot(contraction.tensordot(x, y, axes, self.multiply), x, y)
 
     def einsum(self, plain: Callable[..., Any], *operands: Any, out: Any = None, **rest: Any) -> Any:
-        """numpy.einsum with letters, of two operands or more; anything else is NumPy's own."""
+        """numpy.einsum through the engine, for plain letters and at least two operands; anything else goes to
+        `plain`.
+        """
         parsed = None
         if operands and isinstance(operands[0], str) and len(operands) > 2 and self.takes(*operands[1:]):
             parsed = contraction.parse(operands[0], len(operands) - 1)
@@ -161,19 +171,19 @@ class Engine:
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether elements are real or complex floating point, ml_dtypes' formats among them."""
+    """Whether a dtype is real or complex floating point, including ml_dtypes' formats."""
     return dtype.kind in "fc" or dtype in SHORT
 
 
 def _kind(a: Plain, b: Plain) -> np.dtype[Any]:
-    """The type of NumPy's matrix product of the two (float32 of bfloat16 and of shorter ones)."""
+    """The dtype of NumPy's matrix product of the two (float32 for bfloat16 and shorter formats)."""
     if a.dtype in SHORT or b.dtype in SHORT:
         return (np.zeros((1, 1), a.dtype) @ np.zeros((1, 1), b.dtype)).dtype
     return np.result_type(a, b)
 
 
 def _as_dot(product: Plain, a: Plain, b: Plain) -> Plain:
-    """The product in the type that numpy.dot gives: of two bfloat16 arrays that, where matmul gives float32."""
+    """The product in numpy.dot's dtype, which differs from matmul's for two bfloat16 arrays."""
     return product.astype(a.dtype) if a.dtype == b.dtype and a.dtype in SHORT else product
 
 
@@ -191,12 +201,12 @@ def _stored(value: Plain, out: Any) -> Any:
 
 @contextlib.contextmanager
 def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> Iterator[Engine]:
-    """Within the block np.matmul, np.dot, np.tensordot and np.einsum go through a simulated device.
+    """Context manager: inside it np.matmul, np.dot, np.tensordot and np.einsum run on a simulated device.
 
-    arguments: as of `hwsim.run`: device, scheme, format, schedule, threads, ... Gives the `Engine`, which counts.
-    Only calls through the np module are caught: `a @ b` and `a.dot(b)` of plain arrays are not (see `Array`), nor is
-    what NumPy's own compiled code multiplies. Blocks may be nested; the innermost counts. Not for several threads at
-    a time. Raises what `hwsim.run` raises, at once for a device or scheme that does not exist.
+    arguments: those of `hwsim.run`: device, scheme, format, schedule, threads, ... Yields the `Engine`, which counts.
+    Only calls through the np module are redirected. `a @ b` and `a.dot(b)` of plain arrays are not (see `Array`), nor
+    are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
+    at a time. Raises what `hwsim.run` raises, immediately for an unknown device or scheme.
     """
     engine = _engine(arguments, measure, timing)
     before = {name: getattr(np, name) for name in CAUGHT}
@@ -231,7 +241,7 @@ def _engine(arguments: dict[str, Any], measure: bool, timing: bool) -> Engine:
 
 
 class Array(np.ndarray[Any, Any]):
-    """An array whose products go through a simulated device: `@`, `.dot`, np.matmul, np.dot, np.tensordot, np.einsum.
+    """A NumPy array whose products (`@`, `.dot`, np.matmul, np.dot, np.tensordot, np.einsum) run on a simulated device.
 
     Array(x, device=..., scheme=..., ...): a view of x where it is an array of floating point. Results of its products
     are Arrays with the same `engine`; everything else is NumPy's.
@@ -243,7 +253,7 @@ class Array(np.ndarray[Any, Any]):
     def __new__(
         cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
-        """A view of `x` with an engine, or with one made of `arguments`."""
+        """A view of `x` with the given engine, or with a new one made from `arguments`."""
         made: Array = np.asarray(x).view(cls)
         made.engine = engine if engine is not None else _engine(arguments, measure, timing)
         return made

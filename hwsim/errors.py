@@ -1,4 +1,4 @@
-"""The errors that hwsim raises for what a user can mend. The command line maps them to exit codes."""
+"""The exceptions that hwsim raises for errors that a user can correct. The command line maps them to exit codes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import difflib
 
 
 class HwsimError(Exception):
-    """Base of every error a user can mend; `hwsim` exits with 2 (1 for `MismatchError`)."""
+    """Base class of every error that a user can correct; `hwsim` exits with 2 (1 for `MismatchError`)."""
 
     exit_code = 2
 
 
 class InputError(HwsimError, ValueError):
-    """An argument, option or file does not fit: says where, what was got, what is allowed."""
+    """An argument, option or file is not valid; the message says which, the value given, and what is allowed."""
 
 
 class ConfigError(HwsimError):
-    """A data file is wrong. `problems` holds one line per problem, sorted by position; kind: "device", "library"."""
+    """A device or library file is not valid. `problems`: one line per problem, sorted by position; kind: "device",
+    "library".
+    """
 
     def __init__(self, problems: list[str], kind: str = "device") -> None:
         self.problems = problems
@@ -29,15 +31,15 @@ class ProgramError(HwsimError):
 
 
 class UnsupportedError(HwsimError):
-    """The device cannot do what was asked for; says what it can do."""
+    """The device cannot do what was requested; the message says what it can do."""
 
 
 class NotBuiltError(HwsimError, ImportError):
-    """The compiled parts are not there: sources that were not built."""
+    """The compiled extension modules are missing: the source tree has not been built."""
 
 
 class MismatchError(HwsimError):
-    """A result differs from what it was checked against."""
+    """A computed result differs from the reference that it was compared with."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, the one way in which hwsim writes. It knows files, not what is in them."""
+"""Atomic file output: a file is written completely or not at all. All of hwsim's output goes through here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hwsim.errors import InputError
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError if `path` cannot become a file: to be asked before work whose result goes there."""
+    """Raise InputError if `path` cannot be written; called before the work whose result goes there."""
     folder = path.parent
     try:
         if "\0" in str(path):
@@ -38,10 +38,10 @@ def check_writable(path: Path) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None]) -> None:
-    """`check_writable` for the file of each option of a command ({"--out": ...}; None: not given).
+    """Call `check_writable` for the file of each output option of a command ({"--out": ...}; None: not given).
 
-    Raises InputError also where two options name one file: one output would replace the other. Pipes and devices
-    may be named twice.
+    Raises InputError also where two options name the same file, because one would overwrite the other. Pipes and
+    devices may be named twice.
     """
     seen: dict[object, str] = {}
     for option, path in outputs.items():
@@ -59,10 +59,10 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears as `path` when the block ends well; else nothing is left and `path` is as before.
+    """Context manager for a binary file that replaces `path` when the block succeeds; on an error `path` is unchanged.
 
-    It is written under a temporary name in the same folder, then renamed. What is not an ordinary file (a pipe,
-    a device) is written directly; a link stays a link. Raises InputError for whatever the file system refuses.
+    The data goes to a temporary file in the same folder, which is then renamed. Anything but a regular file (a pipe, a
+    device) is written directly; a symbolic link stays one. Raises InputError for any error of the file system.
     """
     check_writable(path)
     try:
@@ -89,14 +89,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays as a compressed .npz (see `whole_file`). The bytes depend on the arrays alone."""
+    """Write named arrays as a compressed .npz (see `whole_file`). The bytes are reproducible: they depend on the arrays
+    alone.
+    """
     packed = io.BytesIO()  # zipfile, left with a file that failed, fails once more when it is collected
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     write_whole(path, lambda file: file.write(packed.getbuffer()))
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where they are not there. Raises InputError."""
+    """Create a folder and its parents where they do not exist. Raises InputError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -121,9 +123,9 @@ def _renamed(target: Path) -> Iterator[IO[bytes]]:
 
 
 def _temporary(folder: Path) -> tuple[int, Path]:
-    """A new file of a name that nobody has, with the permissions that the umask gives (mkstemp's are 0600).
+    """Create a temporary file in `folder`, with the permissions that the umask gives (mkstemp's are 0600).
 
-    The name has nothing of the target's, which may be as long as names can be.
+    Its name does not contain the target's name, which may already have the maximum length.
     """
     while True:
         path = folder / f".hwsim-{secrets.token_hex(8)}.part"

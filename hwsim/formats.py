@@ -1,12 +1,12 @@
-"""Number formats as data; codes to exact values and back; rounding, in this one place.
+"""Number formats: descriptions, decoding to exact values, encoding, and the rounding functions that all of hwsim uses.
 
-A code is a bit pattern, an unsigned integer of the format's storage width. An exact value is a record of
-Python integers. Nothing here knows of units, devices or arrays of results; everything else of the package
-rounds through `round_shift` and `round_to`.
+A code is the bit pattern of a number, an unsigned integer of the format's storage width. An exact value is held in
+Python integers. Nothing here knows dot units, devices or result arrays; every other rounding in the package goes
+through `round_shift` and `round_to`.
 
-Sources: IEEE 754-2019 (fp64, fp32, fp16); PTX ISA (tf32, bf16, the e-m formats and ue8m0, ue4m3);
-OCP 8-bit Floating Point 1.0 (e4m3, e5m2); OCP Microscaling Formats 1.0 (e3m2, e2m3, e2m1, ue8m0);
-AMD CDNA3 instruction set (e4m3fnuz, e5m2fnuz); CANN documents (hf32: 11 fraction bits).
+Sources: IEEE 754-2019 (fp64, fp32, fp16); PTX ISA (tf32, bf16, the e-m formats and ue8m0, ue4m3); OCP 8-bit Floating
+Point 1.0 (e4m3, e5m2); OCP Microscaling Formats 1.0 (e3m2, e2m3, e2m1, ue8m0); AMD CDNA3 instruction set (e4m3fnuz,
+e5m2fnuz); CANN documents (hf32: 11 fraction bits).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RNA", "RZ", "RU", "RD")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A number format.
+    """The description of one number format: field widths, exponent bias, and how it encodes infinities, NaNs and
+    subnormals.
 
     bits: storage width of a code. The code's fields are, from the top: unused bits (ue4m3), sign,
         exponent, fraction, `ignored_bits` (tf32 in its 32-bit word).
@@ -67,7 +68,7 @@ class Format:
 
     @property
     def precision(self) -> int:
-        """Bits of a normal significand, the leading one among them."""
+        """Significand bits of a normal number, including the leading one."""
         return self.fraction_bits + 1
 
     @property
@@ -82,7 +83,7 @@ class Format:
 
     @property
     def magnitude_bits(self) -> int:
-        """Width of exponent and fraction together."""
+        """Width of the exponent and fraction fields together."""
         return self.exponent_bits + self.fraction_bits
 
     @property
@@ -94,7 +95,7 @@ class Format:
         return all_ones - 1 if self.nan == "all_ones" else all_ones
 
     def word(self, sign: int, magnitude: int) -> int:
-        """Code with this sign bit (dropped by an unsigned format) and exponent-fraction field."""
+        """The code with this sign bit (ignored for an unsigned format) and exponent-and-fraction field."""
         return ((sign if self.signed else 0) << self.magnitude_bits | magnitude) << self.ignored_bits
 
     def zero_code(self, sign: int = 0) -> int:
@@ -105,7 +106,7 @@ class Format:
         return self.word(sign if has_minus_zero else 0, 0)
 
     def largest_code(self, sign: int = 0) -> int:
-        """Code of the finite number of this sign that is largest in magnitude."""
+        """Code of the largest finite number of this sign."""
         if self.is_integer and self.signed and sign:
             return 1 << self.fraction_bits
         return self.word(sign, self.largest_magnitude)
@@ -167,7 +168,7 @@ FORMATS: Mapping[str, Format] = _table(
 
 
 def format_of(name: str) -> Format:
-    """The format of this name. Raises InputError, with the nearest name, for any other."""
+    """The format of this name. Raises InputError for an unknown name and suggests the nearest one."""
     try:
         return FORMATS[name]
     except KeyError:
@@ -199,7 +200,7 @@ class Exact:
 
 
 def decode(fmt: Format, code: int) -> Exact:
-    """Exact value of a code; ignored and unused bits have no influence, a NaN keeps its sign only.
+    """The exact value of a code; ignored and unused bits have no influence, and of a NaN only the sign is kept.
 
     Raises InputError when `code` does not fit the storage width.
     """
@@ -245,7 +246,7 @@ _GOES_UP: Mapping[Rounding, Callable[[int, int, int, int], bool]] = MappingProxy
 
 
 def round_shift(significand: int, shift: int, rounding: Rounding, sign: int = 0) -> int:
-    """significand / 2^shift as an integer, rounded as the magnitude of a number of this sign.
+    """significand / 2^shift rounded to an integer; `sign` is the sign of the number whose magnitude it is.
 
     A negative shift multiplies, exactly. RNE, RNA: to nearest, ties to even or away from zero; RZ toward
     zero; RU, RD toward plus and minus infinity.
@@ -299,7 +300,7 @@ def round_to(fmt: Format, exact: Exact, rounding: Rounding, *, overflow: Overflo
 
 
 def _beyond(fmt: Format, sign: int, *, to_infinity: bool) -> int:
-    """Code for a magnitude above the largest finite one."""
+    """The code that replaces a magnitude above the largest finite number."""
     if to_infinity and fmt.has_infinity:
         return fmt.infinity_code(sign)
     if sign and not fmt.signed:
@@ -317,7 +318,7 @@ def _round_to_integer(fmt: Format, exact: Exact, rounding: Rounding) -> int:
 
 
 def encode(fmt: Format, exact: Exact) -> int:
-    """Code of exactly this value (a NaN: the default quiet one).
+    """The code of exactly this value (for a NaN, the default quiet NaN).
 
     Raises InputError when the format has no such value; -0 is not +0 here.
     """
@@ -336,12 +337,12 @@ def encode(fmt: Format, exact: Exact) -> int:
 
 
 def code_dtype(fmt: Format) -> np.dtype[Any]:
-    """Unsigned dtype that holds one code per element: uint8 for 4 and 6 bits, else of the storage width."""
+    """The unsigned dtype with one code per element: uint8 for 4- and 6-bit formats, otherwise of the storage width."""
     return np.dtype(f"u{max(fmt.bits, 8) // 8}")
 
 
 def array_dtype(fmt: Format) -> np.dtype[Any]:
-    """Dtype of an array of values: NumPy's own, or ml_dtypes'."""
+    """The dtype of an array of values: NumPy's own, or ml_dtypes' where NumPy has none."""
     return _dtype(fmt.dtype_name)
 
 

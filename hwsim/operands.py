@@ -1,6 +1,6 @@
-"""From a caller's arrays to codes of a format.
+"""Conversion of a caller's arrays to operands: codes of a number format.
 
-It knows formats and arrays; it knows no plan and no device.
+The module knows formats and arrays; it knows no plan and no device.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ ALLOWED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A matrix, or a stack of them (leading dimensions), as codes of a format (hwsim.formats), any strides."""
+    """A matrix, or a stack of matrices, as codes of a format (hwsim.formats).
+
+    codes: (..., rows, columns), of the format's code dtype, any strides. format: its name.
+    """
 
     codes: Array
     format: str
@@ -61,11 +64,13 @@ class Operand:
 
     @property
     def array(self) -> Array:
-        """The typed array (a view)."""
+        """The codes viewed as an array of the format's own dtype."""
         return array_of(self.codes, format_of(self.format))
 
     def values(self) -> Array:
-        """Values as float16, float32 or float64, whichever is the format's own or holds it (int64: rounded)."""
+        """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
+        rounded).
+        """
         if self.format in ("fp16", "fp32", "fp64"):
             return self.array
         if self.format in WIDE_INTEGERS:
@@ -73,11 +78,13 @@ class Operand:
         return decode(self.codes, format_of(self.format), np.float32)
 
     def fp32(self) -> Operand:
-        """The same, rounded to fp32 where it holds more."""
+        """The values as float32, rounded where the format holds more."""
         return self.converted("fp32")
 
     def converted(self, name: str) -> Operand:
-        """The same, rounded to nearest even to another format; integers take the nearest they have, and a NaN as 0."""
+        """The operand rounded to nearest even to another format; for integer formats values saturate and NaN becomes
+        0.
+        """
         if self.format == name:
             return self
         fmt, values = format_of(name), self.values()
@@ -90,7 +97,7 @@ class Operand:
 
 
 def operand(name: str, given: Any, *, input_format: str | None = None, format: str | None = None) -> Operand:
-    """The operand `name` ("A", "B") from what a caller gave: a matrix or a stack of them, typed or of codes.
+    """Convert what a caller passed for operand `name` ("A", "B") to an Operand: a matrix or a stack, typed or as codes.
 
     input_format: the elements' format; the array is of its dtype, or unsigned and as wide: codes. Without it, an
     unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
@@ -122,16 +129,17 @@ def _codes(name: str, x: Array, fmt: Format) -> Array:
         raise InputError(f"{name}: {error}") from None
 
 
-def alike(a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Two operands of one format: theirs, fp64 where one of them is, or fp32."""
+def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Convert two operands to a common format: their own if equal, fp64 if either is fp64, otherwise fp32."""
     if a.format == b.format:
         return a, b
     common = "fp64" if "fp64" in (a.format, b.format) else "fp32"
     return a.converted(common), b.converted(common)
 
 
-def chosen(name: str, index: Any, size: int) -> slice | Array:
-    """Rows or columns that a caller asks for: a slice, indices (negative ones count from the end), or a mask.
+def selected_indices(name: str, index: Any, size: int) -> slice | Array:
+    """The row or column indices that a caller selected by a slice, by indices (negative ones count from the end), or by
+    a mask.
 
     Raises InputError for anything else, and for an index out of range.
     """

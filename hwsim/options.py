@@ -1,7 +1,7 @@
-"""All options of a GEMM, from where each is declared: what `hwsim.run` and the command line accept, and say of it.
+"""All options of a GEMM, collected from where each is declared: what `hwsim.run` and the command line accept.
 
-The problem's, the epilogue's and the machine's options are declared here; a mapping's by the dataflows, a scheme's by
-the schemes. It knows declarations, no device and no value.
+The options of the problem, the epilogue and the machine are declared here; a mapping's by the dataflows, a scheme's by
+the schemes. The module knows declarations, no device and no value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Kind, Option
+from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option, OptionType
 from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
@@ -28,36 +28,36 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
-MHZ = Kind("own", _clock, NUMBER.parse, "MHZ", "float")
+MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 PROBLEM = (
-    Option("m", WHOLE, None, "rows of A and C", least=1, default_text="as the matrices say, else 1024"),
-    Option("n", WHOLE, None, "columns of B and C", least=1, default_text="as the matrices say, else 1024"),
-    Option("k", WHOLE, None, "columns of A, rows of B", least=1, default_text="as the matrices say, else 1024"),
+    Option("m", WHOLE, None, "rows of A and C", least=1, default_text="from the matrices, else 1024"),
+    Option("n", WHOLE, None, "columns of B and C", least=1, default_text="from the matrices, else 1024"),
+    Option("k", WHOLE, None, "columns of A, rows of B", least=1, default_text="from the matrices, else 1024"),
     Option(
         "input_format",
         TEXT,
         None,
-        "format of the elements of A and B, where the arrays are codes; without bits, of operands of which only the "
-        "sizes are known",
-        default_text="the arrays'; without bits that of `format`",
+        "format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only "
+        "the sizes are known",
+        default_text="the arrays'; with exact=False that of `format`",
     ),
-    Option("seed", WHOLE, 0, "of random matrices, N(0, 1)", least=0),
+    Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
 )
 SCHEME = (
     Option(
         "error_target",
         NUMBER,
         None,
-        "with scheme=auto: the fastest scheme with a predicted error of at most this, relative, Frobenius norm",
+        "with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used",
     ),
     Option(
         "format",
         TEXT,
         None,
-        "operand format of schemes that take the device's own (native)",
-        default_text="the operands' own where the device has a unit for it, else the device file's default_format",
+        "operand format of schemes that accept native formats",
+        default_text="the operands' own if the device has a unit for it, else the device file's default_format",
     ),
 )
 EPILOGUE = (
@@ -69,7 +69,7 @@ EPILOGUE = (
         "output",
         TEXT,
         None,
-        "format of the result, rounded to nearest even at the end",
+        "format of the result; rounded to nearest even at the end",
         default_text="the scheme's, or what the unit gives",
     ),
 )
@@ -78,8 +78,8 @@ ORDER = (
         "schedule",
         MAPPING,
         None,
-        "order of summation as a library has it: the fields of hwsim.gemm.schedule.Schedule",
-        default_text="one chain in order of K, or what the dataflow does",
+        "order of summation over K: the fields of hwsim.gemm.schedule.Schedule",
+        default_text="one chain in order of K, or the dataflow's",
     ),
 )
 REGION = (
@@ -87,29 +87,29 @@ REGION = (
     Option("cols", INDICES, None, "only these columns of the result, with the bits they have in the whole"),
 )
 MACHINE = (
-    Option("exact", TRUTH, True, "the bits; false: cycles alone, of operands that are in `format` already"),
-    Option("timing", TRUTH, True, "the cycles; false: bits alone"),
+    Option("exact", TRUTH, True, "compute the bits; false: cycles only, for operands already in `format`"),
+    Option("timing", TRUTH, True, "compute the cycles; false: bits only"),
     Option(
         "functional",
         TRUTH,
         None,
-        "bits by running the device's program (true) or by the direct evaluator (false): the same bits",
+        "compute the bits by executing the device's program (true) or by the direct evaluator (false); same bits",
         default_text="the direct evaluator",
     ),
     Option(
         "clock_mhz",
         MHZ,
         None,
-        "core clock for the cycles of a single run with nothing in L2",
+        "core clock, for a single run with L2 empty",
         unit="MHz",
-        default_text="the device file's; under load, in a series of runs, where the file says how it falls",
+        default_text="the device file's; its clock under load in a series of runs, where given",
     ),
-    Option("launch_overhead", TRUTH, False, "seconds take in the device's launch overhead of every kernel"),
+    Option("launch_overhead", TRUTH, False, "seconds include the device's launch overhead of every kernel"),
     Option(
         "threads",
         WHOLE,
         None,
-        "host threads for the bits, which do not depend on it",
+        "host threads for the bits; no influence on the result",
         least=1,
         most=MOST_THREADS,
         default_text="all",
@@ -128,7 +128,7 @@ OWN: Mapping[str, tuple[Option, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One option and its owners, as help shows it: "epilogue", "dataflow sm90", "scheme ape"."""
+    """One option with its owners, as help shows them: "epilogue", "dataflow sm90", "scheme ape"."""
 
     option: Option
     kind: str
@@ -136,7 +136,7 @@ class Declared:
 
 
 def own() -> dict[str, Option]:
-    """The options declared here, by name."""
+    """The options declared in this module, by name."""
     return {option.name: option for options in OWN.values() for option in options}
 
 
@@ -152,9 +152,9 @@ def declared() -> list[Declared]:
     return found + _merged("scheme", ((x.name, x.options) for x in schemes().values()), taken)
 
 
-def _merged(kind: str, rooms: Iterable[tuple[str, Iterable[Option]]], taken: set[str]) -> list[Declared]:
+def _merged(kind: str, groups: Iterable[tuple[str, Iterable[Option]]], taken: set[str]) -> list[Declared]:
     found: dict[str, Declared] = {}
-    for owner, options in rooms:
+    for owner, options in groups:
         for option in options:
             if option.name in taken:
                 continue
@@ -165,10 +165,11 @@ def _merged(kind: str, rooms: Iterable[tuple[str, Iterable[Option]]], taken: set
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a caller gave, sorted by who understands it. own: all options declared here, checked, defaults filled in.
+class GivenOptions:
+    """The options that a caller gave, sorted by owner.
 
-    mapping: options of dataflows, unchecked, None left out. scheme: those of the scheme.
+    own: all options declared here, validated, with defaults filled in. mapping: options of dataflows, not validated,
+    without None. scheme: options of the scheme, not validated.
     """
 
     own: dict[str, Any]
@@ -176,8 +177,8 @@ class Given:
     scheme: dict[str, Any]
 
 
-def sorted_out(given: Mapping[str, Any], scheme: Scheme | None) -> Given:
-    """Sort `given` by owner. scheme: None where one is still to be chosen.
+def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptions:
+    """Sort `given` by owner. scheme: None where scheme="auto" still has to select one.
 
     Raises InputError for a value that is not allowed and for a name that nobody declares.
     """
@@ -203,7 +204,7 @@ def sorted_out(given: Mapping[str, Any], scheme: Scheme | None) -> Given:
                 f"{nearest(name, names)}"
             )
     checked = {name: option.check(mine.get(name)) for name, option in known.items()}
-    return Given(checked, mapping, rest)
+    return GivenOptions(checked, mapping, rest)
 
 
 def _of_schemes() -> set[str]:
@@ -211,7 +212,7 @@ def _of_schemes() -> set[str]:
 
 
 def describe(function: Any, text: str) -> None:
-    """Give `function` a docstring and a signature that tell of every option there is, from the declarations."""
+    """Give `function` a docstring and a signature with every option there is, from the declarations."""
     entries = declared()
     lines = [text.rstrip(), "", "Options (hwsim.options):"]
     for entry in entries:

@@ -1,6 +1,6 @@
-"""The product of a run: operands, C and bias through the evaluator or the program, whole or some rows and columns.
+"""The bits of a run: operands, C and bias through the evaluator or the program, for all of C or some rows and columns.
 
-It knows resolved records and arrays; it decides nothing of how a GEMM is computed.
+The module knows resolved records and arrays; it makes no decision about how a GEMM is computed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.errors import Ending, errors_of, wide
+from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import subset
 from hwsim.formats import array_of, format_of
 from hwsim.machines import functional
-from hwsim.operands import Operand, chosen
+from hwsim.operands import Operand, selected_indices
 
 if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
@@ -29,7 +29,9 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """A (..., m, k), B (..., k, n), the product's leading dimensions, C, bias (n,), and rows and columns asked for."""
+    """The arrays of a run: A (..., m, k), B (..., k, n), leading dimensions of the product, C, bias (n,), selected rows
+    and columns.
+    """
 
     a: Operand
     b: Operand
@@ -41,27 +43,29 @@ class Arrays:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only some rows or columns are asked for."""
+        """Whether only some rows or columns of C are computed."""
         return self.rows is not None or self.cols is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Computes the errors of a product when called."""
+    """A callable that computes the error metrics of a product; nothing is computed before it is called."""
 
     a: Operand
     b: Operand
     product: Array
-    ending: Ending
+    epilogue: LinearEpilogue
 
     def __call__(self) -> dict[str, Any]:
-        return errors_of(self.a.values(), self.b.values(), self.product, self.ending)
+        return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
 
 
 def compute(
     resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
 ) -> tuple[Array, Errors]:
-    """The product, and what gives its errors. Raises UnsupportedError where no program gives these bits."""
+    """The product of a resolved run, and a callable for its errors. Raises UnsupportedError where no program gives
+    these bits.
+    """
     if by_program:
         return _by_program(resolved, arrays, threads, progress)
     evaluator, record = resolved.evaluator, resolved.gemm
@@ -74,13 +78,13 @@ def compute(
         whole = compute(
             resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress
         )
-        cut = whole[0] if arrays.rows is None else whole[0][..., chosen("rows", arrays.rows, shape[0]), :]
-        cut = cut if arrays.cols is None else cut[..., chosen("cols", arrays.cols, shape[1])]
+        cut = whole[0] if arrays.rows is None else whole[0][..., selected_indices("rows", arrays.rows, shape[0]), :]
+        cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
     if arrays.rows is not None:
         a = subset(a, rows=arrays.rows)
-        codes_c = None if codes_c is None else codes_c[..., chosen("rows", arrays.rows, shape[0]), :]
+        codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
     if arrays.cols is not None:
-        index = chosen("cols", arrays.cols, shape[1])
+        index = selected_indices("cols", arrays.cols, shape[1])
         b = subset(b, cols=arrays.cols)
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]
@@ -98,15 +102,15 @@ def compute(
     else:
         product = _stacked(a, b, codes_c, lead, one, progress)
     beta = record.epilogue.beta
-    added = [] if codes_c is None or not beta else [(beta, wide(Operand(codes_c, record.output).values()))]
+    added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
     added += [] if bias is None else [(1.0, bias)]
-    return product, Errors(a, b, product, Ending(record.epilogue.alpha, tuple(added)))
+    return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
 
 
 def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
-    """The product by running the device's program."""
+    """The product as the functional machine computes it from the device's program."""
     program, device, given = resolved.program, resolved.device, arrays.c is not None or arrays.bias is not None
-    if program is None or not program.computes or resolved.in_one or given or arrays.is_partial:
+    if program is None or not program.computes or resolved.has_stack_program or given or arrays.is_partial:
         raise UnsupportedError(
             "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
             "whole matrices, without C and bias"
@@ -121,7 +125,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
         return array_of(out, format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
-    return product, Errors(arrays.a, arrays.b, product, Ending(resolved.gemm.epilogue.alpha, ()))
+    return product, Errors(arrays.a, arrays.b, product, LinearEpilogue(resolved.gemm.epilogue.alpha, ()))
 
 
 def _checked_bias(given: Any, n: int) -> Array:
@@ -139,7 +143,7 @@ def _stacked(
     one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
     progress: Progress | None,
 ) -> Array:
-    """`one` for each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
     if not lead:
         return one(a, b, c, progress)
     left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))

@@ -1,4 +1,4 @@
-"""The result of one run: arrays, cycles, and what they rest on."""
+"""The result of one run: arrays, cycles, errors, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SCHEMA = "hwsim.run/1"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What `hwsim.run` returns.
+    """What `hwsim.run` returns: the product, its error, cycles with their breakdown, and the record of the GEMM.
 
-    c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None without exact;
-    codes: its bit patterns. gemm: the resolved record that bits and cycles follow from. m, n, k: of one matrix.
-    refused: {choice: why not} of what the scheme left to the device. schedule: the order of summation, as
-    `Schedule.to_dict` gives it, where the direct evaluator gave the bits. times: see hwsim.analysis.times. cycles: core
-    clock cycles over all phases, None without timing (`timing_note` says why). seconds = cycles / clock, without
-    launches unless they were asked for. phases: name, cycles, seconds of each device kernel. engines: {name:
-    {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that took part. macs: {"useful", "padded"}:
-    products of elements that the matrix unit forms, and those with the zeros of padded blocks. traffic_bytes by link
-    and shared memory. evidence: weakest level that numerics and timing rest on, and (`schedule`) how good it is known
-    that the vendor's library runs the product so.
+    c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
+    exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one matrix.
+    refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
+    schedule: the order of summation, as `Schedule.to_dict` gives it, where the direct evaluator computed the bits.
+    times: see hwsim.analysis.times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
+    why). seconds = cycles / clock, without kernel launches unless they were asked for. phases: name, cycles, seconds of
+    each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
+    took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of padded
+    tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing, and
+    (`schedule`) how well it is known that the vendor's library computes the product in this way.
     """
 
     device: str
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def seconds(self) -> float | None:
-        """Cycles over the clock."""
+        """Cycles divided by the core clock."""
         return self.times.seconds
 
     @property
@@ -74,37 +74,37 @@ class Result:
 
     @property
     def peak_fraction(self) -> float | None:
-        """Of the peak of the engine and format, divided by the plan's number of products."""
+        """Achieved rate over the matrix unit's peak for this format, divided by the plan's number of products."""
         return self.times.peak_fraction
 
     @property
     def phases(self) -> list[dict[str, Any]]:
-        """Name, cycles, seconds of each device kernel."""
+        """Name, cycles and seconds of each device kernel."""
         return self.times.phases
 
     @property
     def engines(self) -> dict[str, dict[str, Any]]:
-        """Busy and stalled cycles by engine."""
+        """Busy and stalled cycles of each engine."""
         return self.times.engines
 
     @property
     def macs(self) -> dict[str, int]:
-        """Products that the matrix unit forms: useful, and padded ones."""
+        """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
         return self.times.macs
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
-        """Bytes by link and shared memory."""
+        """Bytes moved over each link and shared memory."""
         return self.times.traffic_bytes
 
     @property
     def occupancy(self) -> list[dict[str, Any]]:
-        """Of each kernel that multiplies: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
+        """For each GEMM kernel: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
         return self.times.occupancy
 
     @property
     def timing_note(self) -> str:
-        """Why there are no cycles; empty where there are."""
+        """The reason why there are no cycles; empty where there are."""
         return self.times.note
 
     def __repr__(self) -> str:
@@ -114,12 +114,13 @@ class Result:
 
     @cached_property
     def warnings(self) -> list[dict[str, Any]]:
-        """{"code", "count", "message"} of what is notable about operands and mapping; found when first asked for."""
+        """Warnings about operands and mapping, as {"code", "count", "message"}; collected on first access."""
         return self.notices()
 
     @cached_property
     def error(self) -> dict[str, Any] | None:
-        """relative_frobenius and max_relative against the exact product, and of a plain fp32 FMA chain as `baseline`.
+        """relative_frobenius and max_relative against the exact product; `baseline` has those of a plain fp32 FMA
+        chain.
 
         Computed when first asked for; None without exact.
         """
@@ -127,16 +128,16 @@ class Result:
 
     @cached_property
     def trace(self) -> Trace | None:
-        """One row per instruction of one core of each kind (None without timing); made when first asked for."""
+        """The trace: one row per instruction of one core of each kind (None without timing); made on first access."""
         if self.times.program is None or self.times.chip is None:
             return None
         return Trace.of(timing.run(self.times.program, self.times.chip, trace=Trace.LIMIT), self.times.chip)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:
-        """What to speed up: cycles if one engine, link, memory or opcode took no time (None without timing).
+        """Sensitivity by part: cycles if one engine, link, memory or opcode took no time (None without timing).
 
-        One more timing run for each part; made when first asked for.
+        Each part needs one more timing run; computed on first access.
         """
         if self.times.program is None or self.times.chip is None:
             return None
@@ -144,26 +145,26 @@ class Result:
 
     @cached_property
     def roofline(self) -> Roofline | None:
-        """Work per byte of HBM, and what the device could attain with it (None without timing)."""
+        """Arithmetic intensity with respect to HBM traffic, and the attainable rate (None without timing)."""
         if self.times.timed is None or self.times.chip is None:
             return None
         return roofline(self.times.timed, self.times.chip, self.times.unit)
 
     @property
     def codes(self) -> NDArray[Any] | None:
-        """Bit patterns of `c`."""
+        """The bit patterns of `c`, unsigned integers of its format's storage width."""
         return None if self.c is None else self.c.view(f"u{self.c.dtype.itemsize}")
 
     @cached_property
     def result_sha256(self) -> str | None:
-        """SHA-256 of C's little-endian bytes, row-major."""
+        """SHA-256 of C's elements, little-endian, row-major."""
         if self.c is None:
             return None
         little = np.ascontiguousarray(self.c).astype(self.c.dtype.newbyteorder("<"), copy=False)
         return hashlib.sha256(little.tobytes()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, ready for JSON."""
+        """The result without the arrays, as plain data ready for JSON."""
         names = (
             "device",
             "scheme",
@@ -201,7 +202,9 @@ class Result:
 
 
 def plain(value: Any) -> Any:
-    """The same for JSON: numbers that it cannot hold (NaN, infinities) are None, keys are text, tuples lists."""
+    """The value with everything that JSON cannot hold replaced: NaN and infinities by None, keys by text, tuples by
+    lists.
+    """
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

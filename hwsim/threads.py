@@ -1,4 +1,4 @@
-"""How many host threads work: one rule for every function and option that takes a number of them."""
+"""Number of host threads: the one rule for every function and option that takes a thread count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ MACS_PER_THREAD = 1 << 24  # about a millisecond of one; starting and joining an
 
 
 def worker_count(threads: Any = None) -> int:
-    """`threads` as a Python int; None: one for each processor. Raises InputError for what is not 1 to MOST."""
+    """The validated thread count; None means one per processor. Raises InputError for anything but an integer from 1 to
+    MOST.
+    """
     if threads is None:
         return min(os.cpu_count() or 1, MOST)
     try:
@@ -26,5 +28,5 @@ def worker_count(threads: Any = None) -> int:
 
 
 def worth_starting(threads: int, macs: int) -> int:
-    """How many of `threads` host threads are worth starting for `macs` multiply-accumulates: at least one."""
+    """The number of host threads, at most `threads` and at least one, that pays for `macs` multiply-accumulates."""
     return max(1, min(threads, macs // MACS_PER_THREAD))

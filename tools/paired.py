@@ -1,12 +1,12 @@
-"""How long one command takes beside another: both run in turn, and the ratio of their times is taken pair by pair.
+"""Paired timing of two commands: they run alternately, and the ratio of their times is computed per pair.
 
 python tools/paired.py "COMMAND" "BASE" [--pairs N]
 
-Each command is a line of the shell, as "cd FOLDER && hwsim run". What else a machine does slows both of a pair alike,
-so that the median of the ratios stands where the times themselves do not. Wall: until the process has ended. CPU: user
-and system time of all its threads. A first run of each, not counted, leaves compiled modules behind; without them
-Python compiles a checkout's modules at each run, and an installed package's not. PYTHONDONTWRITEBYTECODE is therefore
-not handed on.
+Each command is a shell command line, such as "cd FOLDER && hwsim run". Other load on the machine slows both commands of
+a pair, so the median ratio is reproducible where the times are not. Wall: elapsed time until the process exits. CPU:
+user and system time of all its threads. One warm-up run of each writes the bytecode caches; without them Python would
+compile a checkout's modules at each run, but not those of an installed package. PYTHONDONTWRITEBYTECODE is therefore
+removed from the environment.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one run of a command."""
+    """Wall and CPU time of one run of a command."""
 
     wall: float
     cpu: float
 
 
 def run(command: str) -> Seconds:
-    """Run a line of the shell without its output. Raises CalledProcessError where it fails."""
+    """Run a shell command line and discard its output. Raises CalledProcessError if it fails."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
         command, shell=True, check=True, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -42,7 +42,7 @@ def run(command: str) -> Seconds:
 
 
 def pairs(command: str, base: str, count: int) -> list[tuple[Seconds, Seconds]]:
-    """Times of both commands, `count` times, which of them begins in turn; after a run of each that fills caches."""
+    """Times of `count` pairs, after a warm-up run of each command; the order alternates from pair to pair."""
     run(command)
     run(base)
     found = []
@@ -56,7 +56,7 @@ def pairs(command: str, base: str, count: int) -> list[tuple[Seconds, Seconds]]:
 
 
 def row(name: str, times: Sequence[float], base: Sequence[float]) -> str:
-    """Medians of the times, and median and quartiles of their ratios."""
+    """A line with the medians of the times, and the median and quartiles of the ratios."""
     low, middle, high = statistics.quantiles([x / y for x, y in zip(times, base, strict=True)], n=4, method="inclusive")
     return (
         f"{name:4}  command {statistics.median(times):.3f} s, base {statistics.median(base):.3f} s; "
@@ -67,12 +67,12 @@ def row(name: str, times: Sequence[float], base: Sequence[float]) -> str:
 def main() -> None:
     """Print a row for wall time and one for CPU time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", help="what is compared")
-    parser.add_argument("base", help="what it is compared with")
-    parser.add_argument("--pairs", type=int, default=20, help="runs of each, two or more (default 20)")
+    parser.add_argument("command", help="command to measure")
+    parser.add_argument("base", help="command to compare with")
+    parser.add_argument("--pairs", type=int, default=20, help="number of pairs, at least 2 (default 20)")
     given = parser.parse_args()
     if given.pairs < 2:
-        parser.error(f"--pairs {given.pairs}: quartiles need two or more")
+        parser.error(f"--pairs {given.pairs}: quartiles need at least 2")
     try:
         found = pairs(given.command, given.base, given.pairs)
     except subprocess.CalledProcessError as error:

@@ -45,7 +45,7 @@ def warm(case: dict[str, Any], rng: np.random.Generator) -> tuple[float, float]:
 
 
 def unseen(case: dict[str, Any], draw: Callable[[], tuple[int, int, int]], shapes: int) -> str:
-    """Median, 95th percentile and maximum of cycles alone over shapes that were not asked for before."""
+    """Median, 95th percentile and maximum of the latency of unseen shapes, cycles alone."""
     seen: set[tuple[int, int, int]] = set()
     found = []
     while len(seen) < shapes + 2:

@@ -1,7 +1,7 @@
-"""The compiled twin of hwsim.numerics: matrix products on arrays of codes, by the fastest build that runs here.
+"""Compiled dot units: matrix products on arrays of codes, bit for bit those of the reference in hwsim.numerics.
 
-`variants` are the builds that this machine can run ("baseline" always; "avx2", "avx512"), `variant` the one
-in use: the last of them, or the one that the environment variable HWSIM_KERNEL names. All give the same bits.
+`variants` are the builds that this machine can run ("baseline" always; "avx2", "avx512"). `variant` is the one in use:
+the last of them, or the one that the environment variable HWSIM_KERNEL names. All give the same bits.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is worked out of operands, products and timings: inputs, error metrics, roofline, what-if."""
+"""Analysis of operands, products and timings: inputs, error metrics, roofline, what-if."""

@@ -1,8 +1,8 @@
-"""Products of fp64 matrices to about 104 bits: products and sums as pairs of doubles.
+"""Reference products of fp64 matrices, accurate to about 104 bits: products and sums as pairs of doubles.
 
 Dekker's product and Knuth's sum (T. J. Dekker, Numer. Math. 18, 1971; Ogita, Rump and Oishi, SIAM J. Sci. Comput. 26,
-2005); for large matrices slices whose products fp64 matrix products form exactly (Ozaki, Ogita, Oishi and Rump, Numer.
-Algorithms 59, 2012). It knows nothing of schemes; it is the reference that their errors are measured against.
+2005); for large matrices, slices whose products fp64 matrix products compute exactly (Ozaki, Ogita, Oishi and Rump,
+Numer. Algorithms 59, 2012). The module knows nothing of schemes; it is the reference for their errors.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PAIRED_PRODUCTS = 1 << 26  # of `product`, some seconds
 
 
 def two_sum(a: Float64, b: Float64) -> tuple[Float64, Float64]:
-    """a + b rounded, and what the rounding cut, exactly."""
+    """The rounded sum a + b, and its rounding error, exactly."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
 
 
 def two_product(a: Float64, b: Float64) -> tuple[Float64, Float64]:
-    """a * b rounded, and what the rounding cut, exactly; for magnitudes from 2^-480 to 2^480 (and 0)."""
+    """The rounded product a * b, and its rounding error, exactly; for magnitudes from 2^-480 to 2^480 (and 0)."""
     product = a * b
     (a1, a2), (b1, b2) = _halves(a), _halves(b)
     return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
@@ -47,12 +47,12 @@ def product(a: NDArray[Any], b: NDArray[Any]) -> tuple[Float64, Float64]:
 
 
 def reference(a: NDArray[Any], b: NDArray[Any], matrices: int = 1) -> tuple[Float64, Float64, slice]:
-    """A[m, k] B[k, n] as a pair of doubles, and the rows of it that are there: all, or evenly spaced ones.
+    """A[m, k] B[k, n] as a pair of doubles, and the slice of rows that it has: all, or evenly spaced ones.
 
-    In slices, whose products are exact and do not depend on the order in which a library adds; the sums of those are
-    good to about 104 bits. Rows are left out where that would take more than SLICED_PRODUCTS. Operands too wide for
-    MOST_SLICES go through `product`, at most PAIRED_PRODUCTS. matrices: that many have these limits together. NaN and
-    infinities: the product in fp64, and 0.
+    Computed in slices, whose products are exact and independent of the order in which a library adds; their sums are
+    good to about 104 bits. Rows are left out where there would be more than SLICED_PRODUCTS products. Operands whose
+    range exceeds MOST_SLICES slices go through `product`, at most PAIRED_PRODUCTS products. matrices: number of
+    matrices that share these limits. With NaN or infinities: the product in fp64, and 0.
     """
     left, right = (np.asarray(x, np.float64) for x in (a, b))
     (m, k), n = left.shape, right.shape[1]
@@ -78,12 +78,14 @@ def reference(a: NDArray[Any], b: NDArray[Any], matrices: int = 1) -> tuple[Floa
 
 
 def _spaced(count: int, each: int, most: int) -> slice:
-    """As many evenly spaced ones of `count` as make at most `most`, `each` of them that much; at least one."""
+    """A slice of evenly spaced indices of `count`, as many as cost at most `most` at `each`; at least one."""
     return slice(None, None, -(-count // max(1, most // each)))
 
 
 def _slices(x: Float64, width: int) -> tuple[NDArray[Any], list[Float64]] | None:
-    """x[i] = 2^exponents[i] sum_j slices[j][i] 2^-((j + 1) width), integers of `width` bits; None: a row is wider."""
+    """x[i] = 2^exponents[i] sum_j slices[j][i] 2^-((j + 1) width), integers of `width` bits; None where a row has too
+    wide a range.
+    """
     exponents = np.frexp(np.abs(x).max(axis=1))[1]
     rest = np.ldexp(x, -exponents[:, None])
     if not np.array_equal(np.ldexp(rest, exponents[:, None]), x):

@@ -1,4 +1,4 @@
-"""Input matrices for studies, reproducible by seed."""
+"""Random input matrices for studies, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ Float32 = NDArray[np.float32]
 
 
 def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
-    """A[m, k] and B[k, n] of N(0, 1), fp32."""
+    """A[m, k] and B[k, n] from N(0, 1), fp32."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
 
 
 def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A[m, k] and B[k, n] for a scheme whose operands are of `format`: N(0, 1), fp64 or fp32; int16: all of them."""
+    """A[m, k] and B[k, n] for a scheme with operands of `format`: N(0, 1) in fp64 or fp32; int16: uniform over all
+    values.
+    """
     rng = np.random.default_rng(seed)
     if format == "int16":
         low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
@@ -28,15 +30,15 @@ def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any],
 
 
 def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetric: bool) -> tuple[Float32, Float32]:
-    """A and B uniform in [-2^exponent, 2^exponent], or [0, 2^exponent], fp32 (SGEMM-cube, section 4)."""
+    """A and B uniform in [-2^exponent, 2^exponent], or in [0, 2^exponent], fp32 (SGEMM-cube, section 4)."""
     rng = np.random.default_rng(seed)
     low = -1.0 if symmetric else 0.0
     scale = np.float32(2.0**exponent)
     return tuple(rng.uniform(low, 1.0, shape).astype(np.float32) * scale for shape in ((m, k), (k, n)))  # type: ignore[return-value]
 
 
-def wide(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A and B of N(0, 1) times a power of two, drawn for every element from 2^-span to 2^span."""
+def spread_normal(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A and B from N(0, 1), each element times a random power of two from 2^-span to 2^span, fp64."""
     rng = np.random.default_rng(seed)
     return tuple(  # type: ignore[return-value]
         np.ldexp(rng.standard_normal(shape), rng.integers(-span, span, shape, endpoint=True))
@@ -45,10 +47,10 @@ def wide(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray[np.float
 
 
 def conditioned(size: int, seed: int, condition: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A and B, size x size, most of whose dot products have about this condition number |x| |y| / |x.y| (BF16x9, 5).
+    """A and B, size x size, whose dot products mostly have about this condition number |x| |y| / |x.y| (BF16x9, 5).
 
     C has elements of 0.9 to 1.1 over the condition number, of either sign, and 1 at a random place of each column; A is
-    a random orthogonal matrix and B = A^T C, so that A B = C with rows of A and columns of B of length about one.
+    a random orthogonal matrix and B = A^T C, so that A B = C, with rows of A and columns of B of length about one.
     """
     rng = np.random.default_rng(seed)
     c = rng.uniform(0.9, 1.1, (size, size)) / condition * rng.choice((-1.0, 1.0), (size, size))

@@ -1,4 +1,4 @@
-"""Error metrics of a computed product against a reference. Arrays of any real dtype, equal shapes."""
+"""Error metrics of a computed product relative to a reference. Arrays of any real dtype, equal shapes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Array = NDArray[Any]
 
 
 def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
-    """||reference + low - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12).
+    """Relative error ||reference + low - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12).
 
-    low: what fp64 cuts of the reference.
+    low: the part of the reference below its fp64 precision.
     """
     with np.errstate(all="ignore"):
         exact = np.asarray(reference, np.float64)
@@ -22,7 +22,7 @@ def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0
 
 
 def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
-    """Largest |reference + low - computed| / |reference| over elements with a nonzero reference."""
+    """The largest |reference + low - computed| / |reference| over elements with a nonzero reference."""
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
         ratio = np.abs((exact - np.asarray(computed, np.float64)) + low) / np.abs(exact)
@@ -31,7 +31,9 @@ def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) ->
 
 
 def mean_relative(reference: Array, computed: Array) -> float:
-    """Mean of |reference - computed| / |reference| over elements with a nonzero reference (MRED; LE-GEMM, Eq. 20)."""
+    """The mean of |reference - computed| / |reference| over elements with a nonzero reference (MRED; LE-GEMM, Eq.
+    20).
+    """
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
         ratio = np.abs(exact - np.asarray(computed, np.float64)) / np.abs(exact)
@@ -40,7 +42,7 @@ def mean_relative(reference: Array, computed: Array) -> float:
 
 
 def max_error(reference: Array, computed: Array) -> float:
-    """Largest |reference - computed| / (|reference| + |computed|), 0 where both are 0 (LE-GEMM, Eq. 19)."""
+    """The largest |reference - computed| / (|reference| + |computed|), 0 where both are 0 (LE-GEMM, Eq. 19)."""
     exact, got = (np.asarray(x, np.float64) for x in (reference, computed))
     with np.errstate(all="ignore"):
         ratio = np.abs(exact - got) / (np.abs(exact) + np.abs(got))
@@ -56,7 +58,7 @@ def snr_db(reference: Array, computed: Array) -> float:
 
 
 def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> dict[str, float]:
-    """Both metrics by name."""
+    """relative_frobenius and max_relative, by name."""
     return {
         "relative_frobenius": relative_frobenius(reference, computed, low),
         "max_relative": max_relative(reference, computed, low),

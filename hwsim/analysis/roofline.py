@@ -1,6 +1,6 @@
-"""Where a run stands under the roofline: work per byte of HBM traffic, and what that allows.
+"""Roofline analysis of a run: arithmetic intensity with respect to HBM traffic, and the attainable rate.
 
-Traffic is what the timing machine counted, not the least that the problem needs.
+Traffic is what the timing machine counted, not the minimum for the problem.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One point. Work is 2 x products formed in the matrix units, padding left out; rates are in TFLOP/s.
+    """A point in the roofline diagram. Work is 2 x multiply-accumulates of the matrix units without padding; rates in
+    TFLOP/s.
 
     intensity: work per byte of HBM, infinite without traffic. peak: of the unit on all cores. attainable: the
     lower of peak and intensity x HBM's rate; `bound` says which. achieved: work / time.
@@ -33,7 +34,7 @@ class Roofline:
 
 
 def roofline(timing: Timing, device: Device, unit: str) -> Roofline:
-    """The point of a timed program whose products instruction `unit` of `device` forms.
+    """The roofline point of a timed program whose products instruction `unit` of `device` computes.
 
     Raises UnsupportedError where the device has no time for the instruction, or the program took none.
     """

@@ -1,4 +1,6 @@
-"""The cycles of a record's program on its device, and what follows from them: time, rate, phases, engines, traffic."""
+"""Cycles of a record's program on its device, and quantities derived from them: time, rate, phases, engines,
+traffic.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of all matrices of a stack; fields as of hwsim.result.Result. Empty, with a note, where there are none.
+    """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
 
     program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
     """
@@ -42,9 +44,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is timed: sizes (m, n, k) of one matrix, products of pieces formed for each of A B, matrices and programs.
+    """The timed work: sizes (m, n, k) of one matrix, products of pieces per product A B, number of matrices and of
+    programs.
 
-    unit: the matrix instruction whose peak counts.
+    unit: the matrix instruction whose peak rate is the reference.
     """
 
     sizes: tuple[int, int, int]
@@ -55,9 +58,9 @@ class Work:
 
 
 def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: bool = False) -> Times:
-    """Times at the clock that the chip keeps under this load. launch_overhead: seconds take in that of every kernel.
+    """Times at the clock that the chip sustains under this load. launch_overhead: seconds include that of every kernel.
 
-    Raises UnsupportedError where the device file has no launch overhead to take in.
+    Raises UnsupportedError where launch_overhead is asked for and the device file gives none.
     """
     launch, given_mhz = 0.0, chip.clock_mhz
     if launch_overhead:
@@ -96,7 +99,7 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
 
 
 def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
-    """For each kernel that multiplies: its tiles of C, the cores that have one, idle cores, and waves.
+    """For each GEMM kernel: its tiles of C, the cores with at least one, idle cores, and waves.
 
     tiles: of all cores, counted with edges. waves: tiles of the busiest core. A record without a mapping has none.
     """
@@ -124,7 +127,7 @@ def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
 
 
 def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
-    """Times of a stack of matrices from those of one of its programs, which run one after the other."""
+    """Times of a batch of matrices from those of one of its programs, which run one after another."""
     assert one.cycles is not None and one.seconds is not None and one.tflops is not None
     rate = matrices // programs  # matrices in one program
     return replace(

@@ -1,6 +1,6 @@
-"""What to speed up: the cycles of a program if one part of the device took no time, each by one more timing run.
+"""What-if analysis: the cycles of a program if one part of the device took no time, each from another timing run.
 
-An engine, a link or an opcode that takes no time still moves its bytes through L2 and HBM. It knows the timing
+An engine, a link or an opcode that takes no time still moves its bytes through L2 and HBM. The module knows the timing
 machine and the device; it does not know what the program computes.
 """
 
@@ -25,7 +25,7 @@ INSTANT = 1e-9  # cycles: less than a tick
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """One part, and the program's cycles if it took no time. `saved`: share of the cycles that it has now.
+    """One part of the device, and the program's cycles if it took no time. `saved`: share of the present cycles.
 
     part: "engine NAME", "link NAME", "opcode NAME", "issue" (of instructions by the streams), "HBM", "L2" (rates and
     latencies), or "L2 capacity" (nothing is ever evicted).
@@ -37,7 +37,7 @@ class WhatIf:
 
 
 def what_if(program: Program, device: Device, *, warm: int = 0) -> list[WhatIf]:
-    """Every part that the program uses, the most rewarding first.
+    """The analysis for every part that the program uses, the largest saving first.
 
     warm: as of hwsim.machines.timing.run. Raises what that raises.
     """
@@ -56,7 +56,7 @@ def _runs(program: Program, device: Device, warm: int) -> Iterator[tuple[str, in
 
 
 def _instructions(program: Program, device: Device) -> Iterator[tuple[str, Free]]:
-    """Parts that are some of the program's instructions."""
+    """Parts that consist of some of the program's instructions."""
     engines: set[str] = set()
     links: set[str] = set()
     opcodes: set[str] = set()

@@ -1,1 +1,3 @@
-"""What a device's units do to arrays of codes and values: elementwise lanes, scaled accumulators, exact sums."""
+"""Arithmetic of a device on arrays: elementwise lanes, scaled accumulators, exact sums, operand order within
+instructions.
+"""

@@ -1,6 +1,6 @@
-"""Sums without rounding: elementwise sums of integers times powers of two, and their one rounding at the end.
+"""Exact accumulation: elementwise sums of integers times powers of two, rounded once at the end.
 
-A sum is kept as int64 arrays by the exponent of their last place; it is rounded through digits of 32 bits. It knows
+A sum is kept as int64 arrays by the exponent of their last place; it is rounded in digits of 32 bits. The module knows
 formats; it knows no plan and no device.
 """
 
@@ -23,7 +23,8 @@ WHOLE = 2.0**40  # integers below it are taken as they are; so many of them stil
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactSum:
-    """parts: {exponent: int64 array}, the value being the sum of array * 2^exponent, times 2^exponents elementwise.
+    """An array of exact sums. parts: {exponent: int64 array}, the value is the sum of array * 2^exponent, times
+    2^exponents elementwise.
 
     special: the sum of the infinities and NaNs among the addends (0 elsewhere), None where there are none.
     """
@@ -34,7 +35,7 @@ class ExactSum:
 
     @staticmethod
     def of(values: Array) -> ExactSum:
-        """The sum of one addend: integers, or floats (infinities and NaNs too)."""
+        """An exact sum of one addend: integers, or floats (including infinities and NaNs)."""
         if values.dtype.kind == "i":
             return ExactSum({0: values.astype(np.int64)})
         rest, special = values.astype(np.float64), None
@@ -59,7 +60,7 @@ class ExactSum:
         return next(iter(self.parts.values())).shape
 
     def plus(self, other: ExactSum) -> ExactSum:
-        """The sum of both (neither scaled elementwise)."""
+        """The exact sum of both (neither may be scaled elementwise)."""
         parts = dict(self.parts)
         for place, part in other.parts.items():
             parts[place] = parts[place] + part if place in parts else part
@@ -103,7 +104,7 @@ class ExactSum:
         return codes
 
     def _digits(self) -> tuple[Array, int]:
-        """Digits of 32 bits, the lowest first, of which only the last has a sign; and the place of the lowest."""
+        """The sum in digits of 32 bits, lowest first, all but the last non-negative; and the place of the lowest."""
         base = min(self.parts)
         count = (max(self.parts) - base) // DIGIT + 4
         digits = np.zeros((count, *self.shape), np.int64)
@@ -132,7 +133,9 @@ def _carry(digits: Array) -> None:
 
 
 def _leading(digits: Array) -> tuple[Array, Array, Array]:
-    """The 64 bits from the first that is set (uint64), whether any is set below them, and the first one's place."""
+    """The 64 bits from the leading set bit on (uint64), whether any bit below them is set, and the position of the
+    leading one.
+    """
     count = len(digits)
     first = (count - 1) - np.argmax(digits[::-1] != 0, axis=0)
     below = np.zeros(first.shape, bool)
@@ -152,7 +155,9 @@ def _leading(digits: Array) -> tuple[Array, Array, Array]:
 
 
 def _magnitude(window: Array, below: Array, exponent: Array, fmt: Format) -> Array:
-    """Exponent and fraction fields of window (its first bit set) at an exponent, rounded to nearest even."""
+    """The exponent and fraction fields of a 64-bit significand (leading bit set) at an exponent, rounded to nearest
+    even.
+    """
     drop = 64 - fmt.precision + np.maximum(fmt.min_exponent - exponent, 0)
     cut = np.minimum(drop, 63).astype(U64)
     shifted = np.where(drop < 64, window >> cut, U64(0))

@@ -1,6 +1,6 @@
-"""The order of operands in memory in which a chain of instructions takes them.
+"""Arranges operands along K in the order in which a chain of instructions consumes them.
 
-It knows pieces of a matrix as codes, the K of an instruction and which axis K is; no unit, no plan, no device.
+The module knows pieces of a matrix as codes, the K of an instruction and which axis K is; no unit, no plan, no device.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several t
 
 
 class Runs:
-    """One operand of many runs of K of equal length, each run with all its products one after the other.
+    """One operand, rearranged for many runs of K of equal length; each run holds all its products in order of
+    execution.
 
-    stages: for each stage the piece of each product; for the K of each instruction in turn all products of a stage,
-    over all of the run, then the next stage. step: the K of an instruction. axis: that of K. Runs are arranged many at
-    a time, because they are short: arranging each by itself would cost more than its products. They lie in memory that
-    is used again: fresh pages cost more than copying.
+    stages: for each stage the piece of each product. For the K of each instruction all products of a stage alternate,
+    over the whole run, then the next stage follows. step: the K of an instruction. axis: that of K. Many short runs are
+    arranged at once, because doing so for each would cost more than its products. The memory is reused, because fresh
+    pages cost more than copying.
     """
 
     def __init__(self, stages: Sequence[Sequence[int]], step: int, axis: int) -> None:
@@ -36,9 +37,9 @@ class Runs:
         self._room: Codes = np.empty(0, np.uint8)
 
     def cached(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
-        """The operand of the run `span` and of some that follow it, one after the other.
+        """The arranged operand of the run `span` and of some that follow it, one after another.
 
-        None for a run that is not short, or not one of equals.
+        None for a run that is too long, or not one of a series of equal runs.
         """
         start, stop = span
         length, depth = stop - start, pieces[0].shape[self.axis]
@@ -92,10 +93,10 @@ class Runs:
 def in_instruction_order(
     pieces: Sequence[Codes], span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int
 ) -> list[Codes]:
-    """The codes of a span of K as the instructions take them: one array, or two that are chained.
+    """The codes of a span of K in the order in which the instructions consume them: one array, or two that are chained.
 
-    Several pieces (products of one stage) alternate instruction by instruction. The last instruction is filled up with
-    zeros: for units that tell -0 from +0 they are not nothing.
+    Several pieces (products of one stage) alternate per instruction. The last instruction is padded with zeros, which
+    matters for units that distinguish -0 from +0.
     """
     start, stop = span
     length = stop - start
@@ -117,7 +118,7 @@ def in_instruction_order(
 
 
 def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int) -> Codes:
-    """A span of K of one piece, filled up with zeros to whole instructions, in the order of the permutation."""
+    """A span of K of one piece, permuted, and padded with zeros to whole instructions."""
     start, stop = span
     unit = math.lcm(step, len(permutation)) if permutation is not None else step
     length = -(-(stop - start) // unit) * unit
@@ -134,7 +135,7 @@ def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int
 
 
 def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
-    """A copy of piece[start:stop] along the axis, with zeros up to `length` (+0 is code 0 in every operand format)."""
+    """A copy of piece[start:stop] along the axis, zero-padded to `length` (+0 is code 0 in every operand format)."""
     other = piece.shape[1 - axis]
     full = np.zeros((other, length) if axis else (length, other), piece.dtype)
     if axis:

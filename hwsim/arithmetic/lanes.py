@@ -1,9 +1,9 @@
-"""Elementwise arithmetic beside the matrix unit, on arrays of values: what promotion, merges and epilogues use.
+"""Elementwise arithmetic outside the matrix unit, on arrays of values, as used by promotion, merges and epilogues.
 
 Each operation rounds once, to nearest even, in the working type. Infinities and NaNs follow the device: a saturating
 vector unit has neither (Ascend 910A); elsewhere IEEE, and a NaN gets the code that the matrix unit gives, or the
-format's default one. What is done to a whole array goes over memory once (hwsim._kernels.lanes). It knows no plan and
-no schedule.
+format's default one. Operations on a whole array take one pass over memory (hwsim._kernels.lanes). The module knows no
+plan and no schedule.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ LOAD: tuple[Step, ...] = (("load", 0),)
 ADD: tuple[Step, ...] = (("load", 0), ("load", 1), ("add",))
 
 
-class Edges(NamedTuple):
-    """Of an addition: whether infinities and NaNs saturate, and the code of a NaN in its result."""
+class AdditionSpecials(NamedTuple):
+    """Special values in an addition: whether infinities and NaNs saturate, and the code of a NaN result."""
 
     saturate: bool
     nan_code: int
 
 
 class Lanes:
-    """The elementwise lanes of `device` that take the results of a unit with the formats and specials of `spec`.
+    """The elementwise lanes of `device`, working on the results of a dot unit with the formats and special values of
+    `spec`.
 
     dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32.
     """
@@ -49,28 +50,30 @@ class Lanes:
         self.all_ones = gives_all_ones(spec)
 
     def load(self, codes: Array, threads: int = 1) -> Array:
-        """Values of the unit's results, in the working type (exact)."""
+        """The values of codes in the unit's result format, in the working type (exact)."""
         if codes.dtype.itemsize == self.dtype.itemsize:
             return self._settle(codes.view(self.dtype), threads)
         return self._settle(decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: Array, fmt: Format) -> Array:
-        """Values of codes of any float format, rounded to the working type if they do not fit it."""
+        """The values of codes of any float format, rounded to the working type where it is narrower."""
         if fmt.is_integer and self.dtype.kind == "i":
             return decode(codes, fmt, np.float64).astype(np.int32)
         wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
         return self._settle(decode(codes, fmt, wide).astype(self.dtype))
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
-        """Sums that start at +0."""
+        """An array of +0, to start a sum from."""
         return np.zeros(shape, self.dtype)
 
     def combine(
         self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
     ) -> Array:
-        """The value of a program of steps (hwsim._kernels.lanes.combine) in a float working type, by these lanes.
+        """Evaluate a sequence of elementwise steps (hwsim._kernels.lanes.combine) in a float working type, in one pass
+        over memory.
 
-        out: filled and returned; may be one of the operands. The same bits as `add`, `multiply`, `fused` one by one.
+        out: filled and returned; may be one of the operands. The bits equal those of separate `add`, `multiply`,
+        `fused` calls.
         """
         return combine(
             operands,
@@ -83,7 +86,7 @@ class Lanes:
         )
 
     def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
-        """left + right, both of one type; out (may be either of them) is filled and returned."""
+        """The sum left + right, both of one type; out (may be either operand) is filled and returned."""
         dtype = np.result_type(left, right)
         if dtype.kind == "i":
             total: Array = np.add(left, right, out=out)
@@ -92,7 +95,7 @@ class Lanes:
         return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=threads)
 
     def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
-        """factor * values, `factor` rounded to the working type first."""
+        """The product factor * values; `factor` is rounded to the working type first."""
         if values.dtype.kind == "i":
             product: Array = np.multiply(self.dtype.type(factor), values, out=out)
             return product
@@ -101,15 +104,15 @@ class Lanes:
     def fused(
         self, factor: float, values: Array, addend: Array, *, out: Array | None = None, threads: int = 1
     ) -> Array:
-        """factor * values + addend, rounded once."""
+        """The fused multiply-add factor * values + addend, rounded once."""
         return self.combine((values, addend), (("load", 0), ("load", 1), ("fused", factor)), out=out, threads=threads)
 
     def rounded(self, values: Array, fmt: Format) -> Array:
-        """values rounded to a format that holds fewer, in the type they had."""
+        """The values rounded to a narrower format, in their own dtype."""
         return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
 
     def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
-        """Codes of values in a format, rounded once."""
+        """The codes of values in a format, rounded once."""
         dtype = code_dtype(fmt)
         if values.dtype.name == fmt.dtype_name and not fmt.ignored_bits:
             return np.ascontiguousarray(values).view(dtype)
@@ -125,12 +128,12 @@ class Lanes:
         return decode(codes, fmt, np.float64).astype(dtype)
 
     def nan_code(self, dtype: np.dtype[Any]) -> int:
-        """Code of every NaN of a float type that the lanes give."""
+        """The code of every NaN result in a float dtype."""
         width = dtype.itemsize * 8
         return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
 
     def _settle(self, values: Array, threads: int = 1) -> Array:
-        """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
+        """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
         if values.dtype.kind == "i" or not _has_special(values, threads):
             return values
         nan_code = self.nan_code(values.dtype)

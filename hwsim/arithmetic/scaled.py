@@ -1,4 +1,4 @@
-"""Products onto an accumulator that is divided by a power of two first (tcgen05's scale-input-d)."""
+"""Products added to an accumulator that is first divided by a power of two (tcgen05's scale-input-d)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def scaled_gemm(
     out: Codes | None = None,
     threads: int = 1,
 ) -> Codes:
-    """Codes (m, n) of the chain of a (m, k) b (k, n) from c (m, n) 2^-exponent; k at least 1.
+    """Codes (m, n) of the chain over K of a (m, k) b (k, n), starting from c (m, n) * 2^-exponent; k is at least 1.
 
-    rule: the instruction's scale_input_d_rule. "exact" has the kernels divide before the first step, whatever the
-    format of c can hold; the others round c first. out, threads: as of the kernels.
+    rule: the instruction's scale_input_d_rule. With "exact" the kernels divide before the first step, even where c's
+    format could not hold the result; the others round c first. out, threads: as for the kernels.
     """
     if rule != "exact":
         scaled, _ = scaled_accumulator(c, format_of(spec.c), exponent, rule)
@@ -48,7 +48,7 @@ def scaled_gemm(
 
 
 def scaled_reference(spec: DotSpec, a: Codes, b: Codes, c: Codes, exponent: int, rule: str) -> Codes:
-    """The same by the reference alone."""
+    """The same computation by the integer reference."""
     if rule == "exact":
         return reference.gemm(spec, a, b, c, scale_d=exponent)
     return reference.gemm(spec, a, b, scaled_accumulator(c, format_of(spec.c), exponent, rule)[0])

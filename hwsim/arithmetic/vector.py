@@ -1,4 +1,4 @@
-"""Elementwise instructions on arrays of codes, with a device's rules for the edges of a format.
+"""Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
 
 fp32 lanes: add, sub, mul, scale round to nearest even. A saturating unit (Ascend 910A) reads an infinity as
 the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
@@ -33,13 +33,13 @@ SATURATING: dict[str, tuple[Step, ...]] = {
 
 
 def gives_all_ones(spec: DotSpec) -> bool:
-    """Whether NaNs that leave a matrix unit, and lanes beside it, are all ones but for the sign."""
+    """Whether NaN results of a matrix unit, and of the lanes beside it, have all bits but the sign set."""
     code = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials.nan_code
     return code is not None and code == (1 << (format_of(spec.d).bits - 1)) - 1
 
 
 def with_all_ones(codes: Codes, values: NDArray[Any], fmt: Format) -> None:
-    """Put all ones but for the sign in place of the codes in `fmt` of what is NaN in `values`."""
+    """Replace the codes in `fmt` of NaNs in `values` by all ones except the sign."""
     if fmt.nan == "ieee" and fmt.signed and values.dtype.kind == "f":
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         if specials(matrix)[0].any():
@@ -47,7 +47,9 @@ def with_all_ones(codes: Codes, values: NDArray[Any], fmt: Format) -> None:
 
 
 class VectorUnit:
-    """Executes elementwise instructions; `model` None: a unit with IEEE specials. all_ones: as `gives_all_ones`."""
+    """Executes elementwise instructions; `model` None: a unit with IEEE special values. all_ones: as
+    `gives_all_ones`.
+    """
 
     def __init__(self, model: VectorModel | None, all_ones: bool = False) -> None:
         self.all_ones = all_ones
@@ -57,7 +59,7 @@ class VectorUnit:
         self.nan = "zero" if model is not None and model.specials.operands == "saturate" else "quiet"
 
     def execute(self, instr: Instr, target: tuple[Codes, Format], sources: list[tuple[Codes, Format]]) -> None:
-        """Write the result of `instr` over the codes of `target`."""
+        """Execute `instr` and write its result to the codes of `target`."""
         codes, fmt = target
         if instr.opcode == "copy":
             codes[...] = sources[0][0]
@@ -84,12 +86,12 @@ class VectorUnit:
         codes[...] = self._store(result, fmt, "RNE")
 
     def _one_nan(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The device's NaN for every NaN: the host's would have its own sign and payload."""
+        """Replace every NaN by the device's; the host's would have its own sign and payload."""
         missing = np.isnan(values)
         return np.where(missing, self.one_nan, values) if missing.any() else values
 
     def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The device's infinities and NaNs in place of IEEE's: `values` itself where there are none."""
+        """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         if self.saturates and specials(matrix)[0].any():
             return combine((values,), (LOAD,), saturate=True)

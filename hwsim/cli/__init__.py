@@ -1,4 +1,4 @@
-"""The command line's entry: everything else is imported inside its handler of interrupts."""
+"""Entry point of the command line; everything else is imported inside its handler of interrupts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hwsim bench`: speed of the kernels beside NumPy, ml_dtypes and torch, and of the timing engine."""
+"""`hwsim bench`: speed of the kernels compared with NumPy, ml_dtypes and torch, and of the timing engine."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _machine() -> dict[str, Any]:
-    """The processor and the libraries that are measured."""
+    """The processor and the versions of the libraries that are measured."""
     names = [platform.processor() or platform.machine()]
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
         names += [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -111,7 +111,9 @@ def _all_threads() -> int:
 
 
 def _other_process(arguments: argparse.Namespace, threads: int) -> dict[str, Any] | int:
-    """What a process with so many threads finds; its exit code where it fails (it has said why)."""
+    """The results of a process with this number of threads, or its exit code where it fails (it has printed the
+    error).
+    """
     words = ["--threads", threads, "--size", arguments.size, "--scheme-size", arguments.scheme_size]
     words += ["--seconds", arguments.seconds, "--json", *(["--quick"] if arguments.quick else [])]
     for name in ("section", "device", "scheme"):
@@ -127,7 +129,7 @@ def _other_process(arguments: argparse.Namespace, threads: int) -> dict[str, Any
 
 
 def _measure(arguments: argparse.Namespace, threads: int, program_size: int) -> dict[str, Any]:
-    """All sections asked for, with this number of threads; what has one thread only, where that is one."""
+    """All requested sections with this number of threads; single-threaded ones only where that is one."""
     sections, seconds = arguments.section or SECTIONS, arguments.seconds
     found: dict[str, Any] = {
         "schema": "hwsim.bench/2",

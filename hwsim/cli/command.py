@@ -1,7 +1,7 @@
-"""The command line: verbs, exit codes, and what happens to errors. Each verb is a module, imported when asked for.
+"""The command line: verbs, exit codes, and error handling. Each verb is a module, imported on demand.
 
-Exit codes: 0 done; 1 ran, but a result differs from what it was checked against; 2 bad usage, a bad or
-missing file, or something unsupported; 3 internal error; 130 interrupted; 141 the reader of a pipe has gone.
+Exit codes: 0 done; 1 ran, but a result differs from its reference; 2 bad usage, a bad or missing file, or something
+unsupported; 3 internal error; 130 interrupted; 141 the reader of a pipe has gone.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
-    """The parser, with the options of `verb` alone: the other verbs' modules are not imported."""
+    """The parser, with the options of `verb` alone; other verbs' modules are not imported."""
     parser = argparse.ArgumentParser(
         prog="hwsim",
         description="Bit-exact and cycle-level simulation of matrix engines.",
@@ -97,7 +97,7 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
 
 
 def _module(verb: str) -> Any:
-    """The verb's module: the one place that imports it, so that others' needs cost nothing."""
+    """Import a verb's module; the only place that does, so that unused verbs cost nothing."""
     was_enabled = gc.isenabled()
     gc.disable()  # what an import makes stays: looking through it for garbage is a tenth of the time
     try:
@@ -143,6 +143,6 @@ def _warnings_on_stderr() -> Iterator[None]:
 
 
 def _drop_stdout() -> None:
-    """Let what is still buffered go nowhere, or Python would fail once more on leaving."""
+    """Discard what is still buffered for stdout; otherwise Python would fail once more at exit."""
     with suppress(OSError, ValueError):  # not a real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

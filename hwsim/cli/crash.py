@@ -1,4 +1,4 @@
-"""What is kept of an internal error: a file with the command, the versions and the traceback."""
+"""Crash reports: a file with the command, the versions and the traceback of an internal error."""
 
 from __future__ import annotations
 

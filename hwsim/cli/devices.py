@@ -1,4 +1,4 @@
-"""`hwsim devices`: which there are, what one consists of and where its numbers come from, whether a file is right."""
+"""`hwsim devices`: list devices, show one and the sources of its numbers, validate a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Do the action."""
+    """Run the action."""
     if arguments.action in (None, "list"):
         found = names()
         if arguments.json:

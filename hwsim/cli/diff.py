@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--schedule",
         action="append",
         metavar="WHAT",
-        help="how K is run: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
+        help="schedule: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
     )
     group.add_argument("--output", action="append", metavar="FORMAT", help="format of the results")
     group = parser.add_argument_group("problem", "C[m, n] = A[m, k] B[k, n]")
@@ -103,7 +103,7 @@ def _both(name: str, given: list[str] | None) -> tuple[str | None, str | None]:
 
 
 def schedule(text: str | None) -> dict[str, Any] | None:
-    """The mapping of a schedule, None for the default. Raises InputError for text that is none."""
+    """Parse the mapping form of a schedule, None for the default. Raises InputError for invalid text."""
     found: dict[str, Any] = own()["schedule"].read(text) if text is not None else {}
     return found or None
 
@@ -119,7 +119,7 @@ def _element(text: str | None) -> tuple[int, int] | None:
 
 
 def _finite(plain: Any) -> Any:
-    """The same with null for the numbers that JSON cannot hold."""
+    """The data with null for numbers that JSON cannot hold."""
     if isinstance(plain, dict):
         return {key: _finite(value) for key, value in plain.items()}
     if isinstance(plain, list | tuple):

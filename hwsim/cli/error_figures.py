@@ -1,4 +1,4 @@
-"""Experiments of `hwsim reproduce` on errors: the accuracy table, and three papers' analyses."""
+"""The experiments of `hwsim reproduce` on errors: the accuracy table, and analyses of three papers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hwsim.papers import paper_errors
 from hwsim.papers import underflow as underflow_figure
 from hwsim.studies import accuracy
 
-Found = tuple[list[dict[str, Any]], str]
+FigureRows = tuple[list[dict[str, Any]], str]
 
 
-def table(arguments: argparse.Namespace) -> Found:
-    """Every scheme on every device; --size: k of the matrices."""
+def table(arguments: argparse.Namespace) -> FigureRows:
+    """The accuracy table of every scheme on every device; --size: k of the matrices."""
     devices = arguments.device or [name for name, _ in names()]
     given = accuracy.all_inputs(depth=arguments.size or accuracy.DEPTH)
     with progress_bar(quiet=False) as progress:
@@ -26,22 +26,22 @@ def table(arguments: argparse.Namespace) -> Found:
     return [point.to_dict() for point in points], accuracy.markdown(points)
 
 
-def underflow(arguments: argparse.Namespace) -> Found:
-    """SGEMM-cube, Fig. 2."""
+def underflow(arguments: argparse.Namespace) -> FigureRows:
+    """The table of SGEMM-cube, Fig. 2."""
     found = list(underflow_figure.points())
     return [underflow_figure.plain(point) for point in found], underflow_figure.markdown(found)
 
 
-def distances(arguments: argparse.Namespace) -> Found:
-    """LE-GEMM's Max_error and MRED; --size: k (without: several)."""
+def distances(arguments: argparse.Namespace) -> FigureRows:
+    """LE-GEMM's Max_error and MRED; --size: k (default: several)."""
     found = list(
         paper_errors.distances(matmul, fma_chain, (arguments.size,) if arguments.size else paper_errors.DEPTHS)
     )
     return [asdict(point) for point in found], paper_errors.distances_markdown(found)
 
 
-def snr(arguments: argparse.Namespace) -> Found:
-    """BF16x9's heat map; --device, --scheme: others than b200 and bf16x9."""
+def snr(arguments: argparse.Namespace) -> FigureRows:
+    """BF16x9's heat map; --device, --scheme: other than b200 and bf16x9."""
     device = (arguments.device or [paper_errors.SNR_DEVICE])[-1]
     scheme = (arguments.scheme or [paper_errors.SNR_SCHEME])[-1]
     found = list(paper_errors.snr(matmul, fma_chain, device, scheme))
@@ -49,7 +49,7 @@ def snr(arguments: argparse.Namespace) -> Found:
 
 
 #: Paper -> figure -> what it is, and what makes it.
-FIGURES: dict[str, dict[str, tuple[str, Callable[[argparse.Namespace], Found]]]] = {
+FIGURES: dict[str, dict[str, tuple[str, Callable[[argparse.Namespace], FigureRows]]]] = {
     "accuracy": {"table": ("errors of every scheme on every device, beside a plain FP32 chain", table)},
     "sgemm-cube": {"fig2": ("underflow of the low piece, and bits kept, by exponent", underflow)},
     "le-gemm": {"errors": ("Max_error and MRED against fp32, by depth", distances)},

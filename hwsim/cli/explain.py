@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def add_operands(parser: argparse.ArgumentParser, a: str = "", b: str = "") -> None:
-    """--a --b --c and the scales."""
+    """Add the options --a, --b, --c and the scales."""
     parser._negative_number_matcher = NEGATIVE  # argparse has no other way to say which words are no options
     parser.add_argument("--a", metavar="A", help=f"{a}{FORMS}")
     parser.add_argument("--b", metavar="B", help=f"{b}the same forms")
@@ -44,7 +44,7 @@ def add_operands(parser: argparse.ArgumentParser, a: str = "", b: str = "") -> N
     parser.add_argument("--scale-a", metavar="S", help="block scales of A, one per block of k")
     parser.add_argument("--scale-b", metavar="S", help="block scales of B")
     parser.add_argument(
-        "--scale-d", type=int, metavar="N", help="C counts times 2^-N (tcgen05's scale-input-d; default 0)"
+        "--scale-d", type=int, metavar="N", help="C is multiplied by 2^-N (tcgen05's scale-input-d; default 0)"
     )
 
 
@@ -76,7 +76,7 @@ def _from_options(arguments: argparse.Namespace) -> tuple[str, str, dict[str, An
 
 
 def one_element(arguments: argparse.Namespace, device: Any) -> dict[str, Any]:
-    """Arguments of `explain` from the options, with the notes of numbers that were rounded."""
+    """Arguments of `explain` from the options, with notes on numbers that were rounded."""
     spec = dot_spec(device, arguments.instruction)
     found: dict[str, Operands] = {
         "a": read_list("--a", arguments.a, spec.a),

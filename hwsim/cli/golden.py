@@ -1,4 +1,6 @@
-"""`hwsim golden`: check golden files, record new ones and run campaigns on hardware, open questions, the self sets."""
+"""`hwsim golden`: check golden files, record new ones, run campaigns on hardware, list open questions, renew the self
+sets.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Do the action."""
+    """Run the action."""
     actions = {"verify": _verify, "record": _record, "campaign": _campaign, "questions": _questions, "self": _self}
     return actions[arguments.action](arguments)
 
@@ -67,7 +69,7 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
 
 
 def default_paths() -> list[Path]:
-    """The golden sets of a source tree and the folder in HWSIM_GOLDEN_DIR, those that are there."""
+    """The golden sets of a source tree and the folder in HWSIM_GOLDEN_DIR, where they exist."""
     found = [TREE] if TREE.is_dir() else []
     named = os.environ.get("HWSIM_GOLDEN_DIR")
     return [*found, Path(named)] if named else found
@@ -90,7 +92,9 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _report(paths: list[Path], arguments: argparse.Namespace) -> Report:
-    """Sets of instructions and whole GEMMs under the paths. Raises InputError when there is nothing to compare."""
+    """Verify sets of instructions and whole GEMMs under the paths. Raises InputError when there is nothing to
+    compare.
+    """
     device, only = arguments.device, arguments.only
     blocks = gemms.gemm_files(paths)
     rest = [path for path in paths if path not in blocks]
@@ -141,7 +145,7 @@ def _campaign_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _chosen(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that recording and campaigns share, as arguments; names are checked before anything is built."""
+    """The options common to recording and campaigns, as arguments; names are checked before anything is built."""
     distributions = tuple(DISTRIBUTIONS) if arguments.distributions is None else _words(arguments.distributions)
     for name in distributions:
         if name not in DISTRIBUTIONS:

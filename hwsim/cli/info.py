@@ -1,4 +1,4 @@
-"""`hwsim info`: what is installed, and what is used on this machine."""
+"""`hwsim info`: versions, and the kernel build in use on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print what there is."""
+    """Print the information."""
     found = _gather()
     if arguments.json:
         print(json.dumps({"schema": "hwsim.info/1"} | found))
@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def version_line() -> str:
-    """hwsim, its kernel, Python and NumPy, in one line."""
+    """The versions of hwsim, its kernel build, Python and NumPy, in one line."""
     return (
         f"hwsim {__version__} (kernel {_kernels.variant} of {', '.join(_kernels.variants)}; "
         f"Python {platform.python_version()}, NumPy {_installed('numpy')})"

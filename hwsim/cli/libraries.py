@@ -1,4 +1,4 @@
-"""`hwsim libraries`: which GEMM libraries there are, their kernels with their sources, whether a file is right."""
+"""`hwsim libraries`: list GEMM libraries, show their kernels with sources, validate a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Do the action."""
+    """Run the action."""
     if arguments.action in (None, "list"):
         found = [load(name) for name in names()]
         if arguments.json:

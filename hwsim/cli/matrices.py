@@ -1,4 +1,4 @@
-"""Reading operands from .npy files. It knows that format and what a matrix is, not what is done with it."""
+"""Reads operands from .npy files. It knows that format and what a matrix is, not what is done with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`hwsim mma`: one matrix instruction on arrays from files, or one of its dot products on operands typed in."""
+"""`hwsim mma`: one matrix instruction on arrays from files, or one of its dot products on operands from the command
+line.
+"""
 
 from __future__ import annotations
 

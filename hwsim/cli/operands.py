@@ -1,4 +1,4 @@
-"""Operands of one instruction from the command line: lists of codes and numbers, or .npy files.
+"""Parses operands of one instruction on the command line: lists of codes and numbers, or .npy files.
 
 It knows formats and how numbers are written; it knows no device.
 """
@@ -27,18 +27,18 @@ GUARD = 1200  # binary places of a decimal number that are looked at: below the 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Codes of a list, and for each number that had to be rounded, what was done."""
+    """The codes of a list, and a note for each number that had to be rounded."""
 
     codes: list[int]
     notes: list[str]
 
 
 def read_list(option: str, text: str, fmt: str) -> Operands:
-    """The codes that a list with commas stands for in a format. Raises InputError for what is none."""
+    """The codes of a comma-separated list of numbers in a format. Raises InputError for invalid text."""
     known = format_of(fmt)
     codes, notes = [], []
     for index, word in enumerate(text.split(",")):
-        code, rounded = _one(option, word.strip(), known)
+        code, rounded = _code_of(option, word.strip(), known)
         codes.append(code)
         if rounded:
             value = decode(known, code)
@@ -52,15 +52,15 @@ def read_list(option: str, text: str, fmt: str) -> Operands:
 
 
 def read_one(option: str, text: str, fmt: str) -> Operands:
-    """As `read_list`, for exactly one."""
+    """As `read_list`, for exactly one number."""
     found = read_list(option, text, fmt)
     if len(found.codes) != 1:
         raise InputError(f"{option}: one value is needed; got {len(found.codes)}")
     return found
 
 
-def _one(option: str, word: str, fmt: Format) -> tuple[int, bool]:
-    """Code of one word, and whether it was rounded."""
+def _code_of(option: str, word: str, fmt: Format) -> tuple[int, bool]:
+    """The code of one word, and whether it was rounded."""
     if _CODE.fullmatch(word):
         code = int(word, 16)
         if code >> fmt.bits:
@@ -93,7 +93,7 @@ def _value(number: str) -> Fraction | None:
 
 
 def _exact(value: Fraction, negative: bool) -> Exact:
-    """The value to GUARD binary places and a last one that says whether anything is left: rounds as the value does."""
+    """The value to GUARD binary places plus a sticky bit, so that it rounds as the exact value does."""
     whole, rest = divmod(abs(value.numerator) << GUARD, value.denominator)
     return Exact("finite", int(negative), whole << 1 | int(rest != 0), -GUARD - 1)
 
@@ -107,7 +107,7 @@ def read_array(option: str, path: Path, fmt: str) -> NDArray[Any]:
     """The array of a .npy file, for an operand of a format.
 
     NumPy writes ml_dtypes' types without their names: such an array of the format's width is taken as values of it.
-    Raises InputError for a file that is none.
+    Raises InputError for an invalid file.
     """
     try:
         array = np.load(path, allow_pickle=False)

@@ -1,4 +1,4 @@
-"""The flags of a GEMM's options, made from their declarations (hwsim.options), and what was given of them."""
+"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.options), and their parsing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def positive(text: str) -> float:
 
 
 def add_options(parser: argparse.ArgumentParser, kinds: Iterable[str], leave_out: Iterable[str] = ()) -> None:
-    """One flag for every declared option of these kinds ("problem", "epilogue", "mapping", "scheme", ...)."""
+    """Add one flag for every declared option of these kinds ("problem", "epilogue", "mapping", "scheme", ...)."""
     wanted, apart = tuple(kinds), {*APART, *leave_out}
     groups: dict[str, Any] = {}
     for entry in declared():
@@ -77,7 +77,7 @@ def _add(parser: argparse.ArgumentParser, group: Any, entry: Declared) -> None:
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was given of `add_options`' flags, as keywords of hwsim.run: text, or arrays read from files."""
+    """The given values of `add_options`' flags, as keywords of hwsim.run: text, or arrays read from files."""
     found: dict[str, Any] = {}
     options = {entry.option.name: entry.option for entry in declared()}
     for key, value in vars(arguments).items():

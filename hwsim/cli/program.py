@@ -1,4 +1,4 @@
-"""`hwsim program`: what a scheme becomes on a device, readably."""
+"""`hwsim program`: the program of a scheme on a device, as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Lower, check, print."""
+    """Make the program, check it, print it."""
     device, lowered = program(device=arguments.device, scheme=arguments.scheme, **given_options(arguments))
     print(program_text(lowered, device))
     return 0

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, for what takes more than two seconds."""
+"""A progress bar on the terminal, for work that takes more than two seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 40
 
 
 class Progress:
-    """Call it with the share done, 0 to 1; close it at the end. Uses tqdm where it is installed."""
+    """A progress bar: call it with the share done, 0 to 1; close it at the end. Uses tqdm where it is installed."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, plain: bool = False) -> None:
         self.stream, self.clock, self.lock = stream, clock, threading.Lock()
@@ -52,7 +52,7 @@ class Progress:
             self.stream.flush()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.close()
         elif self.shown:
@@ -61,7 +61,7 @@ class Progress:
 
 
 def progress_bar(*, quiet: bool) -> AbstractContextManager[Progress | None]:
-    """A progress bar on standard error, or a context of None where nobody would see it or it is not wanted."""
+    """A progress bar on standard error, or a context of None with `quiet` or without a terminal."""
     if quiet or not sys.stderr.isatty():
         return nullcontext()
     return closing(Progress(sys.stderr))

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gemm",
         type=Path,
         metavar="FILE.json",
-        help="do the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
+        help="run the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
         "so that nothing is cast first, unless --input-format says otherwise",
     )
-    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error alone")
+    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error only")
     group.add_argument(
         "--clock-mhz", type=positive, metavar="MHZ", help="core clock for the cycles' time (default: the device file's)"
     )
@@ -72,12 +72,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
     )
     group.add_argument(
-        "--save-gemm", type=Path, metavar="FILE.json", help="write the resolved record: all that fixes bits and cycles"
+        "--save-gemm",
+        type=Path,
+        metavar="FILE.json",
+        help="write the resolved record: everything that fixes bits and cycles",
     )
     group.add_argument(
         "--what-if",
         action="store_true",
-        help="also what to speed up (cycles if one part took no time), and the roofline",
+        help="also the what-if analysis (cycles if one part took no time), and the roofline",
     )
     group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
@@ -134,7 +137,7 @@ def _chip(arguments: argparse.Namespace, result: Result) -> Device:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Refuse what could not be written, before the work."""
+    """Refuse output files that could not be written, before the work."""
     if arguments.out is not None and arguments.no_exact:
         raise InputError("--out needs the bits: leave out --no-exact")
     if arguments.trace is not None:

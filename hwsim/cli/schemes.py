@@ -1,4 +1,4 @@
-"""`hwsim schemes`: which there are, what one does and its options, which run on a device."""
+"""`hwsim schemes`: list schemes, show one and its options, list those that run on a device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Do the action."""
+    """Run the action."""
     if arguments.action == "show":
         scheme = scheme_of(arguments.scheme)
         print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
-    """Why the device cannot give the scheme's bits, and why not its cycles; None where it can."""
+    """The reasons why the device cannot give the scheme's bits, and its cycles; None where it can."""
     try:
         prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))
     except HwsimError as error:

@@ -1,4 +1,4 @@
-"""`hwsim sensitivity`: how the cycles move when each assumed number of a device goes over its range."""
+"""`hwsim sensitivity`: change of the cycles when each assumed number of a device varies over its range."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Vary the numbers, print what moved."""
+    """Vary the numbers and print the changes."""
     given = given_options(arguments)
     if given.get("input_format") is None:
         given["input_format"] = given.get("format")  # operands are in it already, as of hwsim run --no-exact

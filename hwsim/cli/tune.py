@@ -1,4 +1,4 @@
-"""`hwsim tune`: the best blocking, order of tiles and instruction for a device, a scheme and a shape."""
+"""`hwsim tune`: search for the best tile, rasterisation and instruction for a device, a scheme and a shape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in ("m", "n", "k"):
         parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
     group = parser.add_argument_group("search")
-    group.add_argument("--objective", default="cycles", metavar="cycles|traffic", help="what is least (default cycles)")
+    group.add_argument(
+        "--objective", default="cycles", metavar="cycles|traffic", help="quantity to minimise (default cycles)"
+    )
     group.add_argument(
         "--chooser",
         default="search",

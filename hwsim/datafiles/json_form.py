@@ -1,7 +1,7 @@
-"""The JSON Schema of data files, for editors and other tools, made from the models.
+"""JSON Schema of the data files, generated from their pydantic models, for editors and other tools.
 
-It describes the form in a file: a value may stand plain or as {value, source, evidence, fitted_to, span, note}; every
-block may say source, evidence and fitted_to; a change of another file gives only what differs and null to remove.
+The schema describes the form in a file: a value may be plain or {value, source, evidence, fitted_to, span, note}; every
+block may have source, evidence and fitted_to; a variant gives only what differs, and null to remove a key.
 """
 
 from __future__ import annotations
@@ -32,17 +32,22 @@ def ref(name: str) -> Schema:
 
 
 class Form:
-    """Turns the models' schema into that of a file, or of a variant. Forms of single values go to `defs`."""
+    """Converts a model's schema into the schema of a file, or of a variant. Definitions of single values go to
+    `defs`.
+    """
 
     def __init__(self, defs: Schema, variant: bool) -> None:
         self.defs = defs
         self.variant = variant
 
     def named(self, record: str) -> str:
+        """The schema of a named record."""
         return f"{record}Change" if self.variant else record
 
     def block(self, schema: Schema) -> Schema:
-        """A mapping of named fields, of any names (patternProperties), or of listed names (propertyNames)."""
+        """The schema of a mapping: of named fields, of any names (patternProperties), or of listed names
+        (propertyNames).
+        """
         names = schema.get("propertyNames", {}).get("enum", ())
         fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
         said = {key: ref(key) for key in SAID}
@@ -63,7 +68,7 @@ class Form:
         return form
 
     def part(self, schema: Schema) -> Schema:
-        """A field: a record, one of several records, a mapping, or a single value."""
+        """The schema of a field: a record, one of several records, a mapping, or a single value."""
         cases = schema.get("anyOf") or schema.get("oneOf") or [schema]
         records = [ref(self.named(case["$ref"].removeprefix(PREFIX))) for case in cases if "$ref" in case]
         null = [NULL] if self.variant or NULL in cases else []
@@ -77,7 +82,7 @@ class Form:
         return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
     def value(self, schema: Schema) -> Schema:
-        """A single value, plain or with its source."""
+        """The schema of a single value, plain or with its source."""
         name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
         said = {key: ref(key) for key in (*SAID, "span", "note")}
         self.defs[name] = {

@@ -1,6 +1,6 @@
-"""Validation errors as a person wants them: where in the file, what was got, what is allowed, what was meant.
+"""Readable validation errors: position in the file, the value given, what is allowed, and the likely intended key.
 
-It knows how pydantic reports errors and how to find a place in the tree; it knows no rule of the model.
+The module knows pydantic's error reports and how to find a position in the tree; it knows no rule of the model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
 def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[FileProblem]:
-    """Return one problem per thing wrong. A missing key that an unknown one was meant for is not told twice."""
+    """One problem per error of a validation. A missing key is not reported where a misspelt one was meant for it."""
     found = error.errors(include_url=False)
     for item in found:  # a union's cases stand in the location too
         item["loc"] = tuple(part for part in item["loc"] if not str(part).startswith(UNION_CASES))
@@ -64,7 +64,7 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
 
 
 def locate(tree: Node, loc: Iterable[int | str]) -> tuple[str, Node, Mark]:
-    """Return dotted path, node and place of the key for a validator's location.
+    """The dotted path, the node and the key's position for a validator's location.
 
     Parts that the tree lacks (a union's tag, a missing key) are skipped; a missing last key stays in the path.
     """
@@ -87,7 +87,7 @@ def locate(tree: Node, loc: Iterable[int | str]) -> tuple[str, Node, Mark]:
 
 
 def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
-    """Return the keys that the record at a validator's location may have."""
+    """The keys allowed in the record at a validator's location."""
     at: Any = model
     for part in loc:
         at = _step(at, str(part))
@@ -95,7 +95,7 @@ def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
 
 
 def file_key(name: str, info: FieldInfo) -> str:
-    """The name that a field has in a file."""
+    """The key of a model field in a file (its alias, or its name)."""
     return info.alias or name
 
 
@@ -147,7 +147,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _step(at: Any, part: str) -> Any:
-    """The type one part of a location further in: a field, an entry of a mapping or list, or a union's case."""
+    """The type one part of a location further down: a field, an entry of a mapping or list, or a case of a union."""
     if _is_model(at):
         fields = {file_key(name, info): info.annotation for name, info in at.model_fields.items()}
         return _bare(fields.get(part))
@@ -163,7 +163,7 @@ def _step(at: Any, part: str) -> Any:
 
 
 def _bare(at: Any) -> Any:
-    """Without Annotated, and without None beside a single type."""
+    """A type without its Annotated wrapper, and without None in a union of two."""
     while typing.get_origin(at) is typing.Annotated:
         at = typing.get_args(at)[0]
     if typing.get_origin(at) in (types.UnionType, typing.Union):

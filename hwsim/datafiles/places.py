@@ -1,4 +1,4 @@
-"""Where the data files shipped with hwsim lie, and how their text is read."""
+"""Locations of the data files shipped with hwsim, and reading of their text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @cache
 def package_folder(kind: str) -> Traversable:
-    """Return the folder of the files of a kind ("devices", "libraries") of this hwsim: in its package or source tree.
+    """The folder of this hwsim's files of a kind ("devices", "libraries"): in its package or source tree.
 
-    Not whatever `hwsim.configs` is found first: beside a source tree that may be another hwsim's, installed.
+    It does not use whatever `hwsim.configs` Python finds first, which may belong to another, installed hwsim.
     """
     package = Path(__file__).parents[1]
     for folder in (package / "configs" / kind, package.parent / "configs" / kind):
@@ -27,7 +27,7 @@ def package_folder(kind: str) -> Traversable:
 
 
 def text_of(file: Path | Traversable, kind: str) -> str:
-    """Return a file's text. Raises InputError, which calls it a file of that kind ("device"), if it cannot be read."""
+    """The text of a file. Raises InputError if it cannot be read; kind ("device") is the word for it in the message."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

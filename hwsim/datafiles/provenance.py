@@ -1,8 +1,8 @@
-"""Taking sources apart from values: a file's tree becomes plain values, and a table of where each comes from.
+"""Separates sources from values: a file's tree becomes plain values and a table of where each comes from.
 
-A number or fact stands plain, covered by the nearest block around it that says `source:` and `evidence:`,
-or as a mapping {value, source, evidence, fitted_to, span, note}. This module knows that form and the merging of a
-variant into its base; it does not know the device model.
+A number or fact is either plain, and covered by the nearest enclosing block with `source:` and `evidence:`, or a
+mapping {value, source, evidence, fitted_to, span, note}. The module knows that form and how a variant is merged into
+its base; it does not know the device model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAF_KEYS = ("value", *SAID, "span", "note")
 
 
 class Level(StrEnum):
-    """How good a number is, best first.
+    """Evidence levels of numbers, best first.
 
     silicon: the bits were compared with the chip's. microbenchmark: measured on it. datasheet: the vendor says so.
     paper: a publication says so. model: follows from another model. fitted: set so that a simulation meets a
@@ -43,10 +43,10 @@ LEVELS = tuple(level.value for level in Level)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What is said about a value or, in a block, about all values below it (None: nothing said).
+class Attribution:
+    """Source and evidence of a value or, for a block, of all values below it (None: not given).
 
-    own: said of this value itself, as a mapping {value, ...}: then text is a fact with a level, too.
+    own: given at this value itself, in the form {value, ...}; then text is a fact with an evidence level, too.
     """
 
     source: str | None = None
@@ -58,51 +58,54 @@ class About:
 
 
 @dataclass(slots=True)
-class Annotated:
-    """A tree of plain values; `about` holds what is said, or inherited, at every path of it."""
+class AttributedTree:
+    """A tree of plain values; `attributions` holds the own or inherited attribution of every path."""
 
     tree: Node
-    about: dict[Path, About]
+    attributions: dict[Path, Attribution]
 
 
-def split(tree: Node, known_sources: dict[str, str]) -> tuple[Annotated, list[FileProblem]]:
-    """Take the sources out of `tree`. known_sources: short keys that a `source:` may begin with (none: free text).
+def split(tree: Node, known_sources: dict[str, str]) -> tuple[AttributedTree, list[FileProblem]]:
+    """Separate the sources of `tree` from its values. known_sources: short keys that a `source:` may begin with (none:
+    free text).
 
     Problems: a number or fact with no source or evidence, an unknown key or level, a wrong span.
     """
     splitter = _Splitter(known_sources)
-    return Annotated(splitter.walk(tree, (), About(), tree.mark), splitter.about), splitter.problems
+    return AttributedTree(splitter.walk(tree, (), Attribution(), tree.mark), splitter.attributions), splitter.problems
 
 
-def merge(base: Annotated, change: Annotated) -> Annotated:
-    """Return `base` with what `change` says put over it, by key; null in `change` removes a key."""
-    about = {**base.about, **change.about}
-    return Annotated(_merge(base.tree, change.tree), about)
+def merge(base: AttributedTree, change: AttributedTree) -> AttributedTree:
+    """The tree `base` with the keys of `change` replaced; null in `change` removes a key."""
+    about = {**base.attributions, **change.attributions}
+    return AttributedTree(_merge(base.tree, change.tree), about)
 
 
-def said(node: Node, key: str, known_sources: dict[str, str]) -> tuple[About, list[FileProblem]]:
-    """Return what a mapping {source, evidence} says, and what is wrong with it."""
+def attribution_of(node: Node, key: str, known_sources: dict[str, str]) -> tuple[Attribution, list[FileProblem]]:
+    """The attribution in a mapping {source, evidence}, and its problems."""
     splitter = _Splitter(known_sources)
     if not isinstance(node.value, dict) or set(node.value) != {"source", "evidence"}:
-        return About(), [FileProblem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")]
-    found = splitter.said(node, (key,), About())
+        return Attribution(), [
+            FileProblem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")
+        ]
+    found = splitter.said(node, (key,), Attribution())
     if found.evidence == Level.FITTED:
         text = "got 'fitted'; that is said of single numbers, with fitted_to: what each was fitted to"
-        return About(), [*splitter.problems, FileProblem(node.value["evidence"].mark, f"{key}.evidence", text)]
+        return Attribution(), [*splitter.problems, FileProblem(node.value["evidence"].mark, f"{key}.evidence", text)]
     return found, splitter.problems
 
 
-def weakened(base: Annotated, here: About) -> Annotated:
-    """Return `base` with no evidence better than `here` says, and its sources followed by `here`'s."""
+def weakened(base: AttributedTree, here: Attribution) -> AttributedTree:
+    """The tree `base` with every evidence level limited to that of `here`, and with the source of `here` appended."""
 
-    def weaker(about: About) -> About:
+    def weaker(about: Attribution) -> Attribution:
         if about.source is None or about.evidence is None or here.evidence is None:
             return about
         evidence = max(about.evidence, here.evidence, key=LEVELS.index)
         joined = ", " if ";" in about.source else "; "
         return replace(about, source=f"{about.source}{joined}here by {here.source}", evidence=evidence)
 
-    return Annotated(base.tree, {path: weaker(about) for path, about in base.about.items()})
+    return AttributedTree(base.tree, {path: weaker(about) for path, about in base.attributions.items()})
 
 
 def _merge(base: Node, change: Node) -> Node:
@@ -122,10 +125,10 @@ def _merge(base: Node, change: Node) -> Node:
 class _Splitter:
     def __init__(self, known_sources: dict[str, str]) -> None:
         self.known = known_sources
-        self.about: dict[Path, About] = {}
+        self.attributions: dict[Path, Attribution] = {}
         self.problems: list[FileProblem] = []
 
-    def walk(self, node: Node, path: Path, around: About, key: Mark) -> Node:
+    def walk(self, node: Node, path: Path, around: Attribution, key: Mark) -> Node:
         if path[:1] == ("sources",):
             return node
         about = around
@@ -136,13 +139,13 @@ class _Splitter:
                 node = node.value["value"]
             else:
                 children = {k: c for k, c in node.value.items() if k not in SAID}
-                self.about[path] = about
+                self.attributions[path] = about
                 return Node(
                     node.mark,
                     {k: self.walk(c, (*path, k), about, node.keys[k]) for k, c in children.items()},
                     {k: node.keys[k] for k in children},
                 )
-        self.about[path] = about
+        self.attributions[path] = about
         if is_fact(plain(node), path):
             missing = [name for name in ("source", "evidence") if getattr(about, name) is None]
             if missing:
@@ -156,14 +159,14 @@ class _Splitter:
                 self._problem(key, path, "missing fitted_to: which measurement was the number fitted to?")
         return node
 
-    def said(self, node: Node, path: Path, around: About) -> About:
-        """What the mapping `node` says, over what is said around it."""
+    def said(self, node: Node, path: Path, around: Attribution) -> Attribution:
+        """The attribution at the mapping `node`: its own keys, the others inherited from `around`."""
         assert isinstance(node.value, dict)
         source, evidence = node.value.get("source"), node.value.get("evidence")
         leaf = "value" in node.value
         level = self._level(evidence, (*path, "evidence")) if evidence else around.evidence
         inherited = None if evidence else around.fitted_to
-        return About(
+        return Attribution(
             self._source(source, (*path, "source")) if source else around.source,
             level,
             self._fitted_to(node, path, level) or inherited,
@@ -246,7 +249,7 @@ class _Splitter:
 
 
 def is_fact(value: object, path: Path) -> bool:
-    """Say whether the plain value at `path` needs a source: every number, and every fact of a dot unit."""
+    """Whether the plain value at `path` needs a source: every number, and every fact of a dot unit."""
     if value is None or path[0] in UNSOURCED:
         return False
     if path[0] == FACTS:

@@ -1,4 +1,4 @@
-"""What reading device files and library files has in common: table of sources, version, validation, evidence."""
+"""Steps common to reading device and library files: table of sources, version, validation, evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from hwsim._version import __version__
 from hwsim.datafiles import messages
-from hwsim.datafiles.provenance import About, Annotated, Level
+from hwsim.datafiles.provenance import AttributedTree, Attribution, Level
 from hwsim.datafiles.record import Provenance
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
@@ -19,7 +19,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
-    """Return the file's `sources:` table, short key -> citation; what is wrong with it is added to `problems`."""
+    """The file's `sources:` table, short key -> citation; its problems are appended to `problems`."""
     assert isinstance(tree.value, dict)
     table = tree.value.get("sources")
     if table is None:
@@ -36,7 +36,7 @@ def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
 
 
 def version_problems(tree: Node, version: int) -> list[FileProblem]:
-    """Return the problem of a schema_version other than `version`, or none."""
+    """The problem of a schema_version other than `version`, or an empty list."""
     assert isinstance(tree.value, dict)
     node = tree.value.get("schema_version")
     if node is None or (type(node.value) is int and node.value == version):
@@ -47,9 +47,11 @@ def version_problems(tree: Node, version: int) -> list[FileProblem]:
 
 
 def validated(
-    annotated: Annotated, model: type[Model], version: int, file_only: Collection[str]
+    annotated: AttributedTree, model: type[Model], version: int, file_only: Collection[str]
 ) -> tuple[Model | None, list[FileProblem]]:
-    """Return the record of a file's tree, or None and what is wrong. file_only: keys that are not part of the model."""
+    """The validated record of a file's tree, or None and the problems. file_only: keys that are not part of the
+    model.
+    """
     data = {key: value for key, value in plain(annotated.tree).items() if key not in file_only}
     right = {"schema_version": version} if "schema_version" in data else {}  # a wrong one is told apart
     try:
@@ -60,12 +62,12 @@ def validated(
 
 
 def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
-    """Return the error that tells every problem of a file of that kind once, in the order of the file."""
+    """A ConfigError that lists every problem of a file once, in the order of the file; kind: "device" or "library"."""
     return ConfigError([str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))], kind)
 
 
-def provenance_of(about: About) -> Provenance:
-    """Return what is said about a value as the record that models carry."""
+def provenance_of(about: Attribution) -> Provenance:
+    """An attribution as the pydantic record that the models carry."""
     return Provenance(
         source=about.source or "",
         evidence=Level(about.evidence or "unknown"),
@@ -76,7 +78,7 @@ def provenance_of(about: About) -> Provenance:
 
 
 def leaves(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path, value) of everything in nested mappings that is no mapping."""
+    """Yield (path, value) for everything in nested mappings that is not a mapping."""
     if isinstance(data, dict):
         for key, value in list(data.items()):
             yield from leaves(value, (*path, key))

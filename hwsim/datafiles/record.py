@@ -1,4 +1,4 @@
-"""Base types of the models that data files are validated against."""
+"""Base classes of the models that data files are validated against."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class StrictRecord(BaseModel):
-    """Base of all parts: no unknown keys, no coercion, immutable."""
+    """Base class of all records in data files: unknown keys are errors, no type coercion, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
 class Provenance(StrictRecord):
-    """Where a number comes from. `span`: lowest and highest value that sources give, if they disagree.
+    """Source and evidence of a number. `span`: the lowest and highest value that sources give, where they disagree.
 
     fitted_to: the measurement that it was fitted to, empty where it was not.
     """

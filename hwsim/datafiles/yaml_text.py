@@ -1,8 +1,8 @@
-"""Device files as trees: a small, strict part of YAML in which every node knows its line and column.
+"""A strict subset of YAML, parsed into a tree in which every node knows its line and column.
 
-It knows text and positions, nothing of devices. YAML 1.1 turns `no` into false, 010 into 8 and 12:30 into
-750 without a word, and lets the last of two equal keys win; here such text stays text, and equal keys,
-tabs, anchors, aliases, tags and merge keys are refused with their position.
+It knows text and positions, nothing of devices. YAML 1.1 silently turns `no` into false, 010 into 8 and 12:30 into 750,
+and takes the last of two equal keys; here such text stays text, and equal keys, tabs, anchors, aliases, tags and merge
+keys are errors with their position.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A place: `where` is a file as the user named it, line and column count from 1 (0: not from a text)."""
+    """A position: `where` is the file as the user named it; line and column count from 1 (0: not from text)."""
 
     where: str
     line: int = 0
@@ -47,7 +47,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """One thing wrong: where, at which dotted path ("" the whole file), and what."""
+    """One problem of a file: position, dotted path ("": the whole file), and message."""
 
     mark: Mark
     path: str
@@ -67,7 +67,7 @@ class Node:
 
 
 def plain(node: Node) -> Any:
-    """Return the node as ordinary Python data."""
+    """The node as ordinary Python data."""
     if isinstance(node.value, dict):
         return {key: plain(child) for key, child in node.value.items()}
     if isinstance(node.value, list):
@@ -76,7 +76,7 @@ def plain(node: Node) -> Any:
 
 
 def parse(text: str, where: str) -> tuple[Node, list[FileProblem]]:
-    """Return the tree of `text` and what is wrong with it. After a syntax error the tree is an empty mapping."""
+    """The tree of `text`, and its problems. After a syntax error the tree is an empty mapping."""
     tabs = [
         FileProblem(Mark(where, number, line.index("\t") + 1), "", "a tab in the indentation; use spaces")
         for number, line in enumerate(text.splitlines(), 1)
@@ -101,7 +101,7 @@ def parse(text: str, where: str) -> tuple[Node, list[FileProblem]]:
 
 
 def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
-    """Return the tree of ordinary Python data (a mapping given in place of a file) and what is wrong with it."""
+    """The tree of ordinary Python data (a mapping given in place of a file), and its problems."""
     problems: list[FileProblem] = []
     mark = Mark(where)
 
@@ -120,7 +120,7 @@ def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
 
 
 class _Composer:
-    """Builds the tree from the parser's events."""
+    """Builds the tree from the events of PyYAML's parser."""
 
     def __init__(self, where: str) -> None:
         self.where = where

@@ -1,6 +1,7 @@
-"""Dataflows: one per architecture family turns the record of a GEMM into a program for a device of that family.
+"""Dataflows: one per architecture family; each maps the record of a GEMM onto a device of that family and writes its
+program.
 
-davinci and davinci_separated (Ascend) write their kernels themselves; the families of GPUs (sm70, sm80, sm90, sm100,
-cdna) are descriptions of one tiled kernel. A dataflow knows records and devices; it does not know how a scheme splits,
-which bits come out, or cycles.
+davinci and davinci_separated (Ascend) have kernels of their own; the GPU families (sm70, sm80, sm90, sm100, cdna) are
+parametrisations of one tiled kernel. A dataflow knows records and devices; it knows neither a scheme's split, nor bits,
+nor cycles.
 """

@@ -1,7 +1,7 @@
-"""Elementwise device kernels over whole matrices: split into pieces, zero, combine terms.
+"""Elementwise device kernels over whole matrices: split into pieces, fill with zero, combine terms.
 
-Tiles go from global memory to the vector unit's memory and back, double-buffered, dealt out over the
-cores. Which engines carry them follows from the device's links; nothing here knows a family or a scheme.
+Tiles go from global memory to the vector unit's memory and back, double-buffered, distributed over the cores. The
+engines follow from the device's links; nothing here knows a family or a scheme.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def vector_of(device: Device) -> VectorModel:
 
 
 def link_engine(device: Device, source: str, target: str) -> str:
-    """Engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
+    """The engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
     for link in device.links.values():
         if (link.source, link.target) == (source, target):
             return link.engine
@@ -59,7 +59,7 @@ class VectorOps:
         self._waits: list[Sync] = []
 
     def wait(self, *syncs: Sync) -> None:
-        """The next instruction waits for these too."""
+        """Make the next instruction wait for these too."""
         self._waits.extend(syncs)
 
     def op(
@@ -79,7 +79,7 @@ class VectorOps:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One elementwise kernel: outputs = body(inputs), tile by tile.
+    """An elementwise kernel: outputs = body(inputs), tile by tile.
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0).
@@ -95,7 +95,7 @@ class Pass:
 
 
 def lower_pass(work: Pass, device: Device) -> Kernel:
-    """The kernel that carries `work` out on all cores of `device`."""
+    """The kernel that executes `work` on all cores of `device`."""
     vector = vector_of(device)
     memory = device.memories[vector.memory]
     load = link_engine(device, "GM", vector.memory) if work.inputs else ""
@@ -177,11 +177,12 @@ def split_ops(
     temps: Sequence[LocalTile],
     repeat: int = 1,
 ) -> None:
-    """Emit the split of `source` into pieces, as far as the last one kept; `kept`: where pieces go.
+    """Emit the split of `source` into pieces, up to the last one needed; `resident`: where each piece goes.
 
-    Cast, cast back, subtract, scale, cast: as many vector instructions as the vendors' kernels use (timing reference,
-    section on work per element). temps: fp32 tiles of the source's size: for the rest, the piece cast back, a piece
-    that is not kept, and, where instructions are repeated and so must not write what they read, one more for the rest.
+    Cast, cast back, subtract, scale, cast: as many vector instructions as in the vendors' kernels (timing reference,
+    section on work per element). temps: fp32 tiles of the source's size: for the residual, the piece cast back, a piece
+    that is not needed, and, with `repeat`, where an instruction must not overwrite its operand, another for the
+    residual.
     """
     rest, last = source, max(resident)
 
@@ -203,7 +204,7 @@ def split_ops(
 
 
 def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
-    """Split `source` (fp32) into pieces; a piece whose array is None is formed but not kept."""
+    """A pass that splits `source` (fp32) into pieces; a piece whose array is None is computed but not stored."""
     resident = {i: array for i, (_, array) in enumerate(pieces) if array is not None}
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
@@ -215,7 +216,7 @@ def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, Glo
 
 
 def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
-    """Fill arrays with +0."""
+    """A pass that fills arrays with +0."""
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
         for output in outputs:
@@ -225,7 +226,7 @@ def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
 
 
 def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray], target: GlobalArray) -> Pass:
-    """target = expression over the terms' arrays, fp32 on the vector unit."""
+    """A pass target = expression over the terms' arrays, in fp32 on the vector unit."""
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
         evaluate(ops, expression, dict(enumerate(inputs)), outputs[0], temps)
@@ -236,9 +237,9 @@ def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray]
 def placeholder_pass(
     name: str, inputs: Sequence[GlobalArray], outputs: Sequence[GlobalArray], operations: int, words: int
 ) -> Pass:
-    """A pass that moves its arrays and does `operations` on every element of `words` 32-bit words, whatever they are.
+    """A pass that only takes time: it moves its arrays and does `operations` on every element of `words` 32-bit words.
 
-    For work whose values fp32 lanes cannot form: fp64 and integer arithmetic, slices, bytes, row and column sums.
+    For work whose values fp32 lanes cannot compute: fp64 and integer arithmetic, slices, bytes, row and column sums.
     """
 
     def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
@@ -251,7 +252,7 @@ def placeholder_pass(
 
 
 def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> list[Pass]:
-    """Passes from an operand to its pieces (by number) and to the sums that the plan's joins take of it.
+    """The passes from an operand to its pieces (by number) and to the row or column sums that the plan needs of it.
 
     Where values are not fp32, or pieces not made by rounding, placeholder operations are timed instead (see
     `placeholder_pass`).
@@ -272,7 +273,7 @@ def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[
 
 
 def depth(expression: Expression) -> int:
-    """Scratch tiles that `evaluate` needs."""
+    """The number of scratch tiles that `evaluate` needs."""
     if isinstance(expression, TermValue):
         return 0
     if isinstance(expression, Scaled):
@@ -287,7 +288,7 @@ def depth(expression: Expression) -> int:
 def evaluate(
     ops: VectorOps, expression: Expression, values: dict[int, LocalTile], target: LocalTile, temps: list[LocalTile]
 ) -> None:
-    """Emit target = expression. The values of terms are read where they lie."""
+    """Emit target = expression. The values of terms are read where they are."""
     if isinstance(expression, TermValue):
         ops.op("copy", target, values[expression.term])
     elif isinstance(expression, Scaled):

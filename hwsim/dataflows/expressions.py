@@ -1,4 +1,4 @@
-"""How a plan's terms join, looked at as work: terms added one after the other, operations per element.
+"""Analysis of the expression that combines a plan's terms: as sequential additions, and its operations per element.
 
 It knows expressions; it knows no device and no kernel.
 """
@@ -12,7 +12,7 @@ from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValu
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
+    """One sequential addition: C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
 
     term: int
     own: int
@@ -20,8 +20,8 @@ class JoinStep:
     order: str
 
 
-def in_turn(expression: Expression) -> list[JoinStep] | None:
-    """The sum as kernels that each add one term to C, or None where it is of another form."""
+def sequential_form(expression: Expression) -> list[JoinStep] | None:
+    """The expression as steps that each add one term to C, or None where it has another form."""
     steps: list[JoinStep] = []  # the last first; a loop, as sums of many slices are deeper than Python calls may be
     while True:
         exponent = 0
@@ -48,7 +48,7 @@ def in_turn(expression: Expression) -> list[JoinStep] | None:
 
 
 def _leaf(expression: Expression) -> tuple[int, int] | None:
-    """(term, exponent) of a term times a power of two."""
+    """(term, exponent), for a term times a power of two."""
     exponent = 0
     while isinstance(expression, Scaled):
         exponent += expression.exponent
@@ -57,6 +57,7 @@ def _leaf(expression: Expression) -> tuple[int, int] | None:
 
 
 def scaled(value: Expression, exponent: int) -> Expression:
+    """The expression value * 2^exponent."""
     return Scaled(value, exponent) if exponent else value
 
 
@@ -75,9 +76,10 @@ def parts_of(expression: Expression) -> list[Expression]:
 
 
 def has_integer_parts(expression: Expression) -> bool:
+    """Whether the expression has nodes for integer plans only (OperandSum, Depth)."""
     return any(isinstance(part, OperandSum | Depth) for part in parts_of(expression))
 
 
 def operations(expression: Expression) -> int:
-    """Elementwise operations that an expression takes, the conversion of each term among them."""
+    """The number of elementwise operations of an expression, including the conversion of each term."""
     return sum(0 if isinstance(part, Depth) else 1 for part in parts_of(expression))

@@ -1,6 +1,7 @@
-"""Which of a device's matrix instructions a tile is made of: the same arithmetic in another shape, or by another name.
+"""Selects matrix instructions for a tile: variants of one instruction with the same arithmetic, in another shape or by
+another name.
 
-Instructions of one dot unit and K have the same bits, so the choice changes cycles alone.
+Instructions with the same dot unit and K give the same bits, so the choice changes only cycles.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Instructions:
         self.device = device
 
     def fitted(self, name: str, m: int, n: int, cores: int = 1) -> str:
-        """The variant of `name` for a tile of m x n on each of `cores` cores: the least padding, then the largest.
+        """The variant of `name` for a tile of m x n on each of `cores` cores: with the least padding, then the largest.
 
-        Those with times come first. `name` itself where no variant is of so many cores.
+        Variants with timing data are preferred. `name` itself where no variant runs on that number of cores.
         """
         key, known = (name, m, n, cores), self.device._fitted
         if key not in known:
@@ -37,7 +38,7 @@ class Instructions:
         return known[key]
 
     def of(self, name: str, a: str, b: str) -> str:
-        """The instruction like `name` for operands of formats a and b. Raises UnsupportedError where there is none."""
+        """The variant of `name` for operands of formats a and b. Raises UnsupportedError where there is none."""
         key = entry(self.device, name)
         model = self.device.matrix_instructions[key] if key is not None else None
         if key is not None and model is not None and a in model.formats and b in model.formats:
@@ -45,8 +46,10 @@ class Instructions:
         return instruction_for(self.device, a, b)
 
     def like(self, name: str, wanted: str) -> str:
-        """`wanted`, spelt out, if it computes what `name` does. Raises InputError, which lists those that do."""
-        own, allowed = instruction(self.device, name), self.kin(name)
+        """The full name of `wanted`, if it gives the same bits as `name`. Raises InputError, which lists those
+        that do.
+        """
+        own, allowed = instruction(self.device, name), self.equivalents(name)
         if wanted in allowed:
             return example(self.device, wanted, a=own.a, b=own.b)
         found = find(self.device, wanted) if isinstance(wanted, str) else None
@@ -57,26 +60,30 @@ class Instructions:
             )
         return wanted
 
-    def kin(self, name: str) -> list[str]:
-        """The device's entries of the arithmetic and formats of `name`, itself among them, in the file's order."""
+    def equivalents(self, name: str) -> list[str]:
+        """The keys of the device's entries with the arithmetic and formats of `name`, including its own, in the file's
+        order.
+        """
         own = instruction(self.device, name)
         return [key for key, model in self.device.matrix_instructions.items() if _computes(own, model)]
 
-    def kinds(self, name: str) -> list[str]:
-        """Entries with times and the bits of `name`, the first of each kind; `fitted` chooses within a kind."""
+    def equivalent_families(self, name: str) -> list[str]:
+        """One key per family of equivalents with timing data (mma, wgmma, ...); `fitted` selects within a family."""
         found: dict[str, str] = {}
-        for key in self.kin(name):
+        for key in self.equivalents(name):
             if self.device.matrix_instructions[key].timing is not None:
                 found.setdefault(_SHAPE.sub("k", key, count=1), key)
         return list(found.values())
 
     def _fit(self, name: str, m: int, n: int, cores: int) -> str:
         own = instruction(self.device, name)
-        kin = [
-            (key, model) for key, model in self.device.matrix_instructions.items() if self._akin(name, own, key, model)
+        variants = [
+            (key, model)
+            for key, model in self.device.matrix_instructions.items()
+            if self._is_variant(name, own, key, model)
         ]
-        kin = [entry for entry in kin if entry[1].together == cores]
-        timed = [entry for entry in kin if entry[1].timing is not None] or kin
+        variants = [entry for entry in variants if entry[1].core_count == cores]
+        timed = [entry for entry in variants if entry[1].timing is not None] or variants
         best: tuple[tuple[int, int], str] | None = None
         for key, model in timed:
             for size in self._widths(model, n):
@@ -87,7 +94,7 @@ class Instructions:
         return name if best is None else best[1]
 
     @staticmethod
-    def _akin(name: str, own: InstructionModel, key: str, model: InstructionModel) -> bool:
+    def _is_variant(name: str, own: InstructionModel, key: str, model: InstructionModel) -> bool:
         if not _SHAPE.search(name):
             return key == name
         spelt = _SHAPE.sub("k", key, count=1)
@@ -98,7 +105,7 @@ class Instructions:
 
     @staticmethod
     def _widths(model: InstructionModel, n: int) -> list[int]:
-        """Values of N worth a look for n columns: the one instruction that covers them, or the widest."""
+        """Candidate values of N for n columns: the one instruction that covers them, or the widest."""
         if model.n_last is None:
             return [model.n]
         cover = -(-n // model.n) * model.n
@@ -106,6 +113,6 @@ class Instructions:
 
 
 def _computes(own: InstructionModel, model: InstructionModel) -> bool:
-    """Whether the entry `model` has the arithmetic of the instruction `own`, for its formats."""
+    """Whether the entry `model` has the same arithmetic as the instruction `own`, for its formats."""
     formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
     return formats and all(getattr(own, name) == getattr(model, name) for name in ARITHMETIC)

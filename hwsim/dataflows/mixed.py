@@ -1,7 +1,7 @@
-"""Programs of GEMMs whose blocks follow different plans (Ape, section 5): each plan's kernels over its share of K.
+"""Programs of GEMMs with mixed plans (Ape, section 5): each plan's kernels over its share of K.
 
-That is a model: it spreads each plan's blocks evenly over the output, and adds the kernels that look at the blocks and
-count them. It knows dataflows and records; it knows no operand's values.
+This is a timing model: it spreads each plan's blocks evenly over the output, and adds the kernels that classify the
+blocks and count them. It knows dataflows and records; it knows no operand values.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-DECIDE = "decide"  # the strategy that looks at the blocks to take one plan for all, or each its own
+DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
 SCAN_OPERATIONS = 2  # per element: the least and the largest magnitude of a block
 MODEL = "each plan's kernels over its share of K, its blocks spread evenly over the output"
 
 
-def looks(mixed: Mixed) -> bool:
-    """Whether the blocks are looked at and counted."""
+def classifies_blocks(mixed: Mixed) -> bool:
+    """Whether the program has kernels that classify and count the blocks."""
     return one_for_all(mixed) is None or mixed.strategy == DECIDE
 
 
 def mapped(flow: Dataflow, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
-    """The record with each part mapped; options for the plans' parts, the counting GEMMs choose for themselves."""
+    """The record with each part mapped. options: for the plans' parts; the counting GEMMs use their defaults."""
     counting, plans = parts_of(gemm)
     parts = [flow.map(part, device, {}) for part in counting] + [flow.map(part, device, options) for part in plans]
     return dataclasses.replace(gemm, parts=tuple(parts), mapping=parts[-1].mapping)
 
 
 def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
-    """The program of all parts, one after the other. It stands for the work and its time (see the module's text)."""
+    """The program of all parts in sequence. It stands for the work and its time (see the module's docstring)."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
     counting, plans = parts_of(gemm)
-    made = Merge(
+    made = ProgramSequence(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
         GlobalArray("B", problem.matrices * problem.k, problem.n, "fp32", problem.b_layout),
     )
-    if looks(mixed):
-        look(made, counting, flow, device)
+    if classifies_blocks(mixed):
+        add_block_counting(made, counting, flow, device)
     start = 0
     for part in plans:
         assert not isinstance(part.plan, Mixed)
@@ -58,8 +58,8 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     return made.program()
 
 
-def look(made: Merge, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
-    """Kernels that look at both operands, and the small GEMMs that count (mapped records)."""
+def add_block_counting(made: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
+    """Append the kernels that classify both operands, and the small GEMMs that count (mapped records)."""
     for array in (made.a, made.b):
         made.kernels.append(
             lower_pass(placeholder_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
@@ -69,7 +69,7 @@ def look(made: Merge, counting: tuple[Gemm, ...], flow: Dataflow, device: Device
 
 
 def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
-    """What a result's `options` show: products of blocks by plan, the mapping of each plan, units and their share."""
+    """The mapping as results show it: block products by plan, the mapping of each plan, units and their share."""
     mixed = gemm.plan
     assert isinstance(mixed, Mixed)
     _, plans = parts_of(gemm)
@@ -90,14 +90,14 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
 
 
 def parts_of(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
-    """The parts of a mixture's record: the GEMMs that count, and those of the plans."""
+    """The parts of a mixture's record: (GEMMs that count, GEMMs of the plans)."""
     assert isinstance(gemm.plan, Mixed)
-    count = len(gemm.plan.ranges) if looks(gemm.plan) else 0
+    count = len(gemm.plan.ranges) if classifies_blocks(gemm.plan) else 0
     return gemm.parts[:count], gemm.parts[count:]
 
 
 def _peak(parts: tuple[Gemm, ...], device: Device) -> dict[str, Any]:
-    """The first plan's unit, and how many products per element of A B it would form in the time all units need."""
+    """The first plan's unit, and the number of its products per element of A B in the time that all units need."""
     models = [instruction(device, part.unit) for part in parts]
     name, first = parts[0].unit, models[0]
     if any(model.timing is None for model in models):
@@ -110,8 +110,8 @@ def _peak(parts: tuple[Gemm, ...], device: Device) -> dict[str, Any]:
     return {"unit": name, "products": products}
 
 
-class Merge:
-    """Programs put one after another; their operands are parts of one A and one B, their results one C."""
+class ProgramSequence:
+    """Concatenates programs; their operands are parts of one A and one B, their results one C."""
 
     def __init__(self, a: GlobalArray, b: GlobalArray) -> None:
         self.a, self.b = a, b
@@ -119,7 +119,7 @@ class Merge:
         self.kernels: list[Kernel] = []
 
     def add(self, name: str, part: Program, start: int, is_last: bool, is_apart: bool = False) -> None:
-        """Take a program whose K begins at `start`; is_apart: one with operands of its own."""
+        """Append a program whose K begins at `start`; is_apart: one with operands of its own."""
         names: dict[str, _Place] = {}
         for array in part.arrays:
             place = _Place(f"{name}.{array.name}")
@@ -137,7 +137,7 @@ class Merge:
         self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
 
     def program(self) -> Program:
-        """All of them."""
+        """The concatenated program."""
         return Program(
             tuple(self.arrays.values()), tuple(self.kernels), (self.a.name, self.b.name), "C", computes=False
         )
@@ -145,7 +145,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An array of another name, and where in it."""
+    """A replacement for an array: another array, and an offset in it."""
 
     name: str
     row: int = 0

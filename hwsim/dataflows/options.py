@@ -1,6 +1,6 @@
-"""The options of mappings, each declared once, and which of them each of hwsim's own dataflows has.
+"""Declarations of mapping options, and which of them each of hwsim's own dataflows has.
 
-It knows declarations alone, so that all options are known without the dataflows (hwsim.dataflows.registry).
+The module imports no dataflow, so that all options are known without importing one (hwsim.dataflows.registry).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TILE_OPTION = Option(
     "tile",
     TILE,
     None,
-    "elements of C that a core works on at a time, and of K per stage: m=128,n=256,k=64, or three numbers in the "
+    "CTA tile: elements of C per core, and of K per stage: m=128,n=256,k=64, or three numbers in the "
     "family's order (davinci: m,k,n; elsewhere m,n,k)",
     default_text="the fastest by estimate",
 )
@@ -22,7 +22,7 @@ STAGES = Option(
     "stages",
     int,
     None,
-    "blocks of K that shared memory holds at a time (the depth of the software pipeline)",
+    "depth of the software pipeline: blocks of K in shared memory",
     least=1,
     axis=(2, 3, 4, 5, 6),
     default_text="as many as fit",
@@ -31,7 +31,7 @@ SPLIT_K = Option(
     "split_k",
     int,
     None,
-    "slices of K, merged by a kernel of their own (the bits depend on it); auto: as many as take the least estimated "
+    "split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated "
     "time",
     least=1,
     words=(AUTO,),
@@ -42,7 +42,7 @@ SWIZZLE = Option(
     "swizzle",
     int,
     None,
-    "tiles in a band of columns that is gone through together, for locality in L2",
+    "tile rasterisation: width of a band of columns, in tiles, for locality in L2",
     least=1,
     axis=(1, 2, 4, 8, 16),
     default_text="chosen",
@@ -51,20 +51,24 @@ INSTRUCTION = Option(
     "instruction",
     str,
     None,
-    "matrix instruction of the program, one with the bits of the device's own (mma.sync's for wgmma's)",
-    default_text="the device's own, or what the library has where K is cut",
+    "matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)",
+    default_text="the device's own, or the library's for split-K",
 )
 CTA_GROUP = Option(
     "cta_group",
     int,
     None,
-    "2: pairs of SMs multiply together and share B; `tile` is that of one",
+    "2: pairs of SMs multiply together and share B (tcgen05's cta_group::2); `tile` is per SM",
     least=1,
     axis=(1, 2),
     default_text="1",
 )
-A_LAYOUT = Option("a_layout", str, None, "storage of A: row-major or column-major", choices=ORDERS, default_text="rows")
-B_LAYOUT = Option("b_layout", str, None, "storage of B: row-major or column-major", choices=ORDERS, default_text="rows")
+A_LAYOUT = Option(
+    "a_layout", str, None, "storage order of A: row-major or column-major", choices=ORDERS, default_text="rows"
+)
+B_LAYOUT = Option(
+    "b_layout", str, None, "storage order of B: row-major or column-major", choices=ORDERS, default_text="rows"
+)
 BUFFERING = Option(
     "buffering",
     str,
@@ -78,18 +82,18 @@ N_FUSED = Option(
     "n_fused",
     int,
     None,
-    "blocks of A that stay in L1 while B streams past",
+    "blocks of A that stay in L1 while B is streamed",
     least=1,
     axis=(None, 1, 2, 4, 8, 16, 32),
     default_text="as many as fit",
 )
-STEP_KA = Option("step_ka", int, None, "blocks of K of A that L1 takes at a time", least=1, default_text="chosen")
-STEP_KB = Option("step_kb", int, None, "blocks of K of B that L1 takes at a time", least=1, default_text="chosen")
+STEP_KA = Option("step_ka", int, None, "blocks of K per packet of A in L1 (stepKa)", least=1, default_text="chosen")
+STEP_KB = Option("step_kb", int, None, "blocks of K per packet of B in L1 (stepKb)", least=1, default_text="chosen")
 DISTRIBUTION = Option(
     "distribution",
     str,
     None,
-    "of tiles over cores: cyclic (tile t goes to core t mod cores), or block (each core has one block of tiles)",
+    "distribution of tiles over cores: cyclic (tile t to core t mod cores), or block (one block of tiles per core)",
     choices=("cyclic", "block"),
     default_text="cyclic",
 )
@@ -98,11 +102,11 @@ UNIT_FLAG = Option(
     "unit_flag",
     TRUTH,
     None,
-    "the FixPipe takes the result piece by piece while the cube is at work (UnitFlag)",
+    "the FixPipe reads parts of the result while the cube still works (UnitFlag)",
     default_text="false",
 )
 
-#: Options of dataflows: a coupled DaVinci core, separated cores, GPUs, GPUs whose SMs multiply in pairs.
+#: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
 COUPLED = (TILE_OPTION, N_FUSED, BUFFERING)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),

@@ -1,4 +1,4 @@
-"""An operand in global memory as a plan wants it: the array that the caller fills, its pieces, the kernels between."""
+"""Operands in global memory: the array that the caller fills, its pieces, and the passes that make them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperandArrays:
-    """A or B: the array that the caller fills, its pieces by number, and the vector kernels from one to the other."""
+    """The arrays of A or B, and the passes between them.
+
+    source: the array that the caller fills. pieces: by number. passes: vector kernels that make the pieces.
+    """
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
@@ -22,7 +25,7 @@ class OperandArrays:
 
     @classmethod
     def of(cls, plan: Plan, side: Side, rows: int, cols: int) -> OperandArrays:
-        """One operand of rows x cols elements, split where it is not one piece of its own format."""
+        """The arrays of one operand of rows x cols elements; it is split unless it is its own single piece."""
         pieces, name = plan.a_pieces if side == "a" else plan.b_pieces, side.upper()
         used = {pair[side == "b"] for term in plan.terms for pair in term.products}
         arrays = {
@@ -37,5 +40,5 @@ class OperandArrays:
 
     @property
     def arrays(self) -> list[GlobalArray]:
-        """In the program's order."""
+        """The operand's arrays, in the program's order."""
         return [*([self.source] if self.passes else []), *self.pieces.values()]

@@ -1,8 +1,8 @@
-"""What a dataflow is: an architecture family's way of turning the record of a GEMM into a program.
+"""The interface of a dataflow: how an architecture family maps the record of a GEMM and writes its program.
 
-A dataflow completes the record (`map`) and writes the program that the record says (`lower`). Families can live in
-other packages: an entry point of the group "hwsim.dataflows", named like the `family` of device files, gives an object
-of this protocol.
+A dataflow completes the record (`map`) and writes the program that follows from it (`lower`). Families can be in other
+packages: an entry point of the group "hwsim.dataflows", named like the `family` of device files, gives an object of
+this protocol.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the programs of a dataflow can do beside the product.
+    """What the programs of a dataflow support besides the product.
 
-    epilogue: alpha, beta, C, bias and another output format. stacks: all matrices of a stack in one program. k_group:
-    where the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits
-    depend on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
-    wave_threads: of a warp or wavefront; 0 where cores have no threads.
+    epilogue: alpha, beta, C, bias and another output format. stacks: a batch of matrices in one program. k_group: where
+    the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits depend
+    on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
+    wave_threads: threads per warp or wavefront; 0 where cores have no threads.
     """
 
     epilogue: bool = False
@@ -38,9 +38,9 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """How many slices of K take the least estimated time, and that time over the one of K in one piece (0 to 1).
+    """The number of split-K slices with the least estimated time, and that time relative to no split (0 to 1).
 
-    advise_below: the share from which on a run that leaves K in one piece says so: the library's rule.
+    advise_below: the library's threshold of that ratio, below which a run without split-K gets advice.
     """
 
     slices: int
@@ -50,7 +50,7 @@ class SplitK:
 
 @runtime_checkable
 class Dataflow(Protocol):
-    """One family's dataflow. It knows plans, records and devices; neither schemes nor bits nor cycles."""
+    """The dataflow of one family. It knows plans, records and devices; neither schemes nor bits nor cycles."""
 
     @property
     def name(self) -> str:
@@ -58,31 +58,33 @@ class Dataflow(Protocol):
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options of its mapping, as users give them."""
+        """The options of its mapping, as users set them."""
 
     @property
     def tile_order(self) -> tuple[str, str, str]:
-        """ "m", "n", "k" in the order in which its users write tiles."""
+        """The order of "m", "n", "k" in which its users write tiles."""
 
     @property
     def features(self) -> Features:
-        """What its programs can do beside the product."""
+        """What its programs support besides the product."""
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
-        """The record with `mapping` filled in, and what the mapping decides of the schedule; with its decisions.
+        """The record with `mapping` filled in, and the parts of the schedule that the mapping decides; with its
+        decisions.
 
-        gemm: resolved but for the mapping. options: those of `options` that the user gave, checked. Raises InputError
-        for options that do not fit, UnsupportedError for a plan or a schedule that no program of it carries.
+        gemm: resolved except for the mapping. options: those of `options` that the user set, validated. Raises
+        InputError for options that do not fit, UnsupportedError for a plan or a schedule that none of its programs
+        supports.
         """
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
-        """The program that the record says, unchecked."""
+        """The program for a mapped record, unchecked."""
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
-        """The best number of slices of K by estimate; None where it cuts no K."""
+        """The best number of split-K slices by estimate; None where the dataflow has no split-K."""
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
-        """The mapping as `options` of a result show it: JSON data by name."""
+        """The mapping as a result's `options` show it: JSON data by name."""
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """Tiles that a search begins with."""
+        """Initial tiles of a search."""

@@ -1,4 +1,4 @@
-"""What mappings of any family need: refusals, what is read from a record, how choices are recorded."""
+"""Functions on records that mappings of all families share: refusals, access, and the recording of choices."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PROBLEM = ("group", "scales", "sparsity")
 
 
 def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True) -> Plan:
-    """The record's plan, where programs of `family` carry all that the record asks for.
+    """The record's plan, if programs of `family` support everything that the record asks for.
 
-    epilogue: they take alpha, beta, C, bias and an output format; layouts: column-major operands; runs: sums
-    of runs of K that are added outside the unit. Raises UnsupportedError that names what they do not carry.
+    epilogue: they support alpha, beta, C, bias and an output format; layouts: column-major operands; runs: promotion of
+    partial sums outside the unit. Raises UnsupportedError that names what they do not support.
     """
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
@@ -46,14 +46,14 @@ def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, run
 
 
 def refuse_epilogue(gemm: Gemm, family: str) -> None:
-    """Raise UnsupportedError for a record with more of an epilogue than storing the product of one matrix."""
+    """Raise UnsupportedError for a record whose epilogue does more than store the product of one matrix."""
     found = [*_epilogue(gemm), *(["stacks of matrices"] if gemm.problem.matrices > 1 else [])]
     if found:
         raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
 
 
 def _epilogue(gemm: Gemm) -> list[str]:
-    """What the record asks of an epilogue."""
+    """The names of the epilogue's features that the record uses."""
     asked = {
         "alpha": gemm.epilogue.alpha != 1,
         "beta": bool(gemm.epilogue.beta),
@@ -65,7 +65,7 @@ def _epilogue(gemm: Gemm) -> list[str]:
 
 
 def plan_of(gemm: Gemm) -> Plan:
-    """The plan of a record that was mapped."""
+    """The plan of a mapped record (not a mixture)."""
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(
             f"scheme {gemm.scheme}: its blocks follow different plans; lower the parts of the record"
@@ -82,7 +82,7 @@ def mapping_of(gemm: Gemm, family: str) -> GemmMapping:
 
 
 def whole(kernel: KernelMapping, name: str) -> int:
-    """A setting that is an integer. Raises InputError where the record has none."""
+    """The value of an integer setting. Raises InputError where the record has none."""
     value = next((one.value for one in kernel.settings if one.name == name), None)
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"gemm record: kernel {kernel.name}: setting {name} = {value!r}; allowed: an integer")
@@ -95,7 +95,7 @@ def tile_text(tile: Tile, order: tuple[str, str, str]) -> str:
 
 
 def decision(options: Mapping[str, Any], name: str, value: Scalar, by: By, why: str = "") -> Decision:
-    """The choice of one option: the user's where `options` gives it, else by `by`, for the reason `why`."""
+    """The decision on one option: the user's where `options` sets it, otherwise by `by`, with the reason `why`."""
     if options.get(name) is not None:
         return Decision(name, str(value), "user")
     return Decision(name, str(value), by, why=why)

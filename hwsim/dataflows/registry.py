@@ -1,8 +1,8 @@
-"""The dataflows by name: hwsim's own, and those that installed packages register.
+"""Registry of dataflows by family: hwsim's own, and those that installed packages register.
 
-A dataflow of hwsim's own is imported when a device of its family is used; its options are known before. A package
-registers a family through the entry point group "hwsim.dataflows": the point's name is the `family` of device files,
-its object a `Dataflow`.
+hwsim's own dataflows are imported on first use of a device of their family; their options are known without the import.
+A package registers a family through the entry point group "hwsim.dataflows": the name of the entry point is the
+`family` of device files, its object a `Dataflow`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ GROUP = "hwsim.dataflows"
 
 @dataclass(frozen=True, slots=True)
 class OwnFamily:
-    """A family of hwsim's own: its dataflow as "module:object", and the options that the dataflow has."""
+    """One of hwsim's own families. where: its dataflow as "module:object"; declared: the options of the dataflow."""
 
     where: str
     declared: tuple[Option, ...]
 
     def load(self) -> Dataflow:
-        """The dataflow, imported."""
+        """Import the dataflow."""
         module, _, name = self.where.partition(":")
         found: Dataflow = getattr(import_module(module), name)
         return found
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options of the dataflow if it is imported, else those declared for it."""
+        """The options of the dataflow if it has been imported, else `declared`."""
         return self.load().options if self.where.partition(":")[0] in sys.modules else self.declared
 
 
@@ -58,10 +58,10 @@ OWN: Mapping[str, OwnFamily] = {
 
 
 class Dataflows(Mapping[str, Dataflow]):
-    """Dataflows by the name of their family. One of hwsim's own is imported when it is asked for by name."""
+    """Dataflows by family. Looking up one of hwsim's own imports it."""
 
     def __init__(self, registered: Mapping[str, Dataflow]) -> None:
-        """registered: those of other packages, none of which has the name of one of hwsim's own."""
+        """registered: the dataflows of other packages; their families differ from hwsim's own."""
         self._registered = registered
 
     def __getitem__(self, name: str) -> Dataflow:
@@ -81,14 +81,14 @@ class Dataflows(Mapping[str, Dataflow]):
         return {**self, **others}
 
     def options(self) -> dict[str, tuple[Option, ...]]:
-        """The options of each, by name; nothing is imported for them."""
+        """The options of each dataflow by family, without importing any."""
         own = {name: family.options for name, family in OWN.items()}
         return own | {name: flow.options for name, flow in self._registered.items()}
 
 
 @cache
 def dataflows() -> Dataflows:
-    """All dataflows by the name of their family; a broken plug-in warns and is left out."""
+    """All dataflows by family; a broken plug-in causes a warning and is left out."""
     found: dict[str, Dataflow] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if point.name in OWN:
@@ -104,7 +104,7 @@ def dataflows() -> Dataflows:
 
 
 def dataflow(device: Device) -> Dataflow:
-    """The dataflow of the device's family. Raises UnsupportedError when there is none."""
+    """The dataflow of the device's family. Raises UnsupportedError for a family without one."""
     if device.family in OWN:  # looking for plug-ins takes milliseconds
         return OWN[device.family].load()
     found = dataflows()

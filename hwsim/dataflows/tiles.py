@@ -1,9 +1,9 @@
-"""Tile schedulers: which tiles of C a core works on, in which order.
+"""Tile schedulers: which tiles of C a core computes, in which order (rasterisation).
 
-Tiles are numbered in bands of columns (a swizzle, for locality in L2), one wave of all cores after the other. Tiles of
+Tiles are numbered in bands of columns (a swizzle, for locality in L2), one wave of all cores after another. Tiles of
 one size form a grid: full tiles, the last row of tiles, the last column, the corner, each once per length of slice of
-K. Grids follow one another in one numbering; tile t goes to core t mod cores, as a persistent kernel's static scheduler
-and a grid of CTAs in waves both do. It knows no memory, no operand and no device but its number of cores.
+K. Grids share one numbering; tile t goes to core t mod cores, as with a persistent kernel's static scheduler and with a
+grid of CTAs in waves. It knows no memory, no operand and no device but its number of cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hwsim.program.ir import CORE, ZERO, Affine, Derived, variable
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """`count` slices of K of `length` elements each, the first of them slice number `first`, from element `start`."""
+    """`count` slices of K of `length` elements each, beginning with slice number `first`, at element `start`."""
 
     first: int
     count: int
@@ -31,10 +31,10 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
-    """Tiles of m x n elements and one length of K: `depth` (batches times slices) grids of rows x cols tiles.
+    """A grid of tiles of m x n elements and one length of K: `depth` (batch times slices) layers of rows x cols tiles.
 
-    first: number of the first tile. row, col: first element. band: columns of tiles gone through together. cluster:
-    rows of tiles that follow one another in the numbering, one column, on cores beside each other; rows is a multiple.
+    first: number of the first tile. row, col: first element. band: width of a rasterisation band, in tiles. cluster:
+    consecutive tiles of one column on neighbouring cores; rows is a multiple.
     """
 
     first: int
@@ -51,13 +51,13 @@ class TileGrid:
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         return self.depth * self.rows * self.cols
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
-    """Cores first .. first + count - 1, which take `waves[i]` tiles of grid i each."""
+class CoreWaves:
+    """Consecutive cores first .. first + count - 1 with equal work: `waves[i]` tiles of grid i each."""
 
     first: int
     count: int
@@ -66,7 +66,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class WorkTile:
-    """One tile of C to work on (or one of a loop's): first element within its matrix, sizes, matrix of the stack, K."""
+    """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K."""
 
     row: Affine
     col: Affine
@@ -82,7 +82,7 @@ class WorkTile:
 
 
 def slices_of(lengths: Sequence[int]) -> list[Slices]:
-    """Slices of K as runs of equal ones."""
+    """Slices of K, grouped into runs of equal length."""
     found: list[Slices] = []
     start = 0
     for i, length in enumerate(lengths):
@@ -96,7 +96,7 @@ def slices_of(lengths: Sequence[int]) -> list[Slices]:
 
 
 def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
-    """Columns of tiles that make what a wave of all cores reads nearly square, a power of two."""
+    """The band width, a power of two, that makes the data read by a wave of all cores nearly square."""
     wanted = math.sqrt(cores * tile_m / tile_n)
     return min(1 << round(math.log2(max(wanted, 1))), cols)
 
@@ -104,7 +104,7 @@ def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
 def tile_grids(
     m: int, n: int, slices: Sequence[Slices], batch: int, tile: tuple[int, int], band: int, cores: int, cluster: int = 1
 ) -> list[TileGrid]:
-    """All tiles of C[m, n]; tile: its (m, n); band 0: chosen (see `band_of`); cluster: see TileGrid."""
+    """The grids that cover C[m, n]. tile: its (m, n). band: 0: chosen (see `band_of`). cluster: see TileGrid."""
     tile_m, tile_n = tile
     whole_rows, rest_m = divmod(m, tile_m)
     whole_cols, rest_n = divmod(n, tile_n)
@@ -132,8 +132,10 @@ def tile_grids(
     return found
 
 
-def distribute(grids: Sequence[TileGrid], cores: int) -> list[Cores]:
-    """Which cores take how many tiles of each grid; cores without any are left out."""
+def distribute(grids: Sequence[TileGrid], cores: int) -> list[CoreWaves]:
+    """The number of tiles of each grid per core, for groups of cores with equal work; cores without any are left
+    out.
+    """
 
     def waves(core: int) -> tuple[int, ...]:
         counts = []
@@ -144,18 +146,18 @@ def distribute(grids: Sequence[TileGrid], cores: int) -> list[Cores]:
 
     # The counts change only at the cores that take a grid's first tile, and the first after its last.
     edges = sorted({0, *(x % cores for grid in grids for x in (grid.first, grid.first + grid.tiles))})
-    found: list[Cores] = []
+    found: list[CoreWaves] = []
     for start, stop in pairwise([*edges, cores]):
         counts = waves(start)
         if found and found[-1].first + found[-1].count == start and found[-1].waves == counts:
-            found[-1] = Cores(found[-1].first, stop - found[-1].first, counts)
+            found[-1] = CoreWaves(found[-1].first, stop - found[-1].first, counts)
         elif any(counts):
-            found.append(Cores(start, stop - start, counts))
+            found.append(CoreWaves(start, stop - start, counts))
     return found
 
 
 def places(
-    stream: StreamBuilder, grids: Sequence[TileGrid], group: Cores, cores: int, batch: int
+    stream: StreamBuilder, grids: Sequence[TileGrid], group: CoreWaves, cores: int, batch: int
 ) -> Iterator[WorkTile]:
     """The tiles of `group`, in one stream: a loop over each grid's waves, whose body is emitted once."""
     for grid, waves in zip(grids, group.waves, strict=True):
@@ -169,9 +171,9 @@ def places(
 
 @lru_cache(maxsize=256)
 def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tuple[WorkTile, tuple[Derived, ...]]:
-    """The tiles of a grid in a stream with `before` derived variables, and those that it adds.
+    """The work tile of a grid in a stream with `before` derived variables, and the derived variables that it adds.
 
-    turn: the loop over waves. Streams of one core, and kernels of one program, go over the same tiles.
+    turn: name of the loop over waves. Cached, because the streams of a core and the kernels of a program share grids.
     """
     stream = Derivations(before)
     offset, place, together = grid.first % cores, variable(CORE), min(cores, grid.tiles)
@@ -220,24 +222,25 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
 
 
 class TileScheduler(Protocol):
-    """Which tiles of C a core works on, in which order, and over which K."""
+    """Interface: which tiles of C a core computes, in which order, and over which K."""
 
     @property
     def tile_count(self) -> int:
-        """Tiles of the kernel, those of every slice of K and every matrix of a stack counted."""
+        """Number of tiles of the kernel, over all slices of K and matrices of a batch."""
 
-    def cores(self) -> list[Cores]:
-        """Groups of cores that take as many tiles of each size, those without any left out."""
+    def cores(self) -> list[CoreWaves]:
+        """Groups of cores with equal work; cores without any are left out."""
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
-        """The tiles of a group, in one stream: what is emitted for each is emitted once, within loops."""
+    def tiles(self, stream: StreamBuilder, cores: CoreWaves) -> Iterator[WorkTile]:
+        """The tiles of a group, in one stream; code for them is emitted once, within loops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticTileScheduler:
-    """Tile t goes to core t mod cores, in bands of columns: a persistent kernel's static schedule, or CTAs in waves.
+    """The static scheduler: tile t goes to core t mod cores, in bands of columns, as in a persistent kernel or CTAs in
+    waves.
 
-    grids: the tiles (see `tile_grids`). device_cores: cores of the device. matrices: of the stack.
+    grids: the tiles (see `tile_grids`). device_cores: cores of the device. matrices: batch size.
     """
 
     grids: tuple[TileGrid, ...]
@@ -246,18 +249,18 @@ class StaticTileScheduler:
 
     @property
     def tile_count(self) -> int:
-        """Tiles of the kernel."""
+        """Number of tiles of the kernel."""
         return sum(grid.tiles for grid in self.grids)
 
     @property
     def swizzle(self) -> int:
-        """Tiles in a band of columns that is gone through together."""
+        """Width of a rasterisation band, in tiles."""
         return max(grid.band for grid in self.grids)
 
-    def cores(self) -> list[Cores]:
-        """Groups of cores that take as many tiles of each size."""
+    def cores(self) -> list[CoreWaves]:
+        """Groups of cores with equal work."""
         return distribute(self.grids, self.device_cores)
 
-    def tiles(self, stream: StreamBuilder, cores: Cores) -> Iterator[WorkTile]:
+    def tiles(self, stream: StreamBuilder, cores: CoreWaves) -> Iterator[WorkTile]:
         """The tiles of a group."""
         yield from places(stream, self.grids, cores, self.device_cores, self.matrices)

@@ -1,4 +1,6 @@
-"""Devices: schema, loader and registry. A device is data; nothing here knows a scheme or a program."""
+"""Devices: the schema of device files, their loader and registry. A device is data; nothing here knows a scheme or a
+program.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Running one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
+"""Executes one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
 
-It knows how arrays stand for codes and which way of computing serves a dot unit: the compiled kernels where
-they have its model with these formats, else the integer reference. It knows no GEMM, no program and no time.
+It knows how arrays represent codes and selects the implementation of a dot unit: the compiled kernels where they
+support it with these formats, otherwise the integer reference. It knows no GEMM, no program and no time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def mma(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.device.Device.mma."""
+    """Execute one matrix instruction; see hwsim.devices.device.Device.mma."""
     model, spec = instruction(device, name), dot_spec(device, name)
     _forbid_pattern(name, model)
     codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
@@ -79,7 +79,7 @@ def dot(
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """See hwsim.devices.device.Device.dot."""
+    """Compute one element of a matrix instruction; see hwsim.devices.device.Device.dot."""
     model, spec = instruction(device, name), dot_spec(device, name)
     if model.formats:
         _forbid_pattern(name, model)
@@ -109,10 +109,10 @@ def dot(
 
 
 def scaled_accumulator(c: Codes, fmt: Format, scale_d: int, rule: str) -> tuple[Codes, npt.NDArray[np.bool_]]:
-    """Codes of c times 2^-scale_d, and where the format has no such number (there the codes are as given).
+    """Codes of c * 2^-scale_d, and a mask of the elements that the format cannot represent (their codes are unchanged).
 
-    rule "exact" leaves those below the normal range to the caller, who must scale behind the format; "RZ", "RNE",
-    "flush" round them to it, and nothing is left. Zeros, infinities and NaNs are not changed.
+    rule "exact" leaves values below the normal range to the caller, who must scale them beyond the format's range;
+    "RZ", "RNE" and "flush" round them to the format, so the mask is empty. Zeros, infinities and NaNs are not changed.
     """
     fraction = fmt.fraction_bits + fmt.ignored_bits
     biased = c >> c.dtype.type(fraction) & c.dtype.type((1 << fmt.exponent_bits) - 1)
@@ -143,7 +143,7 @@ def _compute(
     scales: tuple[Codes, Codes] | None,
     scale_d: int,
 ) -> Codes:
-    """Codes of the result; all arrays have equal leading dimensions."""
+    """Codes of the result; all arrays have the same leading dimensions."""
     a, b, c = operands
     left = None
     if isinstance(scale_d, bool) or not isinstance(scale_d, int | np.integer) or scale_d < 0:
@@ -169,7 +169,7 @@ def _compute(
 
 
 def _kernel_for(spec: DotSpec) -> bool:
-    """Ask the kernels, with a product of no rows, whether they have this unit with these formats."""
+    """The compiled kernel for this unit and these formats, or None; found by a call with no rows."""
     known = _has_kernel.get(spec)
     if known is None:
         a, b = (np.zeros(shape, code_dtype(format_of(fmt))) for shape, fmt in (((0, 1), spec.a), ((1, 1), spec.b)))
@@ -205,7 +205,7 @@ def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: Instr
 
 
 def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, bool]:
-    """Codes of c, and whether it came as a typed array."""
+    """Codes of c, and whether c was a typed array."""
     array = np.asarray(c)
     return _codes(name, "c", array, spec.c), array.dtype != code_dtype(format_of(spec.c))
 
@@ -245,7 +245,7 @@ def _forbid_pattern(name: str, model: InstructionModel) -> None:
 def _leading(
     name: str, arrays: dict[str, tuple[Codes, tuple[int, int]]], lead: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """The leading dimensions that arrays of these shapes have in common."""
+    """The common (broadcast) leading dimensions of arrays of these shapes."""
     for which, (array, shape) in arrays.items():
         if array.shape[-2:] != shape:
             raise InputError(f"{name}: {which} (..., {shape[0]}, {shape[1]}) is needed; got {array.shape}")
@@ -261,7 +261,7 @@ def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _padded(codes: Codes, k: int) -> Codes:
-    """Codes with zeros (+0 has the code 0 in every operand format) up to length k."""
+    """Codes padded with zeros to length k (+0 has the code 0 in every operand format)."""
     if codes.shape[-1] == k:
         return codes
     full = np.zeros((*codes.shape[:-1], k), codes.dtype)

@@ -1,6 +1,6 @@
-"""What must fit together across a device file: formats that exist, and names that some other part defines.
+"""Cross-references in a device file: every format must exist, and every name must be defined elsewhere in the file.
 
-It reads the plain tree, so that it can speak even where the file does not fit the model.
+The check reads the plain tree, so it reports problems even where the file does not validate against the model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GLOBAL = "GM"  # the end of a link outside the core
 
 
 def check(tree: Node) -> list[FileProblem]:
-    """Return every name in `tree` that nothing defines."""
+    """The problems of a device file's cross-references: names that nothing defines."""
     formats = tuple(FORMATS)
     instructions, units, engines, memories = (
         tuple(_block(tree, name)) for name in ("instructions", "dot_units", "engines", "memories")
@@ -86,7 +86,7 @@ def check(tree: Node) -> list[FileProblem]:
 
 
 def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
-    """The entry of instructions that `target` names, itself or one of those it stands for."""
+    """The instruction entry that `target` names, either directly or as one instance of a pattern."""
     wanted = target.value
     for name, entry in _blocks(tree, "instructions"):
         if isinstance(wanted, str) and (name == wanted or match(name, _choices(entry), wanted) is not None):
@@ -95,7 +95,7 @@ def _entry(tree: Node, target: Node) -> dict[str, Node] | None:
 
 
 def _choices(entry: dict[str, Node]) -> Choices:
-    """What an entry of the plain tree leaves open; whatever does not fit the model counts as not there."""
+    """The free parameters (N, formats) of an entry in the plain tree; invalid values count as absent."""
     numbers: dict[str, int] = {}
     for key in ("n", "n_last"):
         value = entry[key].value if key in entry else None
@@ -111,7 +111,7 @@ def _choices(entry: dict[str, Node]) -> Choices:
 
 
 def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[FileProblem]:
-    """What an entry leaves open must stand in its name, and the other way round."""
+    """Problems where the free parameters of an entry and its name do not correspond."""
     for key, free in (("n_last", FREE_N), ("formats", FREE_FORMATS)):
         node = entry.get(key)
         node = None if node is not None and node.value == [] else node

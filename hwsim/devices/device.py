@@ -1,4 +1,4 @@
-"""A device as users have it: the validated data of one chip, and its matrix instructions run on arrays."""
+"""The device object: the validated data of one chip, and methods that run its matrix instructions on arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hwsim.devices.model import DeviceModel
 
 
 class Device(DeviceModel):
-    """One chip. Raises ConfigError (from the loader) for whatever does not fit."""
+    """One chip: its validated data, and its matrix instructions. Raises ConfigError (from the loader) for invalid
+    data.
+    """
 
     def mma(
         self,
@@ -24,7 +26,7 @@ class Device(DeviceModel):
         scale_b: npt.ArrayLike | None = None,
         scale_d: int = 0,
     ) -> npt.NDArray[Any]:
-        """d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N), as the instruction computes it, bit for bit.
+        """One matrix instruction, bit for bit: d (..., M, N) = a (..., M, K) b (..., K, N) + c (..., M, N).
 
         An unsigned array of exactly a format's storage width holds codes (4 and 6 bits: one per uint8, low bits);
         otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
@@ -45,7 +47,7 @@ class Device(DeviceModel):
         scale_b: npt.ArrayLike | None = None,
         scale_d: int = 0,
     ) -> npt.NDArray[Any]:
-        """One element of the instruction's result for each case: a, b (..., K') with K' up to K, c (...) -> d (...).
+        """One element of the instruction's result per case: a, b (..., K') with K' up to K, c (...) -> d (...).
 
         Operands beyond K' are zeros. scale_a, scale_b (..., K / block). Codes, dtypes and errors as of `mma`.
         """

@@ -1,4 +1,4 @@
-"""The JSON Schema of a device file, for editors and other tools, made from the models.
+"""JSON Schema of the device files, generated from the models, for editors and other tools.
 
 It describes the form in a file: a value may stand plain or as {value, source, evidence, fitted_to, span, note}; every
 block may say the three in the middle of it; a variant (`extends`) gives only what differs and null to remove.
@@ -13,7 +13,7 @@ from hwsim.devices.device import Device
 
 
 def json_schema() -> Schema:
-    """Return the schema of a device file as plain data (JSON Schema, draft 2020-12)."""
+    """The schema of a device file as plain data (JSON Schema, draft 2020-12)."""
     model = Device.model_json_schema(by_alias=True)
     records = model.pop("$defs")
     defs: Schema = dict(COMMON)
@@ -44,5 +44,5 @@ def json_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """Return the text of configs/schema/device.schema.json."""
+    """The text of configs/schema/device.schema.json."""
     return json.dumps(json_schema(), indent=1) + "\n"

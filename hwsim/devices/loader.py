@@ -1,7 +1,7 @@
-"""From a device's name, file or mapping to a validated `Device`, or to all that is wrong with it at once.
+"""Loads a device by name, file or mapping into a validated `Device`, or reports all problems at once.
 
-The order: text to tree (yaml_text), sources taken apart (provenance), a variant merged into its base,
-validation against the model, names checked across the file (checks). Nothing here knows a chip.
+Steps: parse the text (yaml_text), separate the sources (provenance), merge a variant into its base, validate against
+the model, check names across the file (checks). Nothing here knows a particular chip.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.datafiles import provenance
-from hwsim.datafiles.provenance import About, Annotated
+from hwsim.datafiles.provenance import AttributedTree, Attribution
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.devices import registry
@@ -24,20 +24,20 @@ from hwsim.errors import InputError, UnsupportedError
 SCHEMA_VERSION = 1
 MOST_VARIANTS = 8  # devices that extend one another
 FILE_ONLY = ("sources", "extends", "inherited")  # keys of a file that are not part of the model
-DEFAULT = About("default of the schema, not given in the file", "assumption")
+DEFAULT = Attribution("default of the schema, not given in the file", "assumption")
 
 
 _known: dict[tuple[bool, str], _Known] = {}  # by whether it is surely a path, and its text
 
 
 def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
-    """Return the device of that name, file (a path, or text that looks like one) or mapping.
+    """The device of that name, file (a path, or text that looks like one) or mapping.
 
     A number is written plain or as {value, source, evidence, fitted_to, span, note}; `source:`, `evidence:` and
-    `fitted_to:` may stand in any block and cover what is below. `extends: NAME` takes another device and changes
-    what the file says; `inherited: {source, evidence}` beside it says how good the base's numbers are for this device.
-    The same record is returned as long as the files say the same.
-    Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
+    `fitted_to:` may stand in any block and apply to everything below. `extends: NAME` starts from another device;
+    `inherited: {source, evidence}` beside it says how good the base's numbers are for this device. The same object is
+    returned as long as the files do not change. Raises ConfigError with every problem, UnsupportedError for an unknown
+    name, InputError for an unreadable file.
     """
     if isinstance(device, Device):
         return device
@@ -57,14 +57,14 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A device that was loaded by name or path: where names pointed then, and the files with their texts."""
+    """A cached device with the search path at that time and the files that it was read from, with their texts."""
 
     state: tuple[object, ...]
     files: list[tuple[Path, registry.Content]]
     device: Device
 
     def is_current(self) -> bool:
-        """Whether the files say the same; a plugin's device, which has none, is made again."""
+        """Whether the files are unchanged; a plug-in's device has no files and is made again."""
         try:
             return all(file.read_text(encoding="utf-8") == text for file, text in self.files)
         except (OSError, UnicodeDecodeError):
@@ -72,7 +72,7 @@ class _Known:
 
 
 def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, registry.Content]]) -> Device:
-    """Read and validate a device; `files` takes the files read on the way, with their texts."""
+    """Read and validate a device; the files read on the way, with their texts, are added to `files`."""
     annotated, sources, problems = _read(device, (), files)
     problems += version_problems(annotated.tree, SCHEMA_VERSION)
     result = None
@@ -81,14 +81,14 @@ def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, regis
         problems += invalid
     if problems or result is None:
         raise refuse(problems, "device")
-    result._evidence.update(_evidence(result, annotated.about))
+    result._evidence.update(_evidence(result, annotated.attributions))
     result._citations.update(sources)
     result._sha256 = hashlib.sha256(result.canonical().encode()).hexdigest()
     return result
 
 
 def expanded(device: Device) -> dict[str, Any]:
-    """Return the device as one mapping without `extends`, every number with its source; `load` takes it back.
+    """The device as one mapping without `extends`, every number with its source; `load` accepts it.
 
     What the file leaves to the schema's defaults is left out here too.
     """
@@ -111,12 +111,12 @@ def expanded(device: Device) -> dict[str, Any]:
 
 def _read(
     device: str | Path | Mapping[str, Any], variants: tuple[str, ...], files: list[tuple[Path, registry.Content]]
-) -> tuple[Annotated, dict[str, str], list[FileProblem]]:
-    """Read one file or mapping, and what it extends. variants: the files that extend it, the first one first."""
+) -> tuple[AttributedTree, dict[str, str], list[FileProblem]]:
+    """Read one file or mapping and the base that it extends. variants: files that extend it, the outermost first."""
     tree, problems = _tree(device, files)
     assert isinstance(tree.value, dict)
     here = tree.mark.where
-    base: Annotated | None = None
+    base: AttributedTree | None = None
     sources: dict[str, str] = {}
     parent = tree.value.pop("extends", None)
     if parent is not None:
@@ -139,7 +139,7 @@ def _read(
     annotated, missing = provenance.split(tree, sources)
     problems += missing
     if inherited is not None:
-        said, wrong = provenance.said(inherited, "inherited", sources)
+        said, wrong = provenance.attribution_of(inherited, "inherited", sources)
         problems += wrong
         if parent is None:
             problems.append(FileProblem(inherited.mark, "inherited", "only beside extends"))
@@ -169,7 +169,7 @@ def _tree(
 
 
 def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path:
-    """Return the base that `extends` names; a path is relative to the file that says it."""
+    """The base that `extends` names; a path is relative to the file that contains it."""
     name = parent.value
     if not isinstance(name, str):
         raise InputError("needs the name or the path of one device")
@@ -178,29 +178,28 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path
     return name
 
 
-def _validate(annotated: Annotated) -> tuple[Device | None, list[FileProblem]]:
+def _validate(annotated: AttributedTree) -> tuple[Device | None, list[FileProblem]]:
     device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY)
     return device, check(annotated.tree) + problems
 
 
-def _evidence(device: Device, about: dict[provenance.Path, About]) -> dict[str, Any]:
-    """Provenance of every number and fact, those that the file leaves to their defaults among them, and of text that
-    has a source of its own.
+def _evidence(device: Device, about: dict[provenance.Path, Attribution]) -> dict[str, Any]:
+    """The provenance of every number and fact, including schema defaults, and of text with a source of its own.
 
-    What a block says of a dot unit is said of the whole unit; it is not said of the schema's other defaults.
+    The attribution of a dot unit's block covers the whole unit; other defaults of the schema have their own.
     """
     result = {}
     for path, value in leaves(device.model_dump(mode="json", by_alias=True)):
         said = about.get(path)
         if not provenance.is_fact(value, path) and (value is None or said is None or not said.own):
             continue
-        own = said or (_block_about(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
+        own = said or (_block_attribution(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
         result[".".join(path)] = provenance_of(own)
     return result
 
 
-def _block_about(about: dict[provenance.Path, About], path: provenance.Path) -> About:
-    """What the innermost block of the file around `path` says."""
+def _block_attribution(about: dict[provenance.Path, Attribution], path: provenance.Path) -> Attribution:
+    """The attribution of the innermost enclosing block of `path`."""
     while path and path not in about:
         path = path[:-1]
     found = about.get(path, DEFAULT)

@@ -1,10 +1,11 @@
-"""The device model: cores, memories, links, engines, instructions and dot units of one chip, validated.
+"""The device model: the validated schema of a device file, with cores, memories, links, engines, instructions, dot
+units.
 
-It knows the hardware's numbers and where each comes from; it knows no scheme and no program. Numbers
-are plain values here; their provenance is kept beside them, by path (`Device.evidence`).
+It holds the hardware's numbers and where each comes from; it knows no scheme and no program. Numbers are plain values
+here; their provenance is kept separately, by path (`Device.evidence`).
 
-Keys carry their units. Memory rates of the whole device are bytes per second and do not scale with the
-clock; rates inside a core are bytes per core clock cycle.
+Keys contain their units. Rates of L2 and HBM are bytes per second and do not scale with the core clock; rates inside a
+core are bytes per core clock cycle.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Place = Name | Names
 
 
 class SpecialsModel(StrictRecord):
-    """See hwsim.numerics.units.Specials."""
+    """Special values of a unit in a device file; see hwsim.numerics.units.Specials."""
 
     operands: Literal["ieee", "saturate"] = "ieee"
     overflow: Literal["infinity", "saturate"] = "infinity"
@@ -44,7 +45,7 @@ class SpecialsModel(StrictRecord):
 
 
 class FusedModel(StrictRecord):
-    """See hwsim.numerics.units.FusedUnit."""
+    """A fused dot unit in a device file; see hwsim.numerics.units.FusedUnit."""
 
     model: Literal["fused"]
     terms: PositiveInt
@@ -56,7 +57,7 @@ class FusedModel(StrictRecord):
 
 
 class ExactModel(StrictRecord):
-    """See hwsim.numerics.units.ExactUnit."""
+    """An exact dot unit in a device file; see hwsim.numerics.units.ExactUnit."""
 
     model: Literal["exact"]
     terms: PositiveInt
@@ -65,7 +66,7 @@ class ExactModel(StrictRecord):
 
 
 class FmaChainModel(StrictRecord):
-    """See hwsim.numerics.units.FmaChainUnit."""
+    """An FMA-chain unit in a device file; see hwsim.numerics.units.FmaChainUnit."""
 
     model: Literal["fma_chain"]
     rounding: RoundingName = "RNE"
@@ -74,7 +75,7 @@ class FmaChainModel(StrictRecord):
 
 
 class PairwiseModel(StrictRecord):
-    """See hwsim.numerics.units.PairwiseUnit."""
+    """An adder-tree unit in a device file; see hwsim.numerics.units.PairwiseUnit."""
 
     model: Literal["pairwise"]
     terms: PositiveInt
@@ -83,7 +84,7 @@ class PairwiseModel(StrictRecord):
 
 
 class TwoLevelModel(StrictRecord):
-    """See hwsim.numerics.units.TwoLevelUnit."""
+    """A two-level dot unit in a device file; see hwsim.numerics.units.TwoLevelUnit."""
 
     model: Literal["two_level"]
     terms: PositiveInt
@@ -98,7 +99,7 @@ class TwoLevelModel(StrictRecord):
 
 
 class IntegerModel(StrictRecord):
-    """See hwsim.numerics.units.IntegerUnit."""
+    """An integer dot unit in a device file; see hwsim.numerics.units.IntegerUnit."""
 
     model: Literal["integer"]
     terms: PositiveInt = 1
@@ -106,7 +107,7 @@ class IntegerModel(StrictRecord):
 
 
 class BlockScaledModel(StrictRecord):
-    """See hwsim.numerics.units.BlockScaledUnit."""
+    """A block-scaled dot unit in a device file; see hwsim.numerics.units.BlockScaledUnit."""
 
     model: Literal["block_scaled"]
     terms: PositiveInt
@@ -119,7 +120,7 @@ class BlockScaledModel(StrictRecord):
 
 
 class CompositeModel(StrictRecord):
-    """See hwsim.numerics.units.CompositeUnit."""
+    """A composite dot unit in a device file; see hwsim.numerics.units.CompositeUnit."""
 
     model: Literal["composite"]
     terms: PositiveInt
@@ -147,16 +148,16 @@ TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
 class MmaTiming(StrictRecord):
-    """Time of one program-level mma of blocks of the instruction's (m, n, k).
+    """Timing of one `mma` of a program, which covers blocks of the instruction's (m, n, k).
 
-    occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency);
-    completion = start + occupancy + drain. Exactly one of issue_interval_cycles and macs_per_cycle gives the
-    interval, which for the latter is m * n * k / macs_per_cycle of the instruction as named (a pattern's N put in).
-    operand_bytes_per_cycle, by memory: a port that feeds operands; the interval is at least the bytes of the
-    instruction's A and B that lie in that memory of one core / this rate. tile_macs_per_cycle: the rate where the
-    accumulators are a tile of that size ("64x128", m x n elements), of which a core has too few warps, or threads too
-    small blocks. mn_major_macs_per_cycle: the rate by tile ("any": the others) where the instruction needs K-major
-    operands and one in shared memory is MN-major, so that it goes through registers. Absent: not known.
+    occupancy = overhead + k_blocks * max(m_blocks * n_blocks * interval, accumulate_latency); completion = start +
+    occupancy + drain. Exactly one of issue_interval_cycles and macs_per_cycle gives the interval; with the latter it is
+    m * n * k / macs_per_cycle of the instruction as named (with a pattern's N inserted). operand_bytes_per_cycle, by
+    memory: bandwidth of a port that feeds operands; the interval is at least the bytes of the instruction's A and B in
+    that memory of one core divided by it. tile_macs_per_cycle: the rate for accumulators of that tile size ("64x128", m
+    x n elements), for tiles with too few warps per core or too small a block per thread. mn_major_macs_per_cycle: the
+    rate by tile ("any": all others) where the instruction needs K-major operands and one in shared memory is MN-major,
+    so that it is loaded through registers. Absent: not known.
     """
 
     issue_interval_cycles: Rate | None = None
@@ -176,12 +177,12 @@ class MmaTiming(StrictRecord):
 
 
 class InstructionModel(StrictRecord):
-    """One matrix instruction: shape in elements, operand formats, dot unit, engine, time (None: no data).
+    """One matrix instruction: shape in elements, operand formats, dot unit, engine, timing (None: no data).
 
-    One entry may stand for many (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also, where
-    the entry's name says nN; A and B each any of `formats` where it says .A.B (a and b then are examples).
-    k_major_only: operands in shared memory have to be K-major (wgmma's of all but 16 bits).
-    cores: that carry it out together (None: one; tcgen05's cta_group::2): each has an equal part of the rows of A and
+    One entry may describe many instructions (hwsim.devices.patterns): N a multiple of n up to n_last, or one of n_also,
+    where the entry's name contains nN; A and B each any of `formats` where it contains .A.B (a and b are then
+    examples). k_major_only: operands in shared memory must be K-major (wgmma for all but 16-bit formats). cores: number
+    of cores that execute it together (None: one; tcgen05's cta_group::2). Each holds an equal part of the rows of A and
     C, and of the columns of B, which the others read from it; the timing's macs_per_cycle is of all of them.
     """
 
@@ -209,28 +210,30 @@ class InstructionModel(StrictRecord):
     timing: MmaTiming | None = None
 
     @property
-    def together(self) -> int:
-        """Cores that carry it out."""
+    def core_count(self) -> int:
+        """Number of cores that execute the instruction together."""
         return self.cores or 1
 
     @property
     def rows(self) -> int:
-        """Rows of A and C that one core has of an instruction."""
-        return self.m // self.together
+        """Rows of A and C of the instruction on one core."""
+        return self.m // self.core_count
 
     @property
     def macs_per_cycle(self) -> Fraction:
-        """Products of one core in a cycle, operands where they may lie. Raises ValueError without timing data."""
+        """Peak multiply-accumulates of one core per cycle, operands in their usual memories. Raises ValueError without
+        timing data.
+        """
         return self.rows * self.n * self.k / self.interval_cycles()
 
     @model_validator(mode="after")
     def _whole_rows(self) -> InstructionModel:
-        if self.m % self.together:
+        if self.m % self.core_count:
             raise PydanticCustomError("rows", "m is a multiple of cores")
         return self
 
     def places(self, operand: int) -> tuple[str, ...]:
-        """Memories that operand 0 (A), 1 (B) or 2 (C/D) may lie in; empty: any."""
+        """Memories that may hold operand 0 (A), 1 (B) or 2 (C/D); empty: any."""
         if self.memories is None:
             return ()
         place = self.memories[operand]
@@ -246,10 +249,10 @@ class InstructionModel(StrictRecord):
         tile: tuple[int, int] | None = None,
         needs_transpose: bool = False,
     ) -> Fraction:
-        """Cycles from the issue of one instruction to that of the next, decimals of the file taken as written.
+        """Issue interval: cycles from one instruction to the next, exact (decimals of the file as written).
 
-        in_memory: where A and B lie, for the ports that feed them (default: where they may lie, if that is one place
-        each). tile: m, n of the accumulators. needs_transpose: whether it needs K-major operands and an operand is
+        in_memory: memories of A and B, for the ports that feed them (default: the memory of each, if only one is
+        possible). tile: m, n of the accumulators. needs_transpose: whether it needs K-major operands and an operand is
         MN-major. Raises ValueError without timing data.
         """
         if self.timing is None:
@@ -266,14 +269,16 @@ class InstructionModel(StrictRecord):
             (bits_a * (first == memory), bits_b * (second == memory), limit)
             for memory, limit in time.operand_bytes_per_cycle.items()
         )
-        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.together, ports)
+        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.core_count, ports)
 
 
 @lru_cache(maxsize=4096)
 def _interval(
     macs: int, rate: float | None, cycles: float | None, cores: int, ports: tuple[tuple[int, int, float], ...]
 ) -> Fraction:
-    """Cycles of `macs` products at `rate`, or those given; ports: bits of A, of B over all cores, bytes per cycle."""
+    """Cycles for `macs` at `rate`, or `cycles`; at least what the ports need. ports: bits of A, bits of B over all
+    cores, bytes per cycle.
+    """
     interval = Fraction(str(cycles)) if rate is None else macs / Fraction(str(rate))
     for bits_a, bits_b, limit in ports:
         interval = max(interval, (bits_a + Fraction(bits_b, cores)) / 8 / Fraction(str(limit)))
@@ -281,9 +286,9 @@ def _interval(
 
 
 class VectorModel(StrictRecord):
-    """The vector unit: elementwise opcodes on UB (Ascend) or registers (GPU).
+    """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
-    In cycles_per_repeat `widen` is a cast to a format of more bits, where it takes another time than `cast`.
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`.
     """
 
     engine: Name
@@ -295,23 +300,22 @@ class VectorModel(StrictRecord):
 
 
 class MemoryModel(StrictRecord):
-    """A memory of each core: bytes that a program may use, alignment of a buffer in it."""
+    """A private memory of each core: bytes available to a program, and the alignment of its buffers."""
 
     capacity_bytes: PositiveInt
     align_bytes: PositiveInt = 1
 
 
 class SharedModel(StrictRecord):
-    """A memory that all cores share (HBM, L2): bytes per second for reads and writes together.
+    """A memory shared by all cores (HBM, L2), with its bandwidth in bytes per second for reads and writes together.
 
-    write_bytes_per_second: of L2, if it takes writes more slowly: each counts as the reads that take as long.
+    write_bytes_per_second: of L2, where its writes are slower; a write counts as the reads that take the same time.
 
-    latency_ns: what it adds to the completion of a transfer, beyond the link's start-up: L2 to every transfer from
-    or to global memory, HBM to a read of which any byte has to come from it.
-    deferred_write_bytes: of L2, how much of what leaves it dirty may wait until HBM is idle; what is beyond that, and
-    all without it, slows the transfer that pushes it out.
-    coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
-    replacement: of L2, what leaves it when it is full: the least recently used, or any.
+    latency_ns: added to the completion of a transfer after the link's start-up: L2's to every transfer from or to
+    global memory, HBM's to a read that needs any byte from it. deferred_write_bytes: of L2, dirty bytes evicted from it
+    that may wait until HBM is idle; evictions beyond that slow the transfer that causes them, as do all where it is
+    absent. coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
+    replacement: of L2, its policy: least recently used, or random.
     """
 
     capacity_bytes: PositiveInt
@@ -325,18 +329,17 @@ class SharedModel(StrictRecord):
 
 
 class LinkModel(StrictRecord):
-    """A path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
+    """A data path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
 
-    A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or
-    the transfer's fair share of what it shares, and completes startup_cycles later. Bytes are rounded up to
-    whole requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance).
-    in_flight_bytes: a transfer does not start while it and those of this link that have not completed would be more
-    (one alone always may). conflict_factor (None: 1): bytes count as many times on the link (bank conflicts).
-    fetch_bytes (None: sectors of 32 bytes): pieces of a row of an array, from its start, that a read which misses in L2
-    fetches whole (TMA: the L2 promotion of its tensor map).
-    row_cycles (None: 0): the least time of each row of a tile in global memory (rows turned into fractals on the way).
-    miss_factor (None: 1): bytes of a read that come from HBM count as many times on the link (they take longer, and no
-    more of them are on their way).
+    A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or the
+    transfer's fair share of a shared memory, and completes startup_cycles later. Bytes are rounded up to whole
+    requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance). in_flight_bytes:
+    limit on outstanding bytes: a transfer waits while it and the link's incomplete ones would exceed it (one alone may
+    always start). conflict_factor (None: 1): factor on the bytes for bank conflicts. fetch_bytes (None: 32-byte
+    sectors): granularity of a read that misses in L2, counted from the start of an array's row (TMA: the L2 promotion
+    of its tensor map). row_cycles (None: 0): minimum time per row of a tile in global memory (rows converted to
+    fractals during the copy). miss_factor (None: 1): factor on the bytes of a read that come from HBM (they take
+    longer, with the same number of bytes in flight).
     """
 
     engine: Name
@@ -355,8 +358,9 @@ class LinkModel(StrictRecord):
 
 
 class EngineModel(StrictRecord):
-    """An in-order engine: how many instructions its queue holds, what issuing one costs the stream (0: a sequencer of
-    its own is always ahead)."""
+    """An in-order engine: depth of its queue, and the issue cost per instruction for the stream (0: a hardware
+    sequencer issues ahead).
+    """
 
     queue_depth: PositiveInt
     issue_cycles: Annotated[float, Field(ge=0)] = 1.0
@@ -364,7 +368,7 @@ class EngineModel(StrictRecord):
 
 
 class PowerModel(StrictRecord):
-    """The chip's power limit: how long full load may last before it acts, and the clock that it then leaves.
+    """The chip's power limit: how long full load may last before the clock drops, and the clock after that.
 
     clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
     """
@@ -374,7 +378,7 @@ class PowerModel(StrictRecord):
 
 
 class FlagsModel(StrictRecord):
-    """Hardware flags that order two engines of a core: how many each ordered pair has. No program is held to it.
+    """Hardware flags that synchronise two engines of a core: number per ordered pair. The checker does not enforce it.
 
     queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
     unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
@@ -386,7 +390,7 @@ class FlagsModel(StrictRecord):
 
 
 class LibraryModel(StrictRecord):
-    """The GEMM library that runs on the chip: a file of configs/libraries (hwsim.libraries), by name.
+    """The GEMM library that runs on the chip: the name of a file in configs/libraries (hwsim.libraries).
 
     observations: by their name in that file, what it was seen to do, where that holds for this chip.
     """
@@ -396,7 +400,7 @@ class LibraryModel(StrictRecord):
 
 
 class DeviceModel(StrictRecord):
-    """The data of one chip (hwsim.devices.device.Device: with its arithmetic)."""
+    """The validated data of one chip (hwsim.devices.device.Device adds its arithmetic)."""
 
     schema_version: Literal[1]
     name: Name
@@ -444,11 +448,11 @@ class DeviceModel(StrictRecord):
 
     @property
     def asked_mhz(self) -> float | None:
-        """The core clock that `hwsim.devices.at_clock` was asked for, MHz; None: the file's clocks."""
+        """The core clock set by `hwsim.devices.at_clock`, MHz; None: the file's clocks."""
         return self._asked_mhz
 
     def canonical(self) -> str:
-        """Canonical JSON of the expanded model: what `sha256` is taken of."""
+        """Canonical JSON of the expanded model; `sha256` is its hash."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
     # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
@@ -478,7 +482,7 @@ class DeviceModel(StrictRecord):
         return {}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
-        """As pydantic's; what was worked out of this device does not go with it."""
+        """pydantic's model_copy, without the cached values derived from the original."""
         made = super().model_copy(update=update, deep=deep)
         for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
             made.__dict__.pop(name, None)

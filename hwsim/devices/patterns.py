@@ -1,7 +1,7 @@
-"""Names of instructions that differ only in N or in the operands' formats: one entry of a device file for all.
+"""Instruction patterns: one entry of a device file for instructions that differ only in N or in operand formats.
 
-The entry's name says `nN` where N is free and `.A.B` where the formats are. This module knows how such a name
-and a spelt-out one belong together; it knows no device.
+The entry's name contains `nN` where N is free and `.A.B` where the formats are. The module matches such a pattern with
+the full name of an instruction; it knows no device.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ FREE_FORMATS = ".A.B"
 
 
 def spelt(fmt: str) -> str:
-    """The format's name as it stands in an instruction's."""
+    """The format's name as it appears in instruction names."""
     return SPELLINGS.get(fmt, fmt)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What an entry leaves open. n: the smallest N; n_last: N is any multiple of n up to it, and those in n_also.
+    """The free parameters of a pattern.
 
-    n_last None: only n. formats: A and B may each be any of these (none: the entry's own).
+    n: the smallest N. n_last: N is any multiple of n up to it, or one of n_also; None: only n. formats: A and B may
+    each be any of these (empty: the entry's own).
     """
 
     n: int
@@ -60,7 +61,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a spelt-out name chooses; None: nothing to choose."""
+    """The parameters that a full instruction name fixes; None: the pattern leaves nothing open."""
 
     n: int | None
     a: str | None
@@ -68,7 +69,7 @@ class Choice:
 
 
 def match(entry: str, choices: Choices, name: str) -> Choice | None:
-    """Return what `name` chooses of the entry, or None when it is not one of its names."""
+    """The parameters for which the entry's name becomes `name`, or None when it never does."""
     found = _expression(entry, choices.formats).fullmatch(name)
     if found is None:
         return None
@@ -81,7 +82,7 @@ def match(entry: str, choices: Choices, name: str) -> Choice | None:
 
 
 def spell(entry: str, n: int, a: str, b: str) -> str:
-    """Return the entry's name with N and the formats of A and B put in."""
+    """The entry's name with N and the formats of A and B inserted."""
     return entry.replace(FREE_N, f"n{n}", 1).replace(FREE_FORMATS, f".{spelt(a)}.{spelt(b)}", 1)
 
 

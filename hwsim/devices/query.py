@@ -1,4 +1,4 @@
-"""What consumers ask of a device: the dot unit of an instruction, and how good the numbers are."""
+"""Queries on a device: instructions by name or format, their dot units, and the evidence for the numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS: dict[str, type[Any]] = {unit.model: unit for unit in typing.get_args(unit
 
 
 def instruction(device: DeviceModel, name: str) -> InstructionModel:
-    """Return the instruction `name`, N and formats as the name says.
+    """The instruction called `name`, with N and formats as in the name.
 
     The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
     """
@@ -33,7 +33,7 @@ def instruction(device: DeviceModel, name: str) -> InstructionModel:
 
 
 def find(device: DeviceModel, name: str) -> InstructionModel | None:
-    """Return the instruction `name` as `instruction` does, or None."""
+    """The instruction called `name` (see `instruction`), or None."""
     known = device._resolved.get(name)
     if known is None:
         key = entry(device, name)
@@ -50,31 +50,33 @@ def find(device: DeviceModel, name: str) -> InstructionModel | None:
 
 
 def entry(device: DeviceModel, name: str) -> str | None:
-    """Return the name of the device's entry that has the instruction `name` (itself, or a pattern), or None."""
+    """The key of the device's entry that describes the instruction `name` (itself, or a pattern), or None."""
     if name in device.matrix_instructions:
         return name
     return next((key for key in device.matrix_instructions if match(key, choices(device, key), name)), None)
 
 
 def choices(device: DeviceModel, key: str) -> Choices:
-    """Return what the entry `key` leaves open; its text is empty where it stands for one instruction."""
+    """The free parameters of the entry `key`; empty as text where it describes one instruction."""
     model = device.matrix_instructions[key]
     return Choices(model.n, model.n_last, model.n_also, model.formats)
 
 
 def example(device: DeviceModel, key: str, *, n: int | None = None, a: str | None = None, b: str | None = None) -> str:
-    """Return a spelt-out name of the entry `key`: with this N and these formats, or the smallest N and its own."""
+    """The full name of one instruction of the entry `key`: with this N and these formats, or the smallest N and the
+    entry's own.
+    """
     model = device.matrix_instructions[key]
     return spell(key, model.n if n is None else n, a or model.a, b or model.b)
 
 
-def taken_format(device: DeviceModel, input_format: str) -> str:
-    """Return the format that a native GEMM without one computes in: the operands' own, or the device's default."""
+def native_format(device: DeviceModel, input_format: str) -> str:
+    """The format in which a native GEMM without `format` computes: the operands' own, or the device's default."""
     return input_format if input_format in device.native else device.default_format
 
 
 def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
-    """Return what fixes the bits of the instruction `name`: its dot unit and formats. The same record each time."""
+    """The dot unit and formats of the instruction `name`, which fix its bits. Repeated calls return the same object."""
     found = device._specs.get(name)
     if found is None:
         model = instruction(device, name)
@@ -92,10 +94,10 @@ def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
 
 
 def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
-    """Name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
+    """The name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
 
-    For unlike formats the kin of a native one comes first. Raises UnsupportedError when the device has none or
-    `wanted` is for other formats, InputError for a pattern.
+    For two different formats, a variant of a native instruction is preferred. Raises UnsupportedError when the device
+    has none or `wanted` is for other formats, InputError for a pattern.
     """
     if wanted is not None:
         spec = dot_spec(device, wanted)
@@ -111,14 +113,14 @@ def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = No
     elif a == b and a in device.native:
         name = device.native[a]
     else:
-        name = _kin(device, a, b) or _widest(device, a, b)
+        name = _native_variant(device, a, b) or _widest(device, a, b)
     if dot_spec(device, name).scale_format is not None:
         raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
     return name
 
 
-def _kin(device: DeviceModel, a: str, b: str) -> str | None:
-    """The instruction that differs from a native one of either format in the formats alone."""
+def _native_variant(device: DeviceModel, a: str, b: str) -> str | None:
+    """The variant of the native instruction of either format that differs from it only in operand formats."""
     for fmt in (a, b):
         name = device.native.get(fmt)
         key = None if name is None else entry(device, name)
@@ -146,12 +148,12 @@ def _widest(device: DeviceModel, a: str, b: str) -> str:
 
 
 def specials(model: Any) -> units.Specials:
-    """Return a model's `specials` block (a dot unit's, or the vector unit's) as the record."""
+    """The `specials` block of a model (a dot unit's, or the vector unit's) as a Specials record."""
     return units.Specials(**model.model_dump())
 
 
 def weakest(device: DeviceModel, *prefixes: str) -> Level:
-    """Return the weakest evidence among the numbers whose dotted path is, or begins with, one of `prefixes`.
+    """The weakest evidence level of the numbers whose dotted path is, or starts with, one of `prefixes`.
 
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
     Raises KeyError where there is no such number.
@@ -168,7 +170,7 @@ def weakest(device: DeviceModel, *prefixes: str) -> Level:
 
 
 def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -> Level:
-    """Return the weakest evidence that the bits of the instruction `name` rest on.
+    """The weakest evidence level behind the bits of the instruction `name`.
 
     That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
     """
@@ -177,7 +179,9 @@ def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -
 
 
 def timing_evidence(device: DeviceModel, name: str) -> Level:
-    """Return the weakest evidence that times rest on: all but what fixes bits, and the other instructions."""
+    """The weakest evidence level behind the instruction's times: all numbers except arithmetic and other
+    instructions.
+    """
     instruction(device, name)
     own = entry(device, name)
     others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
@@ -193,7 +197,7 @@ def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:
 
 
 def _record(model: Any) -> Any:
-    """The record of hwsim.numerics.units with the same fields as a unit's model."""
+    """The record of hwsim.numerics.units with the fields of a unit's model."""
     cls = UNITS[model.model]
     given = {field.name: getattr(model, field.name) for field in dataclasses.fields(cls)}
     if "specials" in given:

@@ -1,8 +1,8 @@
-"""Where device files lie, and which one a name means. It knows places, not what a file says.
+"""Finds device files by name. It knows the search path, not what is in a file.
 
-Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plugins (entry
-points of the group "hwsim.devices"); the package. A name found twice: the first is taken, with a warning unless the
-other says the same.
+Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plug-ins (entry points of
+the group "hwsim.devices"); the package. Of a name found twice the first is used, with a warning unless the files are
+the same.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class DeviceEntry:
 
 
 def is_path(device: str | Path) -> bool:
-    """Say whether `device` means a file rather than a name."""
+    """Whether `device` is a file rather than a name."""
     return isinstance(device, Path) or device.endswith(SUFFIXES) or "/" in device or os.sep in device
 
 
 def names() -> list[tuple[str, str]]:
-    """Return (name, where) of every device that can be named, sorted; shadowed ones are left out."""
+    """(name, where) of every available device, sorted; shadowed ones are left out."""
     return sorted((entry.name, entry.where) for entry in _first().values())
 
 
 def shipped() -> list[str]:
-    """Return the names, sorted, that mean the device files shipped with hwsim, or files that say the same."""
+    """The names, sorted, that refer to device files shipped with hwsim, or to identical copies."""
     chosen = _first()
     return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
 
 
 def read(device: str | Path) -> tuple[Content, str]:
-    """Return the text (or a plugin's mapping) of a device and where it came from.
+    """The text (or a plug-in's mapping) of a device, and where it was found.
 
     Raises UnsupportedError for an unknown name, InputError for a file that cannot be read.
     """
@@ -69,7 +69,7 @@ def read(device: str | Path) -> tuple[Content, str]:
 
 
 def state() -> tuple[object, ...]:
-    """What a name's meaning depends on, apart from the files' texts: folders, and what is in them. Cheap to ask for."""
+    """The state of the search path, for cache validation: folders and their file names, not the files' texts. Cheap."""
     times = []
     for folder in (*_folders(), package_folder()):
         try:
@@ -80,17 +80,17 @@ def state() -> tuple[object, ...]:
 
 
 def search_path() -> list[str]:
-    """Return the places where a device's name is looked for, in order, whether or not they are there."""
+    """The places where device names are looked up, in order, whether they exist or not."""
     return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
 
 
 def package_folder() -> Traversable:
-    """Return the folder of the device files shipped with hwsim."""
+    """The folder of the device files shipped with hwsim."""
     return places.package_folder("devices")
 
 
 def _first(only: str | None = None) -> dict[str, DeviceEntry]:
-    """The entry that each name means. `only`: warn about this name's duplicates alone, or (None) about nothing."""
+    """The entry that each name refers to. `only`: warn about duplicates of this name alone, or (None) about none."""
     chosen: dict[str, DeviceEntry] = {}
     for entry in _entries():
         first = chosen.setdefault(entry.name, entry)
@@ -100,7 +100,7 @@ def _first(only: str | None = None) -> dict[str, DeviceEntry]:
 
 
 def _same(one: DeviceEntry, other: DeviceEntry) -> bool:
-    """Whether two entries say the same, as in a checkout beside an installed hwsim, whose ./configs/devices it is."""
+    """Whether two entries are identical, as ./configs/devices of a checkout and the package are."""
     try:
         return one.read() == other.read()
     except InputError:
@@ -123,7 +123,7 @@ def _folders() -> list[Path]:
 
 
 def _is_package_folder(folder: Path) -> bool:
-    """In the source tree ./configs/devices is the package's own folder, which is no duplicate."""
+    """Whether the folder is the package's own: in the source tree ./configs/devices is, and it is no duplicate."""
     package = package_folder()
     return isinstance(package, Path) and folder.resolve() == package.resolve()
 
@@ -157,7 +157,7 @@ def _text(file: Path | Traversable) -> str:
 
 
 def _shown(file: Traversable) -> str:
-    """A path relative to the current folder where that is shorter."""
+    """The path relative to the current folder where that is shorter."""
     text = str(file)
     folder = str(Path.cwd()) + os.sep
     return text.removeprefix(folder)

@@ -1,7 +1,7 @@
-"""The same chip with something changed in memory: another clock, or what a study wants to vary.
+"""Modified copies of a device: another clock, or other values for a study.
 
-Changed devices are validated like loaded ones. Sources and hash stay those of the file: a result says by itself
-what was changed.
+Changed devices are validated like loaded ones. Sources and hash stay those of the file; results record the change
+themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = Lock()
 
 
 def checked_clock(mhz: object) -> float:
-    """A core clock that a user gave, in MHz. Raises InputError for what is none."""
+    """A user's core clock in MHz, validated. Raises InputError for an invalid one."""
     is_number = isinstance(mhz, int | float | np.integer | np.floating) and not isinstance(mhz, bool)
     if not is_number or not 0 < mhz <= LARGEST_CLOCK_MHZ:  # type: ignore[operator]
         raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0 and at most {LARGEST_CLOCK_MHZ:,}")
@@ -31,9 +31,9 @@ def checked_clock(mhz: object) -> float:
 
 
 def at_clock(device: Device, mhz: float) -> Device:
-    """`device` at a core clock of `mhz`, whatever it multiplies. Rates of L2 and HBM are bytes per second and stay.
+    """The device with its core clock fixed at `mhz`, whatever it multiplies. L2 and HBM rates are unchanged.
 
-    The same object for the same clock, of the last CLOCKS. Raises InputError for a clock that is none (see
+    Returns the same object for the same clock, for the last CLOCKS clocks. Raises InputError for an invalid clock (see
     `checked_clock`).
     """
     mhz = checked_clock(mhz)
@@ -52,13 +52,13 @@ def at_clock(device: Device, mhz: float) -> Device:
 
 
 def sustained_clock(device: Device, format: str) -> float:
-    """The clock, MHz, that the chip keeps when it does nothing but multiply operands of `format`."""
+    """The clock, MHz, under continuous matrix multiplication with operands of `format`."""
     given = device.sustained_clock_mhz
     return given.get(format, given.get("default", device.clock_mhz))
 
 
 def limited_clock(device: Device, format: str, busy_ms: float) -> float:
-    """`sustained_clock` of work that lasts `busy_ms`: under the power limit, if that has acted by then."""
+    """The sustained clock for work of `busy_ms`: the power limit applies only if the work lasts long enough."""
     limit = device.power_limit
     if limit is None or busy_ms < limit.after_ms:
         return sustained_clock(device, format)
@@ -66,9 +66,9 @@ def limited_clock(device: Device, format: str, busy_ms: float) -> float:
 
 
 def changed(device: Device, changes: Mapping[str, Any]) -> Device:
-    """`device` with other values at dotted paths ("links.GM_L1.bytes_per_cycle"; keys may hold dots themselves).
+    """A copy of `device` with other values at dotted paths ("links.GM_L1.bytes_per_cycle"; keys may contain dots).
 
-    Raises InputError for a path that the device has not, ValueError (pydantic) for a value that does not fit.
+    Raises InputError for a path that the device does not have, ValueError (pydantic) for an invalid value.
     """
     tree = device.model_dump(by_alias=True)
     for path, value in changes.items():

@@ -1,1 +1,1 @@
-"""The direct evaluator: the bits of a GEMM from its record, without a program."""
+"""The direct evaluator: computes the bits of a GEMM from its record, without a program."""

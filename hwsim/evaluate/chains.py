@@ -1,7 +1,7 @@
-"""Products of pieces through the matrix unit: one accumulator over a run of K, bit for bit.
+"""Accumulation in the matrix unit: products of pieces chained over a run of K in one accumulator, bit for bit.
 
-Each product is chained by the compiled dot unit of its instruction. It knows a plan's terms, instructions and spans
-of K; it knows nothing of what happens outside the unit.
+Each product is computed by the compiled dot unit of its instruction. The module knows a plan's terms, instructions and
+spans of K; it knows nothing of what happens outside the unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
-    from hwsim.arithmetic.lanes import Edges
+    from hwsim.arithmetic.lanes import AdditionSpecials
     from hwsim.devices.device import Device
     from hwsim.devices.model import InstructionModel
     from hwsim.gemm.plan import Plan, Stage, Term
@@ -32,9 +32,9 @@ Codes = NDArray[Any]
 
 
 class Chains:
-    """The terms of one plan on one device. wanted: the schedule's instruction.
+    """Computes the terms of one plan on one device. wanted: the schedule's instruction.
 
-    Raises UnsupportedError for a plan whose products, or whose scaling of the accumulator, the device has not.
+    Raises UnsupportedError where the device lacks an instruction for a product, or scale-input-d.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Chains:
 
     @property
     def names(self) -> list[str]:
-        """Names of the instructions, that of the first product first."""
+        """Names of the instructions, starting with that of the first product."""
         return list(dict.fromkeys(name for name, _, _ in self._units.values()))
 
     def spec(self, term: Term) -> DotSpec:
-        """The dot unit of a term's first product; its results are the term's."""
+        """The dot unit and formats of a term's first product; the term's results are in its format d."""
         return self._unit(term.products[0])[1]
 
     def step(self, term: Term) -> int:
-        """The K of one of the term's instructions."""
+        """The K of one instruction of a term."""
         return self._unit(term.products[0])[2].k
 
     def _unit(self, product: tuple[int, int]) -> tuple[str, DotSpec, InstructionModel]:
@@ -98,7 +98,7 @@ class Chains:
         start: Codes | None,
         threads: int,
     ) -> Codes:
-        """One of the plan's terms over the run's spans, from `start` (codes in the unit's c, or None: +0).
+        """One term over the run's spans, accumulated from `start` (codes in the unit's c format, or None: +0).
 
         Each span begins a new instruction.
         """
@@ -126,13 +126,14 @@ class Chains:
         a: Sequence[Codes],
         b: Sequence[Codes],
         total: NDArray[Any],
-        edges: Edges,
+        specials: AdditionSpecials,
         threads: int,
     ) -> int:
-        """Add to total the chains of the first runs, each from +0, in one call of the kernels; returns how many.
+        """Add the first runs, each accumulated from +0, to `total`, in one call of the kernels; returns the number of
+        runs added.
 
-        total: values (m, n) in the type of the unit's results. edges: of the additions. 0, and nothing done, where the
-        first run is not one span of whole instructions in the order of K.
+        total: values (m, n) in the type of the unit's results. specials: of the additions. Returns 0, and does nothing,
+        where the first run is not a single span of whole instructions in order of K.
         """
         if self.permutation is not None or len(runs[0]) != 1:
             return 0
@@ -155,15 +156,15 @@ class Chains:
             left, right = cached
             count = min(count, left.shape[1] // length, right.shape[0] // length)
         left, right = left[:, : count * length], right[: count * length]
-        promote(spec, left, right, total, length=length, divide=divide, threads=threads, **edges._asdict())
+        promote(spec, left, right, total, length=length, divide=divide, threads=threads, **specials._asdict())
         return count
 
     def _cached(
         self, term: Term, span: tuple[int, int], a: Sequence[Codes], b: Sequence[Codes], threads: int
     ) -> tuple[Codes, Codes] | None:
-        """The operands of all stages one after the other, for one of many short runs and some that follow it.
+        """The operands of all stages, arranged for one of many short runs and some that follow it.
 
-        None where that cannot be.
+        None where that is not possible.
         """
         runs = self._both_runs(term)
         if runs is None:
@@ -172,13 +173,13 @@ class Chains:
         return None if left is None or right is None else (left, right)
 
     def _both_runs(self, term: Term) -> tuple[Runs, Runs] | None:
-        """Both operands of the term's runs; None where one call does not compute all its stages."""
+        """Both operands of the term's runs; None where one kernel call cannot compute all its stages."""
         if id(term) not in self._runs:
-            self._runs[id(term)] = self._in_one(term)
+            self._runs[id(term)] = self._runs_of(term)
         return self._runs[id(term)]
 
-    def _in_one(self, term: Term) -> tuple[Runs, Runs] | None:
-        """The runs of a term whose stages one call of the kernels computes."""
+    def _runs_of(self, term: Term) -> tuple[Runs, Runs] | None:
+        """The operands of a term whose stages one call of the kernels computes."""
         (name, spec, model), *others = (self._unit(product) for product in term.products)
         divides = any(stage.scale_exponent for stage in term.stages)
         is_exact = isinstance(spec.unit, FusedUnit) and model.scale_input_d_rule == "exact"
@@ -193,7 +194,9 @@ class Chains:
         return left, right
 
     def _divisions(self, term: Term, length: int, has_start: bool) -> Codes | None:
-        """By how many places the accumulator is divided before each step of a run of this length, all stages."""
+        """The binary places by which the accumulator is divided before each step of a run of this length, for all
+        stages.
+        """
         key = id(term), length, has_start
         if key not in self._places:
             self._places[key] = self._new_divisions(term, length, has_start)
@@ -219,7 +222,9 @@ class Chains:
         scale: int,
         threads: int,
     ) -> Codes:
-        """The stage's products over one span; value: the accumulator (is_start: the caller's, in the unit's c)."""
+        """Add the stage's products over one span to `value`, the accumulator (is_start: the caller's, in the unit's c
+        format).
+        """
         _, spec, model = self._unit(stage.products[0])
         others = {self._unit(product)[0] for product in stage.products}
         accumulator = _Accumulator(value, is_start, scale, model, threads)
@@ -246,7 +251,7 @@ class Chains:
 
 
 class _Accumulator:
-    """An accumulator that products are added to, scaled before the first of them."""
+    """An accumulator that products are added to, with scaling before the first of them."""
 
     def __init__(
         self,
@@ -265,7 +270,7 @@ class _Accumulator:
         return self.value
 
     def add(self, spec: DotSpec, x: Codes, y: Codes, divide: Codes | None = None) -> None:
-        """value = value + x y, chained; divide: as of the kernels."""
+        """Chain the products of x and y onto the value; divide: as for the kernels."""
         if self.is_own and spec.c != spec.d:
             spec = _continued(spec)
         out = self.value if self.is_own else None
@@ -281,7 +286,9 @@ _continuations: dict[DotSpec, DotSpec] = {}
 
 
 def _continued(spec: DotSpec) -> DotSpec:
-    """The unit when its accumulator is its own result. The same record each time."""
+    """The unit with its result format as the accumulator's format, for continued chains. Repeated calls return the same
+    object.
+    """
     if spec not in _continuations:
         _continuations[spec] = dataclasses.replace(spec, c=spec.d)
     return _continuations[spec]

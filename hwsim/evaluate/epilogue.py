@@ -1,6 +1,6 @@
-"""What is done with a finished sum: alpha * acc + beta * C + bias, rounded to the output format.
+"""Evaluation of the epilogue: D = alpha * acc + beta * C + bias, rounded to the output format.
 
-It knows epilogues, working types and a device's lanes; it knows no plan and no product.
+The module knows epilogues, working types and a device's lanes; it knows no plan and no product.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Array = NDArray[Any]
 INT32_LIMIT = 1 << 31
 
 
-class Finish:
-    """The epilogue on values of `join`. has_c: whether a C is given; from_c: it is in the accumulator already.
+class EpilogueEvaluator:
+    """Applies an epilogue to finished sums. has_c: whether a C is given; from_c: the accumulator started from it.
 
-    output: format of D. Raises InputError for a beta without a C.
+    join: the arithmetic of the sums. output: format of D. Raises InputError for a beta without a C.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Finish:
             raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
 
     def is_plain(self, bias: Array | None) -> bool:
-        """Whether D is the sum, rounded."""
+        """Whether the epilogue only rounds: alpha = 1, no C, no bias."""
         return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
 
-    def done(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
-        """Codes of D. acc: a value of the join's type, for exact sums rounded only once where the epilogue is plain."""
+    def apply(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
+        """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""
         lanes, fmt = self.join.lanes, format_of(self.output)
         if isinstance(acc, ExactSum):
             own = fmt if self.is_plain(bias) else self.join.format
@@ -61,10 +61,10 @@ class Finish:
                 return self._whole(acc, c, bias)
             acc = acc.astype(np.float64 if fmt.bits > 32 else np.float32)
             lanes = Lanes(self.device, dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32"))
-        return self.stored(self.blended(acc, c, slices, lanes), lanes, bias, threads)
+        return self.biased_codes(self.scaled_sum(acc, c, slices, lanes), lanes, bias, threads)
 
-    def blended(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
-        """alpha * acc + beta * C in the working type."""
+    def scaled_sum(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
+        """The value alpha * acc + beta * C in the working type."""
         lanes, epilogue = lanes or self.join.lanes, self.epilogue
         alpha, beta = epilogue.alpha, self.beta
         if not beta or self.from_c:
@@ -81,14 +81,14 @@ class Finish:
             scaled = narrowed(lanes, scaled, epilogue.product_format)
         return lanes.add(scaled, lanes.multiply(beta, source))
 
-    def stored(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
-        """value + bias, rounded to the output format."""
+    def biased_codes(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
+        """Codes of value + bias, rounded to the output format."""
         if bias is not None:
             value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
         return lanes.store(value, format_of(self.output), self.epilogue.output_rounding, threads)
 
     def _whole(self, acc: Array, c: Codes | None, bias: Array | None) -> Codes:
-        """Integers, which wrap at the width of the output format."""
+        """Codes of D for integer sums, which wrap at the width of the output format."""
         alpha, beta, fmt = self.epilogue.alpha, self.beta, format_of(self.output)
         for name, factor in (("alpha", alpha), ("beta", beta)):
             if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= INT32_LIMIT:
@@ -107,7 +107,7 @@ class Finish:
 
 
 def narrowed(lanes: Lanes, values: Array, fmt: str) -> Array:
-    """values rounded to a format, where it holds fewer."""
+    """The values rounded to a format where it is narrower than their dtype."""
     if format_of(fmt).bits >= values.dtype.itemsize * 8:
         return values
     return lanes.rounded(values, format_of(fmt))

@@ -1,8 +1,8 @@
 """The direct evaluator: the bits of a plan under a schedule on a device, without a program.
 
 A plan and a schedule fix every rounding, so no dataflow is needed: each product of pieces is chained by the compiled
-dot unit of its instruction over the spans that the schedule gives, and what leaves the unit goes through the plan's
-arithmetic. It knows plans, schedules and devices; it knows no scheme, no tile and no time.
+dot unit of its instruction over the spans that the schedule gives, and the results go through the plan's arithmetic. It
+knows plans, schedules and devices; it knows no scheme, no tile and no time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from hwsim.devices import instruction_for
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
-from hwsim.evaluate.epilogue import Finish, narrowed
+from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
 from hwsim.evaluate.join import join_for
-from hwsim.evaluate.specials import Patch
+from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.join import Value
     from hwsim.numerics.units import DotSpec
 
-__all__ = ["evaluate", "finished", "first_unit", "resolved", "settled"]
+__all__ = ["evaluate", "apply_epilogue", "first_unit", "resolved", "with_result_formats"]
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
@@ -41,8 +41,8 @@ ROWS_PER_CALL = 256  # of a thread, at least so many: each arranges B for itself
 UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
 
 
-def settled(plan: Plan, spec: DotSpec) -> Plan:
-    """The plan with the type of its results filled in: a plan of one unsplit product gives what the unit gives."""
+def with_result_formats(plan: Plan, spec: DotSpec) -> Plan:
+    """The plan with its arithmetic and output format filled in: a plan of one unsplit product takes the unit's."""
     is_bare = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
     if not is_bare or (plan.arithmetic, plan.output_format) != ("fp32", "fp32") or spec.d == "fp32":
         return plan
@@ -51,13 +51,13 @@ def settled(plan: Plan, spec: DotSpec) -> Plan:
 
 
 def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
-    """The schedule with what it leaves to the plan and the device filled in.
+    """The schedule with everything filled in that it leaves to the plan and the device.
 
     Raises UnsupportedError for a plan that no instruction of the device serves, InputError where plan and schedule
     contradict each other.
     """
     chains = Chains(plan, device, schedule.instruction)
-    plan = settled(plan, chains.spec(plan.terms[0]))
+    plan = with_result_formats(plan, chains.spec(plan.terms[0]))
     _check(plan, [chains.spec(term) for term in plan.terms])
     if plan.k_group is not None and schedule.promotion_k not in (None, plan.k_group):
         raise InputError(
@@ -78,7 +78,7 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
 
 
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
-    """Name of the instruction of the plan's first product."""
+    """The name of the instruction of the plan's first product."""
     i, j = plan.terms[0].products[0]
     return instruction_for(device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction)
 
@@ -96,16 +96,16 @@ def evaluate(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Codes:
-    """Codes (m, n) of C in the epilogue's output format (by default the plan's, or what the unit gives).
+    """Codes (m, n) of C in the epilogue's output format (by default the plan's, or the unit's).
 
-    a, b: the plan's pieces, (m, K) and (K, n), any strides; codes alone where the plan needs no more. schedule:
-    `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the cuts of K, if not those of the
-    schedule for this K. threads, progress (called with 0..1): no influence on the bits. With b of some columns only,
-    or a of some rows, the result is those columns and rows of the whole one.
-    Raises InputError and UnsupportedError for what does not fit together.
+    a, b: the plan's pieces, (m, K) and (K, n), any strides; plain codes where the plan needs no more. schedule:
+    `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the partition of K, if not the
+    schedule's for this K. threads, progress (called with 0..1): no influence on the bits. With some columns of b only,
+    or some rows of a, the result equals those columns and rows of the full one. Raises InputError and UnsupportedError
+    for what does not fit together.
     """
     left, right = as_pieces(a), as_pieces(b)
-    job = _Job(plan, schedule, device, c is not None)
+    job = _PlanEvaluation(plan, schedule, device, c is not None)
     (m, k), n = left.shape, right.shape[1]
     if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
         return np.empty((m, n), code_dtype(format_of(job.output)))
@@ -130,11 +130,11 @@ def evaluate(
 
 
 def _share(progress: Callable[[float], None], begin: float, end: float, share: float) -> None:
-    """Tell of a share of what lies between two shares of the whole."""
+    """A progress callback that maps 0..1 onto the part of the whole from begin to end."""
     progress(begin + (end - begin) * share)
 
 
-def finished(
+def apply_epilogue(
     plan: Plan,
     schedule: Schedule,
     device: Device,
@@ -144,16 +144,16 @@ def finished(
     bias: Array | None = None,
     threads: int = 1,
 ) -> Codes:
-    """The schedule's epilogue on a sum that is there already: codes of the plan's own output format."""
-    job = _Job(plan, schedule, device, c is not None)
-    if job.output == plan.output_format and job.finish.is_plain(bias):
+    """Apply the schedule's epilogue to a finished sum, given as codes of the plan's own output format."""
+    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    if job.output == plan.output_format and job.epilogue.is_plain(bias):
         return codes
     with np.errstate(all="ignore"):
-        return job.finish.done(job.join.lanes.load(codes), c, bias, 1, threads)
+        return job.epilogue.apply(job.join.lanes.load(codes), c, bias, 1, threads)
 
 
 def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
-    """Refuse what a plan's arithmetic cannot do with the units' results."""
+    """Raise for a plan whose arithmetic cannot use the units' result formats."""
     is_whole = plan.arithmetic in ("int32", "int64")
     for spec in specs:
         if is_whole and not format_of(spec.d).is_integer:
@@ -169,7 +169,7 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
 
 
 def _nodes(expression: Expression) -> list[Expression]:
-    """All nodes of an expression. Sums of many slices are deeper than Python calls may be."""
+    """All nodes of an expression, without recursion, because sums of many slices are very deep."""
     found, left = [], [expression]
     while left:
         node = left.pop()
@@ -182,20 +182,22 @@ def _nodes(expression: Expression) -> list[Expression]:
     return found
 
 
-class _Job:
-    """One plan under one schedule: what does not depend on the block of rows."""
+class _PlanEvaluation:
+    """One plan under one schedule: everything that does not depend on the block of rows."""
 
     def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
         self.chains = Chains(plan, device, schedule.instruction, schedule.k_permutation)
         self.spec = self.chains.spec(plan.terms[0])
-        plan = settled(plan, self.spec)
+        plan = with_result_formats(plan, self.spec)
         self.plan, self.schedule, self.device = plan, schedule, device
         self.join = join_for(plan.arithmetic, device, self.spec, plan.output_format)
         self.output = schedule.epilogue.output_format or plan.output_format
         self.from_c = schedule.start == "c" and has_c
-        self.finish = Finish(schedule.epilogue, self.join, device, self.spec, self.output, has_c, self.from_c)
+        self.epilogue = EpilogueEvaluator(
+            schedule.epilogue, self.join, device, self.spec, self.output, has_c, self.from_c
+        )
         self.is_float = plan.arithmetic in ("fp32", "fp64")
-        self.patch = Patch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
+        self.patch = SpecialsPatch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
         self.extra = [node for node in _nodes(plan.combine) if isinstance(node, OperandSum | Depth)]
         if not self.is_float and (schedule.partial_format or schedule.merge_format):
             raise UnsupportedError(
@@ -219,7 +221,7 @@ class _Job:
         threads: int,
         progress: Callable[[float], None] | None = None,
     ) -> Codes:
-        """Codes of the output for some rows. progress: called between terms, with the share of them."""
+        """Codes of the output for a block of rows. progress: called between terms, with the share done."""
         start = None
         if self.from_c:
             assert c is not None
@@ -236,41 +238,41 @@ class _Job:
         if len(slices) > 1:
             parts = [self._merge([values[t] for values in slices]) for t in range(len(parts))]
         special = None if self.patch is None else self.patch.find(a, b, part.k)
-        if isinstance(parts[0], _Untouched) and special is None and self._stands(bias):
+        if isinstance(parts[0], _UnitResult) and special is None and self._is_unit_result(bias):
             return parts[0].codes
         acc = part.joined(parts)
         if a.exponents is not None and b.exponents is not None:
             acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
         if special is not None and self.is_float:
             special.put(acc, threads)
-        codes = self.finish.done(acc, c, bias, len(slices), threads)
+        codes = self.epilogue.apply(acc, c, bias, len(slices), threads)
         if special is not None and not self.is_float:
-            special.put_codes(codes, self.finish, c, bias, threads)
+            special.put_codes(codes, self.epilogue, c, bias, threads)
         return codes
 
-    def value(self, part: _Untouched | Value, threads: int = 1) -> Value:
-        """The value of a unit's result."""
-        return self.join.load(part.codes, part.spec, threads) if isinstance(part, _Untouched) else part
+    def value(self, part: _UnitResult | Value, threads: int = 1) -> Value:
+        """The value of a unit's result, loaded from its codes where needed."""
+        return self.join.load(part.codes, part.spec, threads) if isinstance(part, _UnitResult) else part
 
     def _into_output(self, slices: Sequence[Array], c: Codes | None, bias: Array | None, threads: int) -> Codes:
-        """D from the first slice; alpha times each later one added to it."""
+        """D from the first slice, then alpha times each later slice added to it (merge_into = "output")."""
         value: Array | None = None
         lanes = self.join.lanes
         for slice_sum in _ordered(slices, self.schedule.merge_order):
             if value is None:
-                value = self.finish.blended(slice_sum, c, len(slices))
+                value = self.epilogue.scaled_sum(slice_sum, c, len(slices))
             else:
                 value = lanes.add(value, lanes.multiply(self.schedule.epilogue.alpha, slice_sum))
         assert value is not None
-        return self.finish.stored(value, lanes, bias, threads)
+        return self.epilogue.biased_codes(value, lanes, bias, threads)
 
-    def _stands(self, bias: Array | None) -> bool:
-        """Whether nothing happens to the unit's own result."""
+    def _is_unit_result(self, bias: Array | None) -> bool:
+        """Whether the result is the unit's own, with nothing done to it."""
         is_single = isinstance(self.plan.combine, TermValue) and len(self.plan.terms) == 1
         is_same = self.output == self.spec.d and self.plan.split != "slices"
-        return is_single and is_same and self.finish.is_plain(bias)
+        return is_single and is_same and self.epilogue.is_plain(bias)
 
-    def _merge(self, parts: list[_Untouched | Value]) -> Value:
+    def _merge(self, parts: list[_UnitResult | Value]) -> Value:
         """The slices' sums in their stored format, added in the schedule's order."""
         schedule, values = self.schedule, [self.value(part) for part in parts]
         if not self.is_float:
@@ -293,8 +295,11 @@ class _Job:
         return total
 
     def _sum(self, left: Value, right: Value) -> Value:
-        """One addition of the merge. Below fp32 it is an fp32 addition rounded once more, which gives the same bits
-        as one rounding: fp32 has more than twice the digits and two."""
+        """One addition of the merge.
+
+        Below fp32 it is an fp32 addition rounded once more, which gives the same bits as one rounding, because fp32 has
+        more than twice the digits and two.
+        """
         wanted, lanes = self.schedule.merge_format, self.join.lanes
         if wanted == "fp64":
             left, right = left.astype(np.float64), right.astype(np.float64)
@@ -305,11 +310,11 @@ class _Job:
 
 
 class _RowBlock:
-    """A block of rows: its operands, and the cuts of K."""
+    """A block of rows: its operands, and the partition of K."""
 
     def __init__(
         self,
-        job: _Job,
+        job: _PlanEvaluation,
         a: Pieces,
         b: Pieces,
         cuts: Layout,
@@ -322,8 +327,8 @@ class _RowBlock:
         sums = len(cuts.slices) if job.plan.join == "end" else sum(map(len, cuts.slices))
         self.done, self.all = 0, sums * len(job.plan.terms)
 
-    def terms(self, runs: tuple[Run, ...], start: Codes | None) -> list[_Untouched | Value]:
-        """Each term over a slice, the first run from `start`."""
+    def terms(self, runs: tuple[Run, ...], start: Codes | None) -> list[_UnitResult | Value]:
+        """The value of each term over a slice; the first run starts from `start`."""
         values = []
         for term in self.job.plan.terms:
             values.append(self._term(term, runs, start))
@@ -332,8 +337,8 @@ class _RowBlock:
                 self.progress(self.done / self.all)
         return values
 
-    def joined_runs(self, runs: tuple[Run, ...]) -> list[_Untouched | Value]:
-        """The terms joined after every run, and the joined values promoted."""
+    def joined_runs(self, runs: tuple[Run, ...]) -> list[_UnitResult | Value]:
+        """The terms combined after every run, and the combined values added up (join = "group")."""
         join = self.job.join
         total = None
         for run in runs:
@@ -344,9 +349,11 @@ class _RowBlock:
         return [total]
 
     def joined(
-        self, parts: Sequence[_Untouched | Value], runs: tuple[Run, ...] | None = None, is_group: bool = False
+        self, parts: Sequence[_UnitResult | Value], runs: tuple[Run, ...] | None = None, is_group: bool = False
     ) -> Value:
-        """One value of the terms' sums. runs: over which K (None: all). Those of groups are joined already."""
+        """The combined value of the terms. runs: the K that it covers (None: all). is_group: over one promotion
+        group.
+        """
         values = [self.job.value(part, self.threads) for part in parts]
         plan = self.job.plan
         if plan.join == "group" and not is_group:
@@ -355,7 +362,7 @@ class _RowBlock:
         return self.job.join.joined(plan.combine, values, extra)
 
     def _extra(self, node: Expression, runs: tuple[Run, ...] | None) -> Array:
-        """int64 values of an OperandSum or Depth over the K of the runs."""
+        """The int64 values of an OperandSum or Depth node over the K of the runs."""
         spans = [span for run in (sum(self.cuts.slices, ()) if runs is None else runs) for span in run]
         if isinstance(node, Depth):
             return np.full((1, 1), node.factor * sum(stop - start for start, stop in spans), np.int64)
@@ -369,8 +376,8 @@ class _RowBlock:
         )
         return np.asarray(found) * np.int64(node.factor)
 
-    def _term(self, term: Term, runs: tuple[Run, ...], start: Codes | None) -> _Untouched | Value:
-        """One term: one chain from `start`, or the sums of its runs, promoted."""
+    def _term(self, term: Term, runs: tuple[Run, ...], start: Codes | None) -> _UnitResult | Value:
+        """One term: a single chain from `start`, or promoted partial sums of its runs."""
         job = self.job
         group = job.chains.step(term) if term.k_group == "instruction" else term.k_group
         is_own = isinstance(group, int)
@@ -379,13 +386,13 @@ class _RowBlock:
         spec = job.chains.spec(term)
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
         if not is_promoted:
-            return _Untouched(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
+            return _UnitResult(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
         total = job.join.zeros((self.a.shape[0], self.b.shape[1]))
-        edges = job.join.edges(spec)
+        specials = job.join.addition_specials(spec)
         while runs:
             done = 0
-            if start is None and edges is not None:
-                done = job.chains.promoted(term, runs, self.a.codes, self.b.codes, total, edges, self.threads)
+            if start is None and specials is not None:
+                done = job.chains.promoted(term, runs, self.a.codes, self.b.codes, total, specials, self.threads)
             if not done:
                 codes = job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads)
                 total = job.join.add(total, job.join.load(codes, spec, self.threads), own=True, threads=self.threads)
@@ -395,15 +402,17 @@ class _RowBlock:
 
 
 @dataclasses.dataclass(slots=True)
-class _Untouched:
-    """A unit's own result: its codes stand unless something is done with the value."""
+class _UnitResult:
+    """A unit's own result, kept as codes until an operation needs its value."""
 
     codes: Codes
     spec: DotSpec
 
 
 def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
-    """The K of the runs in runs of `group`, counted from where each span that follows no other begins."""
+    """The K of the runs divided into runs of `group`, counted from the start of each span that does not continue the
+    one before.
+    """
     spans: list[tuple[int, int]] = []
     for start, stop in (span for run in runs for span in run):
         if spans and spans[-1][1] == start:
@@ -414,7 +423,7 @@ def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
 
 
 def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:
-    """The slices in the order in which they are added ("pairwise": as they are)."""
+    """The slices in the order of addition ("pairwise": unchanged)."""
     if isinstance(order, tuple):
         return [slices[i] for i in order]
     return list(slices)[::-1] if order == "descending" else list(slices)

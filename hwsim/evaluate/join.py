@@ -1,7 +1,7 @@
-"""Arithmetic outside the matrix unit: how values of terms are added, scaled and joined, in each type of a plan.
+"""Arithmetic outside the matrix unit: term values are added, scaled and combined, in each arithmetic type of a plan.
 
-Float types follow the device's elementwise lanes, integers wrap, exact sums round nothing. It knows expressions of
-plans; it knows no instruction, no schedule and no array of operands.
+Float types follow the device's elementwise lanes, integers wrap, exact sums do not round. The module knows plans'
+expressions; it knows no instruction, no schedule and no operand arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.exact_sum import ExactSum
-from hwsim.arithmetic.lanes import Edges, Lanes
+from hwsim.arithmetic.lanes import AdditionSpecials, Lanes
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, array_dtype, format_of
 from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
@@ -32,36 +32,40 @@ PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 
 class Join(Protocol):
-    """Arithmetic on values of one working type. format, dtype: of its arrays (of the rounded result for exact sums)."""
+    """The arithmetic on values of one working type. format, dtype: of its arrays (for exact sums, of the rounded
+    result).
+    """
 
     lanes: Lanes
     format: Format
     dtype: np.dtype[Any]
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
-        """Values of a unit's results (`spec.d`), rounded to the working type if they do not fit it."""
+        """The values of a unit's results (`spec.d`), rounded to the working type where it is narrower."""
 
     def zeros(self, shape: tuple[int, ...]) -> Value:
-        """A sum that starts at +0."""
+        """An array of sums that start at +0."""
 
     def add(self, left: Value, right: Value, *, own: bool = False, threads: int = 1) -> Value:
-        """left + right. own: left may be overwritten."""
+        """The sum left + right. own: left may be overwritten."""
 
-    def edges(self, spec: DotSpec) -> Edges | None:
-        """How the kernels do this arithmetic's additions beside a unit; None where they cannot."""
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
+        """Parameters with which the kernels do this arithmetic's additions beside a unit; None where they cannot."""
 
     def scaled(self, value: Value, exponent: int) -> Value:
-        """value * 2^exponent."""
+        """The value times 2^exponent."""
 
     def raised(self, value: Value, exponents: Array) -> Value:
-        """value * 2^exponents, elementwise."""
+        """The value times 2^exponents, elementwise."""
 
     def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
-        """The expression of the terms' values. extra: values of its OperandSum and Depth nodes, int64."""
+        """The value of an expression over the terms' values. extra: values of its OperandSum and Depth nodes, int64."""
 
 
 def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str) -> Join:
-    """The arithmetic called so, beside a unit like `spec`. output: format that an exact sum is rounded to."""
+    """The arithmetic of that name ("fp32", ...), beside a unit like `spec`. output: format that an exact sum is rounded
+    to.
+    """
     if arithmetic in ("int32", "int64"):
         return IntegerJoin(arithmetic, device, spec)
     if arithmetic == "exact":
@@ -70,7 +74,7 @@ def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str) -> Joi
 
 
 class _Base:
-    """What all have in common: the walk over an expression."""
+    """Base class: evaluates an expression by the operations of the subclass."""
 
     def __init__(self, fmt: str, device: Device, spec: DotSpec) -> None:
         self.device, self.format = device, format_of(fmt)
@@ -81,14 +85,14 @@ class _Base:
         self._sources: dict[str, Lanes] = {}
 
     def _unit_values(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
-        """Values of the unit's results in the unit's own type."""
+        """The values of the unit's results in the unit's own type."""
         if spec.d == self.format.name:
             return self.lanes.load(codes, threads)
         if spec.d not in self._sources:
             self._sources[spec.d] = Lanes(self.device, spec)
         return self._sources[spec.d].load(codes, threads)
 
-    def edges(self, spec: DotSpec) -> Edges | None:
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
         return None
 
     def joined(self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
@@ -112,15 +116,15 @@ class _Base:
 
 
 class FloatJoin(_Base):
-    """fp32 or fp64, nearest even each time, by the device's lanes."""
+    """fp32 or fp64 arithmetic by the device's lanes, rounded to nearest even each time."""
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
         values = self._unit_values(codes, spec, threads)
         return values.astype(self.dtype, copy=False)
 
-    def edges(self, spec: DotSpec) -> Edges | None:
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
         is_alike = spec.c == spec.d == self.format.name
-        return Edges(self.lanes.saturates, self.lanes.nan_code(self.dtype)) if is_alike else None
+        return AdditionSpecials(self.lanes.saturates, self.lanes.nan_code(self.dtype)) if is_alike else None
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         return np.zeros(shape, self.dtype)
@@ -137,7 +141,7 @@ class FloatJoin(_Base):
         return self.lanes.multiply(1.0, np.ldexp(value, exponents))
 
     def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
-        """In one pass over memory where the expression is short."""
+        """Evaluate the expression, in one pass over memory where it is short."""
         steps: list[Step] = []
         if isinstance(expression, TermValue):
             return terms[expression.term]
@@ -147,7 +151,7 @@ class FloatJoin(_Base):
 
 
 class IntegerJoin(_Base):
-    """int32 or int64, wrapping."""
+    """Wrapping int32 or int64 arithmetic."""
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
         if not format_of(spec.d).is_integer:
@@ -176,7 +180,7 @@ class IntegerJoin(_Base):
 
 
 class ExactJoin(_Base):
-    """Sums without rounding; `format` is what they are rounded to."""
+    """Arithmetic without rounding; `format` is what its sums are rounded to at the end."""
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> ExactSum:
         return ExactSum.of(self._unit_values(codes, spec))
@@ -198,7 +202,7 @@ class ExactJoin(_Base):
 
 
 def _program(expression: Expression, steps: list[Step]) -> bool:
-    """Append the steps of an expression; False where one of them is none of a single pass."""
+    """Append the steps of an expression; False where one of its nodes is not supported in a single pass."""
     match expression:
         case TermValue(term):
             steps.append(("load", term))

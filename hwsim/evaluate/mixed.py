@@ -1,7 +1,7 @@
-"""GEMMs whose blocks follow different plans (Ape, section 5): which block takes which plan, and the bits.
+"""GEMMs whose blocks use different plans (Ape, section 5): the plan of each block, and the bits.
 
-Blocks are looked at by the ranges of their elements; a product of two blocks takes the more general of their plans. It
-knows plans and devices; it knows no scheme's split, no program (hwsim.dataflows.mixed) and no time.
+Blocks are classified by the range of their elements; a product of two blocks uses the more general of their plans. The
+module knows plans and devices; it knows no scheme's split, no program (hwsim.dataflows.mixed) and no time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hwsim.arithmetic.lanes import Lanes
 from hwsim.devices import dot_spec, instruction
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import Pieces, pieces_of
-from hwsim.gemm.mixed import Census, one_for_all
+from hwsim.gemm.mixed import BlockCounts, one_for_all
 from hwsim.gemm.plan import Mixed, Plan, Side
 from hwsim.gemm.schedule import Schedule
 
@@ -32,10 +32,10 @@ SIDES: tuple[Side, Side] = ("a", "b")
 
 
 def types_of(values: Array, block: tuple[int, int], ranges: Sequence[tuple[float, float]]) -> NDArray[np.int8]:
-    """For each block of rows x columns: the number of the first plan that takes it; len(ranges): none of them.
+    """The index of the first plan that handles each block of rows x columns; len(ranges) where none does.
 
-    values: (..., rows, columns), fp32. ranges: least and largest magnitude that each plan takes; 0 is taken always,
-    NaN and infinity never.
+    values: (..., rows, columns), fp32. ranges: smallest and largest magnitude that each plan handles; 0 is always
+    allowed, NaN and infinity never.
     """
     if values.ndim > 2:
         parts = [types_of(one, block, ranges) for one in values.reshape(-1, *values.shape[-2:])]
@@ -54,17 +54,18 @@ def types_of(values: Array, block: tuple[int, int], ranges: Sequence[tuple[float
     return np.stack(found).astype(np.int8)
 
 
-def census(a: Array, b: Array, plans: int) -> Census:
-    """Products of blocks by plan, from the blocks' numbers of A (..., rows, K) and B (..., K, columns).
+def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
+    """Number of block products per plan, from the blocks' plan indices of A (..., rows, K) and B (..., K, columns).
 
-    The sum over all elements of the product of two masks (1: this plan or one before it will do), as in section 5.3.
+    Each count is the sum over all elements of the product of two masks (1: this plan or a cheaper one suffices), as in
+    section 5.3.
     """
     upto = [int(((a <= p).sum(axis=-2) * (b <= p).sum(axis=-1)).sum()) for p in range(plans)]
-    return Census(tuple(int(x) for x in np.diff(upto, prepend=0)))
+    return BlockCounts(tuple(int(x) for x in np.diff(upto, prepend=0)))
 
 
 def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Array]:
-    """The plan of each block of A and of B, by number."""
+    """The plan index of each block of A and of B."""
     m, n, k = mixed.block
     left = types_of(a.fp32().array, (m, k), mixed.ranges)
     return left, types_of(b.fp32().array, (k, n), mixed.ranges)
@@ -82,10 +83,10 @@ def evaluate_mixed(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Array:
-    """fp32 codes (m, n) of A (m, k) times B (k, n).
+    """The fp32 codes (m, n) of A (m, k) times B (k, n) under a mixed plan.
 
-    Every block of the output: for each plan its blocks of K, put together in order, as that plan computes them; the
-    plans' results are added in their order, fp32, nearest even. Plans without a block add nothing.
+    For every block of the output, each plan computes its blocks of K, concatenated in order; the plans' results are
+    added in their order, fp32, nearest even. Plans without a block add nothing.
     """
     parts = {plan.scheme: _PlanProducts(chip, plan, a, b, threads) for plan in mixed.plans}
     whole = one_for_all(mixed)
@@ -114,7 +115,7 @@ def evaluate_mixed(
 
 
 class _PlanProducts:
-    """One plan's products; operands are split when first asked for."""
+    """Products by one plan; operands are split on first use."""
 
     def __init__(self, chip: Device, plan: Plan, a: Operand, b: Operand, threads: int) -> None:
         self.chip, self.plan, self.operands, self.threads = chip, plan, (a, b), threads
@@ -124,6 +125,7 @@ class _PlanProducts:
         self._pieces: tuple[Pieces, Pieces] | None = None
 
     def pieces(self) -> tuple[Pieces, Pieces]:
+        """The pieces of A and B."""
         if self._pieces is None:
             own = instruction(self.chip, self.unit).operand_rounding
             a, b = (
@@ -140,7 +142,7 @@ class _PlanProducts:
         depth: Array | None,
         progress: Callable[[float], None] | None,
     ) -> Array:
-        """Codes of these rows and columns, over this K (None: all)."""
+        """Codes of these rows and columns, over this part of K (None: all)."""
         a, b = self.pieces()
         if rows is not None:
             a, b = (
@@ -159,13 +161,15 @@ def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:
 
 
 def _elements(blocks: Array, size: int, limit: int) -> Array:
-    """Indices of the elements of blocks."""
+    """Indices of the elements in these blocks."""
     found: Array = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
     return found[found < limit]
 
 
 def _regions(a: Array, b: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """(rows of blocks, columns of blocks, plan of each block of K): output blocks that go the same way along K."""
+    """Groups of output blocks with the same plans along K: (rows of blocks, columns of blocks, plan of each block of
+    K).
+    """
     kinds, which = np.unique(a, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
         along, column = np.unique(np.maximum(kind[:, None], b), axis=1, return_inverse=True)

@@ -1,6 +1,6 @@
-"""The bits of a record: operands split into pieces, multiplied, joined and finished, without a program.
+"""The bits of a record: operands are split, multiplied, combined, and the epilogue applied, without a program.
 
-It reads the record of a GEMM and its device; it knows no scheme, no tile and no time.
+The module reads the record of a GEMM and its device; it knows no scheme, no tile and no time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.formats import array_of, format_of
 from hwsim.gemm.plan import Mixed
-from hwsim.operands import Operand, chosen, operand
+from hwsim.operands import Operand, operand, selected_indices
 from hwsim.threads import worth_starting
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ Array = NDArray[Any]
 
 
 class Evaluator:
-    """Computes the bits of one record on its device. Nothing of the operands stays in it."""
+    """Computes the bits of one record on its device. It keeps no operand data."""
 
     def __init__(self, gemm: Gemm, device: Device) -> None:
-        """Raises UnsupportedError for an order of summation that is written out: no evaluator reads those yet."""
+        """Raises UnsupportedError for an explicit order of summation (`sum`, `regions`), which no evaluator supports
+        yet.
+        """
         if gemm.schedule.sum is not None or gemm.schedule.regions:
             raise UnsupportedError("schedule: sum and regions: no evaluator forms sums that are written out")
         self.gemm, self.device = gemm, device
@@ -52,11 +54,13 @@ class Evaluator:
 
     @property
     def by_rows(self) -> bool:
-        """Whether a row of the result depends on no other row of A (blocks of mixtures choose together)."""
+        """Whether each row of the result depends on no other row of A (in mixtures, the rows of a block depend on each
+        other).
+        """
         return not isinstance(self.gemm.plan, Mixed)
 
     def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
-        """The plan's pieces of both operands."""
+        """The plan's pieces of A and B."""
         model = instruction(self.device, self.gemm.unit)
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
@@ -74,7 +78,7 @@ class Evaluator:
         return left, right
 
     def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
-        """Codes of C in the output format. Raises InputError for another shape, or no real matrix."""
+        """Codes of C in the output format. Raises InputError for another shape, or values that are not real."""
         fmt = format_of(self.gemm.output)
         x = np.asarray(c)
         if x.shape != shape:
@@ -145,18 +149,18 @@ class Evaluator:
         fmt = self.plan.input_format
         operands = a.converted(fmt), b.converted(fmt)
         codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
-        return evaluator.finished(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
+        return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
 
     def typed(self, codes: Array) -> Array:
-        """The result's codes as a typed array."""
+        """The result's codes as an array of the output format's dtype."""
         return array_of(codes, format_of(self.gemm.output))
 
 
 def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
-    """Some rows, or some columns, of an operand. Raises InputError for indices that do not fit."""
+    """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
     codes = given.codes
     if rows is not None:
-        codes = codes[..., chosen("rows", rows, codes.shape[-2]), :]
+        codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
     if cols is not None:
-        codes = codes[..., chosen("cols", cols, codes.shape[-1])]
+        codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
     return Operand(codes, given.format)

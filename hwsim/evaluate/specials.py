@@ -1,6 +1,6 @@
-"""Elements of C that infinities and NaNs of the operands decide: what an FMA chain in order of K gives there.
+"""Elements of C affected by infinities and NaNs in the operands: replaced by what an FMA chain in order of K gives.
 
-It knows operands and values of C; it knows no plan's pieces and no device.
+The module knows operands and values of C; it knows no plan's pieces and no device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
 
 if TYPE_CHECKING:
-    from hwsim.evaluate.epilogue import Finish
+    from hwsim.evaluate.epilogue import EpilogueEvaluator
     from hwsim.evaluate.join import Join
     from hwsim.evaluate.split import Pieces
     from hwsim.operands import Operand
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class Patch:
-    """Patches for values of `join`, in fp64 where `output` is that, else in fp32."""
+class SpecialsPatch:
+    """Finds and recomputes affected elements for a join, in fp64 where `output` is fp64, otherwise in fp32."""
 
     def __init__(self, join: Join, output: str) -> None:
         self.dtype = np.dtype(np.float64 if output == "fp64" else np.float32)
@@ -34,8 +34,9 @@ class Patch:
         unit = FmaChainUnit(specials=Specials(zero="ieee", nan_code=(1 << self.format.magnitude_bits) - 1))
         self.spec = DotSpec(unit, name, name, name, name)
 
-    def find(self, a: Pieces, b: Pieces, k: int) -> Special | None:
-        """Where rows of A or columns of B hold specials in the first k of K; None: nowhere.
+    def find(self, a: Pieces, b: Pieces, k: int) -> SpecialElements | None:
+        """The elements of C whose row of A or column of B holds a NaN or infinity in the first k of K; None: there are
+        none.
 
         Raises InputError for pieces without the operand they were made of.
         """
@@ -45,32 +46,34 @@ class Patch:
         rows, columns = np.any(~np.isfinite(left[:, :k]), axis=1), np.any(~np.isfinite(right[:k]), axis=0)
         if not rows.any() and not columns.any():
             return None
-        return Special(self, left[:, :k], right[:k], rows, columns)
+        return SpecialElements(self, left[:, :k], right[:k], rows, columns)
 
     def _values(self, source: Operand) -> Array:
         return source.values().astype(self.dtype, copy=False)
 
 
-class Special:
-    """The elements concerned: those of `rows` and of `columns` (masks)."""
+class SpecialElements:
+    """The affected elements of C: those in masked `rows` or `columns`."""
 
-    def __init__(self, patch: Patch, a: Array, b: Array, rows: Array, columns: Array) -> None:
+    def __init__(self, patch: SpecialsPatch, a: Array, b: Array, rows: Array, columns: Array) -> None:
         self.patch, self.a, self.b = patch, a, b
         good = np.nonzero(~rows)[0]
         self.parts = [(np.nonzero(rows)[0], np.arange(b.shape[1])), (good, np.nonzero(columns)[0])]
 
     def put(self, values: Array, threads: int) -> None:
-        """Write them over an array of values."""
+        """Write the recomputed elements to an array of values."""
         for rows, columns in self.parts:
             values[np.ix_(rows, columns)] = self._chain(rows, columns, threads)
 
-    def put_codes(self, codes: Array, finish: Finish, c: Array | None, bias: Array | None, threads: int) -> None:
-        """Write what the epilogue makes of them over codes of the output."""
+    def put_codes(
+        self, codes: Array, epilogue: EpilogueEvaluator, c: Array | None, bias: Array | None, threads: int
+    ) -> None:
+        """Apply the epilogue to the recomputed elements and write them to codes of the output."""
         for rows, columns in self.parts:
             part = np.ix_(rows, columns)
             chained = self._chain(rows, columns, threads)
             own_c, own_bias = None if c is None else c[part], None if bias is None else bias[columns]
-            codes[part] = finish.done(chained, own_c, own_bias, 1, threads)
+            codes[part] = epilogue.apply(chained, own_c, own_bias, 1, threads)
 
     def _chain(self, rows: Array, columns: Array, threads: int) -> Array:
         dtype = code_dtype(self.patch.format)

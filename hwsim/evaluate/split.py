@@ -1,6 +1,6 @@
-"""An operand split into the pieces of a plan: rounded in turn, bytes, or slices with a scale per row or column.
+"""Splits an operand into the pieces of a plan: successive rounding, bytes, or slices with a scale per row or column.
 
-It knows plans' pieces, formats and a device's conversions; it knows no instruction and no schedule.
+The module knows plans' pieces, formats and a device's conversions; it knows no instruction and no schedule.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HALF = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The pieces of one operand: codes, (rows, columns) each, any strides.
+    """The pieces of one operand: an array of codes for each, (rows, columns), any strides.
 
-    exponents: of slices, e of each row of A or column of B. source: the operand unsplit, where something beside the
+    exponents: for slices, e of each row of A or column of B. source: the unsplit operand, where something besides the
     products needs it.
     """
 
@@ -41,7 +41,7 @@ class Pieces:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns)."""
+        """The shape (rows, columns)."""
         rows, columns = self.codes[0].shape
         return int(rows), int(columns)
 
@@ -53,12 +53,12 @@ class Pieces:
         return Pieces(codes, exponents, source)
 
     def contiguous(self) -> Pieces:
-        """The same with codes in C order."""
+        """The same pieces with codes in C order."""
         return Pieces(tuple(np.ascontiguousarray(x) for x in self.codes), self.exponents, self.source)
 
 
 def as_pieces(given: Pieces | Sequence[Array]) -> Pieces:
-    """Pieces, or their codes alone."""
+    """Pieces from pieces, or from plain codes."""
     return given if isinstance(given, Pieces) else Pieces(tuple(given))
 
 
@@ -72,7 +72,8 @@ def pieces_of(
     word_rounding: str | None = None,
     threads: int = 1,
 ) -> Pieces:
-    """The pieces of an operand of the plan's input format, by the device's conversions (saturating where they are).
+    """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
+    are).
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
     already, where the instruction rounds them itself (None: it ignores their low bits).
@@ -118,12 +119,12 @@ def _rounded(
 
 
 def _floats(given: Operand) -> Array:
-    """Values as fp32, or fp64 for an fp64 operand."""
+    """The values as fp32, or fp64 for an fp64 operand."""
     return given.array if given.format == "fp64" else given.fp32().array
 
 
 def _bytes(given: Operand, pieces: Sequence[Piece]) -> tuple[Array, ...]:
-    """(high byte, low byte) of int16."""
+    """The (high byte, low byte) pieces of int16."""
     if given.format != "int16" or len(pieces) != 2:
         raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
     high, low = given.codes >> np.uint16(8), given.codes & np.uint16(0xFF)
@@ -137,7 +138,7 @@ def _slices(
 ) -> tuple[tuple[Array, ...], Array]:
     """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
 
-    A last slice beyond an integer format becomes its largest value.
+    A last slice beyond an integer format is clamped to its largest value.
     """
     axis = 1 if side == "a" else 0
     x = given.values().astype(np.float64)
@@ -156,7 +157,7 @@ def _slices(
 
 
 def _whole(x: Array, rounding: str) -> Array:
-    """x as whole numbers."""
+    """The values of x rounded to integers."""
     cut: Array = np.trunc(x)
     if rounding == "RNE":
         cut = np.rint(x)

@@ -1,1 +1,1 @@
-"""What one GEMM is, as data: problem, plan of a scheme, order of summation, options, resolved record."""
+"""One GEMM as data: problem, plan of a scheme, order of summation, mapping, options, and the resolved record."""

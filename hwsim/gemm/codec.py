@@ -1,7 +1,7 @@
-"""Frozen dataclasses to plain JSON data and back: what the resolved record is written and hashed by.
+"""Serialisation of frozen dataclasses to plain JSON data and back; the resolved record is written and hashed with it.
 
 A dataclass becomes a mapping with its class name under "is" and the fields that differ from their defaults; tuples
-become lists. It knows no class beforehand: `decode` is told which ones there may be.
+become lists. `decode` accepts only the classes that it is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def encode(value: Any) -> Any:
-    """Plain data of a frozen dataclass, a tuple or a scalar. Raises TypeError for anything else."""
+    """The plain data of a frozen dataclass, a tuple or a scalar. Raises TypeError for anything else."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -40,7 +40,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(data: Any, classes: Iterable[type], where: str = "record") -> Any:
-    """What `encode` was given. classes: the dataclasses there may be.
+    """The value that `encode` was given. classes: the dataclasses that are allowed.
 
     Raises InputError, which names the place, for an unknown class, field or kind of data, and for values that the
     class itself refuses.
@@ -85,7 +85,7 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type: scalars, literals, unions, tuples and classes."""
+    """Whether a value has an annotated type: scalars, literals, unions, tuples and classes."""
     origin, of = get_origin(hint), get_args(hint)
     if origin is Literal:
         return any(type(value) is type(one) and value == one for one in of)
@@ -112,7 +112,7 @@ def _short(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical JSON of `encode(value)`: the same for equal values, on every machine."""
+    """SHA-256 of the canonical JSON of `encode(value)`: equal values have equal digests on every machine."""
     text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Storage order of matrices: row-major ("rows") or column-major ("columns")."""
+"""Storage order of matrices: "rows" (row-major) or "columns" (column-major), and which of them are K-major."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The mapping: how a dataflow lays one GEMM out over cores, memories and time, as far as cycles depend on it.
+"""The mapping: tiles, pipeline stages, clusters and rasterisation of each GEMM kernel, as chosen by a dataflow.
 
-Tile sizes, stages and the like, one record per device kernel of the GEMM proper. It knows no device and no plan.
+It has one entry per device kernel that multiplies, with everything that cycles depend on. It knows no device and no
+plan.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ Scalar = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """m x n elements of C that a core works on at a time, and k elements of K per stage."""
+    """Tile sizes: m x n elements of C that a core works on at a time, and k elements of K per stage."""
 
     m: int
     n: int
     k: int
 
     def to_dict(self) -> dict[str, int]:
-        """{"m", "n", "k"}."""
+        """The sizes as {"m": m, "n": n, "k": k}."""
         return {"m": self.m, "n": self.n, "k": self.k}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A named value: an option of a scheme, or a choice that only one dataflow knows."""
+    """A named value: an option of a scheme, or a choice specific to one dataflow."""
 
     name: str
     value: Scalar
@@ -33,14 +34,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class KernelMapping:
-    """One device kernel that multiplies.
+    """The mapping of one GEMM kernel onto cores.
 
     name: "gemm", or "gemm_2" where each term of the plan is a kernel of its own. terms: indices of the plan's terms
-    that it forms. instruction: its matrix instruction, spelt out. tile: of one core. warp: (m, n) of C that one warp
-    owns. stages: buffers of K blocks in shared memory. accumulators: tiles of C held at a time (2: the epilogue of one
-    runs beside the main loop of the next). cluster: CTAs (m, n) that receive operands together. cta_group: cores whose
-    matrix units multiply one tile each together. swizzle: tiles in a band of columns that is gone through together.
-    settings: what only this dataflow knows.
+    that it computes. instruction: its matrix instruction, full name. tile: per core. warp: the warp tile, (m, n).
+    stages: of the software pipeline in shared memory. accumulators: tiles of C held at a time (2: the epilogue of one
+    overlaps the main loop of the next). cluster: CTAs (m, n) that receive operands by multicast. cta_group: cores whose
+    matrix units multiply one tile each together. swizzle: width of a rasterisation band, in tiles of C. settings:
+    choices that only this dataflow has.
     """
 
     name: str
@@ -56,7 +57,7 @@ class KernelMapping:
     settings: tuple[Setting, ...] = ()
 
     def setting(self, name: str) -> Scalar:
-        """The value of one of `settings`. Raises KeyError where it has none of that name."""
+        """The value of one entry of `settings`. Raises KeyError where there is none of that name."""
         for one in self.settings:
             if one.name == name:
                 return one.value
@@ -65,13 +66,14 @@ class KernelMapping:
 
 @dataclass(frozen=True, slots=True)
 class GemmMapping:
-    """The kernels of a GEMM that multiply, in order; passes that split, merge and join follow from plan and
-    schedule."""
+    """The mapping of all GEMM kernels of a record, in order. Split, merge and join passes follow from plan and
+    schedule.
+    """
 
     dataflow: str
     kernels: tuple[KernelMapping, ...]
 
 
 def settings_of(values: dict[str, Scalar]) -> tuple[Setting, ...]:
-    """Settings from names and values, in their order."""
+    """Settings from names and values, in the given order."""
     return tuple(Setting(name, value) for name, value in values.items())

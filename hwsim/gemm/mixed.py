@@ -1,6 +1,6 @@
-"""What a mixed plan (Ape, section 5) says of its blocks: how many take each plan, and whether one plan takes all.
+"""Statistics of a mixed plan (Ape, section 5): how many block products need each plan, and whether one plan suffices.
 
-It knows plans and counts; it knows no operand's values (hwsim.evaluate.mixed) and no program.
+The module knows plans and counts; it knows no operand values (hwsim.evaluate.mixed) and no program.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ HYBRID = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
-    """How many products of two blocks take each plan, and how many there are."""
+class BlockCounts:
+    """For each plan of a mixture, the number of block products (block of A times block of B) that need it."""
 
     counts: tuple[int, ...]
 
     @property
     def total(self) -> int:
-        """All products of blocks."""
+        """Number of all block products."""
         return sum(self.counts)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Share of each plan, 0 to 1."""
+        """Share of each plan among the block products, 0 to 1."""
         return tuple(count / self.total for count in self.counts)
 
     @property
-    def least(self) -> int:
-        """Number of the first plan that takes every block."""
+    def cheapest_plan(self) -> int:
+        """Index of the cheapest plan that is valid for every block."""
         return max(plan for plan, count in enumerate(self.counts) if count)
 
 
-def census_of(mixed: Mixed) -> Census:
-    """What was counted."""
-    return Census(mixed.blocks)
+def block_counts_of(mixed: Mixed) -> BlockCounts:
+    """The counts stored in a mixed plan."""
+    return BlockCounts(mixed.blocks)
 
 
 def strategy_of(mixed: Mixed) -> str:
-    """What is done: "hybrid", or the short name of the plan that all blocks take."""
+    """The strategy in use: "hybrid", or the short name of the one plan for all blocks."""
     return mixed.decided or mixed.strategy
 
 
 def short_name(mixed: Mixed, plan: Plan) -> str:
-    """A plan's name without the mixture's."""
+    """A plan's name without the prefix of the mixture's name."""
     return plan.scheme.removeprefix(f"{mixed.scheme}-")
 
 
 def one_for_all(mixed: Mixed) -> Plan | None:
-    """The plan that all blocks take, or None (hybrid)."""
+    """The one plan that all blocks use, or None with the strategy "hybrid"."""
     return {short_name(mixed, plan): plan for plan in mixed.plans}.get(strategy_of(mixed))

@@ -1,9 +1,9 @@
-"""Options, each declared once: name, type, meaning, unit, allowed values, owner.
+"""Declarations of options: name, type, meaning, unit, allowed values and owner, each in one place.
 
 Validation, the keywords of `hwsim.run` and its help, the flags of the command line, the tables of the documentation,
-the axes of `hwsim tune` and the settings of the record all follow from these declarations. A room that owns options
-(a scheme, a dataflow, the epilogue, the machine) lists them as a tuple of `Option`. It knows no device and no value
-that a user gave.
+the search axes of `hwsim tune` and the settings of the record all follow from these declarations. Each owner of options
+(a scheme, a dataflow, the epilogue, the machine) lists them as a tuple of `Option`. The module knows no device and no
+values given by a user.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SIDES = ("m", "n", "k")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of option values.
+class OptionType:
+    """The type of an option's values: validation, parsing and display.
 
-    check(value) returns the value as the record holds it or raises ValueError with what is allowed; parse(text) reads
-    a command line's text. metavar, annotation: how the command line and signatures show it.
+    check(value) returns the value as the record holds it or raises ValueError with what is allowed; parse(text) reads a
+    command line's text. metavar, annotation: how the command line and signatures show it.
     """
 
     name: str
@@ -78,7 +78,9 @@ def _parse_whole(text: str) -> Any:
 
 
 def _tile(value: Any) -> Any:
-    """A Tile, {"m", "n", "k"}, or three numbers in the dataflow's order (kept as a tuple until that is known)."""
+    """A Tile, {"m", "n", "k"}, or three numbers in the dataflow's order (kept as a tuple until the dataflow is
+    known).
+    """
     if isinstance(value, Tile):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -89,7 +91,7 @@ def _tile(value: Any) -> Any:
 
 
 def _parse_tile(text: str) -> Any:
-    """`176,64,176` or `m=176,k=64,n=176`."""
+    """Parse `176,64,176` or `m=176,k=64,n=176`."""
     try:
         if "=" in text:
             pairs = [part.split("=") for part in text.split(",")]
@@ -117,12 +119,14 @@ def _array(value: Any) -> Any:
 
 
 def _indices(value: Any) -> Any:
-    """A slice, a list of indices or a mask: what it may be is known with the size (hwsim.operands.chosen)."""
+    """A slice, a list of indices or a mask; validated later, when the size is known
+    (hwsim.operands.selected_indices).
+    """
     return value
 
 
 def _parse_indices(text: str) -> Any:
-    """`0:16`, `0:64:4` or `3,5,7`; an empty text is no index."""
+    """Parse `0:16`, `0:64:4` or `3,5,7`; an empty text is an empty list."""
     try:
         if ":" in text:
             parts = [int(part) if part.strip() else None for part in text.split(":")]
@@ -143,7 +147,7 @@ def _mapping(value: Any) -> Any:
 
 
 def _parse_mapping(text: str) -> Any:
-    """`split_k=3,epilogue.alpha=2`, a JSON object, or `default`."""
+    """Parse `split_k=3,epilogue.alpha=2`, a JSON object, or `default`."""
     if text.strip() in ("", "default"):
         return {}
     if text.lstrip().startswith("{"):
@@ -166,37 +170,38 @@ def _parse_mapping(text: str) -> Any:
 
 
 def _json_value(text: str) -> Any:
-    """A number, null, true or false as JSON has them; everything else is a name."""
+    """Parse a number, null, true or false as in JSON; any other text is a string."""
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-WHOLE = Kind("whole", _whole, _parse_whole, "N", "int")
-NUMBER = Kind("number", _number, _parse_number, "X", "float")
-TRUTH = Kind("truth", _truth, _parse_truth, "true|false", "bool")
-TEXT = Kind("text", _text, str, "NAME", "str")
-TILE = Kind("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tuple[int, ...]")
-PAIR = Kind("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
-ARRAY = Kind("array", _array, _parse_array, "FILE.npy", "ArrayLike")
-INDICES = Kind("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
-MAPPING = Kind("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
+WHOLE = OptionType("whole", _whole, _parse_whole, "N", "int")
+NUMBER = OptionType("number", _number, _parse_number, "X", "float")
+TRUTH = OptionType("truth", _truth, _parse_truth, "true|false", "bool")
+TEXT = OptionType("text", _text, str, "NAME", "str")
+TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tuple[int, ...]")
+PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
+ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")
+INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
+MAPPING = OptionType("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
 OWN_MESSAGE = ("tile", "pair", "array", "indices", "mapping", "own")  # kinds that say themselves what is allowed
-_BY_TYPE: dict[type, Kind] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
+_BY_TYPE: dict[type, OptionType] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. kind: a Kind, or int, float, bool, str. default None: left to the device, the data or an estimate.
+    """The declaration of one option. kind: an OptionType, or int, float, bool, str.
 
-    least, most: bounds of numbers, both allowed. choices: allowed texts. words: texts allowed beside the kind's own
-    values ("auto" for a number). unit: of numbers. owner: who declares it, as help shows it. axis: values that `hwsim
-    tune` tries. default_text: the default in words, where the value does not say it.
+    default None: the value is left to the device, the data or an estimate. least, most: inclusive bounds of numbers.
+    choices: allowed texts. words: texts allowed beside the type's own values ("auto" for a number). unit: of numbers.
+    owner: who declares it, as help shows it. axis: values that `hwsim tune` tries. default_text: the default in words,
+    where the value does not say it.
     """
 
     name: str
-    kind: Kind | type
+    kind: OptionType | type
     default: Scalar
     help: str
     choices: tuple[str, ...] = ()
@@ -209,25 +214,25 @@ class Option:
     default_text: str = ""
 
     @property
-    def type(self) -> Kind:
-        """Its kind."""
-        return self.kind if isinstance(self.kind, Kind) else _BY_TYPE[self.kind]
+    def type(self) -> OptionType:
+        """The option's type."""
+        return self.kind if isinstance(self.kind, OptionType) else _BY_TYPE[self.kind]
 
     @property
     def flag(self) -> str:
-        """The command line's flag."""
+        """The option's flag on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in help texts."""
+        """Placeholder for the value in help texts."""
         if self.choices:
             return "|".join(self.choices)
         return "|".join((self.type.metavar, *self.words))
 
     @property
     def allowed(self) -> str:
-        """Its values in words."""
+        """The allowed values in words."""
         if self.choices:
             return ", ".join(self.choices)
         if self.type is WHOLE or self.type is NUMBER:
@@ -243,7 +248,7 @@ class Option:
         return ", or ".join((said, *(repr(word) for word in self.words)))
 
     def read(self, text: str) -> Any:
-        """What a command line's text means; text that is no value of the kind is left for `check` to refuse.
+        """Parse a command line's text; text that is no value of the type is returned as it is, for `check` to refuse.
 
         Raises InputError for text of a kind with a form of its own (tiles, ranges, mappings) that has not that form.
         """
@@ -255,7 +260,7 @@ class Option:
             raise InputError(f"{self.name} = {text!r}; allowed: {error}") from None
 
     def check(self, value: object, where: str = "") -> Any:
-        """`value` as the record holds it; None: the default.
+        """The validated value as the record holds it; None: the default.
 
         where: whose option it is, before the message. Raises InputError with what was got and what is allowed.
         """
@@ -281,7 +286,7 @@ class Option:
 
 
 def keyed_tile(value: Any, order: tuple[str, ...]) -> Tile | None:
-    """A tile from {"m", "n", "k"} or from numbers in `order`. Raises InputError for anything else."""
+    """A Tile from {"m", "n", "k"} or from numbers in `order`. Raises InputError for anything else."""
     if value is None or isinstance(value, Tile):
         return value
     if not isinstance(value, Mapping):
@@ -299,7 +304,7 @@ def keyed_tile(value: Any, order: tuple[str, ...]) -> Tile | None:
 
 
 def by_name(options: Iterable[Option]) -> dict[str, Option]:
-    """Options by name, in order. Raises ValueError where two have one name."""
+    """The options as a mapping by name, in order. Raises ValueError where two have one name."""
     found: dict[str, Option] = {}
     for option in options:
         if option.name in found:
@@ -309,7 +314,7 @@ def by_name(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def checked(options: Iterable[Option], given: Mapping[str, object], where: str) -> dict[str, Any]:
-    """All options with their values: those given (text is read first), checked, and defaults.
+    """Values of all options, validated: those given (text is parsed first), and defaults for the others.
 
     Raises InputError, also for unknown names.
     """

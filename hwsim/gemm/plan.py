@@ -1,6 +1,7 @@
-"""The plan: a GEMM scheme as data, free of any device.
+"""The plan: a GEMM scheme as data, independent of any device.
 
-A plan knows pieces, products and how partial sums are joined. It does not know engines, tiles or cycles.
+A plan describes how operands are split into pieces, which products are formed, and how partial sums are combined. It
+knows no engines, tiles or cycles.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ OrderOrigin = Literal["calls", "ours"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of an operand: what is left of it, times 2^scale_exponent, rounded to `format`.
+    """One piece of a split operand: the current residual, times 2^scale_exponent, rounded to `format`.
 
-    What is left for the next piece is (scaled rest - piece), kept at that scale; both steps are of the input's type
-    (fp32, or fp64 for fp64 operands). overflow: of values beyond the format, None: as the device's conversions do.
+    The residual for the next piece is (scaled residual - piece), kept at that scale; both steps are in the input's type
+    (fp32, or fp64 for fp64 operands). overflow: for values beyond the format; None: as the device's conversions do.
     """
 
     format: str
@@ -30,9 +31,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Products (piece of A, piece of B) over a run of K: for the K of each instruction in turn, all of them in order.
+    """Products (piece of A, piece of B) that alternate on one accumulator: for the K of each instruction, all of them
+    in order.
 
-    scale_exponent: the accumulator counts times 2^-this before the stage's first product (tcgen05's scale-input-d).
+    scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (tcgen05's scale-input-d).
     """
 
     products: tuple[tuple[int, int], ...]
@@ -41,10 +43,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One accumulator of the matrix unit: its stages follow one another, each over all of the run of K.
+    """One accumulator of the matrix unit, with the stages that run on it one after another, each over the whole run of
+    K.
 
-    k_group: length of the run of K that is accumulated in the unit from zero; runs are added outside it, nearest even,
-    in order of K, to a sum that starts at +0. "instruction": the K of one instruction. None: the plan's.
+    k_group: promotion interval: the length of K that is accumulated in the unit from zero; the partial sums are added
+    outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": the K of one instruction.
+    None: the plan's.
     """
 
     stages: tuple[Stage, ...]
@@ -57,7 +61,7 @@ class Term:
 
 
 def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
-    """A term of these products: alternating instruction by instruction, or ("k") each over all of K before the next."""
+    """A term of these products, which alternate per instruction or ("k") each run over all of K before the next."""
     if interleave == "instruction":
         return Term((Stage(products),))
     return Term(tuple(Stage((product,)) for product in products))
@@ -65,14 +69,14 @@ def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = 
 
 @dataclass(frozen=True, slots=True)
 class TermValue:
-    """The value of a term."""
+    """Expression node: the value of a term."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """left + right, one addition of the plan's arithmetic."""
+    """Expression node: left + right, one addition in the plan's arithmetic."""
 
     left: Expression
     right: Expression
@@ -80,7 +84,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """value * 2^exponent."""
+    """Expression node: value * 2^exponent."""
 
     value: Expression
     exponent: int
@@ -88,7 +92,9 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class OperandSum:
-    """factor * the sum over K of the unsplit operand: of each row of A, or each column of B (integers only)."""
+    """Expression node: factor * the sum over K of the unsplit operand, per row of A or per column of B (integers
+    only).
+    """
 
     side: Side
     factor: int
@@ -96,7 +102,7 @@ class OperandSum:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """factor * K (integers only)."""
+    """Expression node: factor * K (integers only)."""
 
     factor: int
 
@@ -106,29 +112,30 @@ Expression = TermValue | Sum | Scaled | OperandSum | Depth
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How C is made of products of pieces.
+    """How C is computed from products of pieces.
 
     a_pieces, b_pieces: the split of each operand (of `input_format` elements); a single piece of that same format is
     the operand itself. split says how pieces are made:
-        "round": each rounded from the rest of the one before (see Piece);
+        "round": each is rounded from the residual of the one before (see Piece);
         "bytes": int16 as (high byte, low byte); a low piece of int8 holds the byte less 128;
         "slices": per row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)), e the least with
-            all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, cut toward
-            zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C then counts
-            times 2^(e of its row + e of its column).
+            all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, truncated
+            toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C is
+            then multiplied by 2^(e of its row + e of its column).
     clamp: infinities become the largest finite value of the input format before the split.
-    terms: accumulators of the unit. combine: how their values join to C, outside the unit, in `arithmetic`: "fp32",
-        "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output format).
-    join: "end" joins the terms once, after all of K; "group" joins them after every `k_group` of K and adds the joined
-        value to C (both outside the unit).
-    k_group: length of K that one term accumulates in the unit from zero; None: all of K, or the lowering's choice. The
-        values of successive groups are added outside, in `arithmetic`, in order of K.
-    specials: "unit": NaNs and infinities go where the unit's arithmetic takes them; "fma_chain": an element of C whose
+    terms: accumulators of the unit. combine: how their values are combined to C, outside the unit, in `arithmetic`:
+        "fp32", "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output
+        format).
+    join: "end" combines the terms once, after all of K; "group" combines them after every `k_group` of K and adds the
+        combined value to C (both outside the unit).
+    k_group: promotion interval: length of K that one term accumulates in the unit from zero; None: all of K, or chosen
+        by the dataflow. The values of successive groups are added outside, in `arithmetic`, in order of K.
+    specials: "unit": NaNs and infinities propagate through the unit's arithmetic; "fma_chain": an element of C whose
         row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for that output;
         NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
-    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel makes them.
-    calls: each term is a GEMM of its own (successive library calls), not one accumulator beside others in one kernel.
-    order: whose the order of several products and of the additions outside the unit is. "calls": that of library calls
+    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel splits operands.
+    calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
+    order: origin of the order of the products and of the additions outside the unit. "calls": that of library calls
         and elementwise steps which were run so on a chip, and compared (the authors' released code, or the recordings
         of tests/golden); "ours": of a kernel that nobody has published, chosen here where the paper leaves it open.
     """
@@ -153,21 +160,21 @@ class Plan:
 
     @property
     def products(self) -> int:
-        """Number of products of pieces that the matrix unit forms."""
+        """Number of products of pieces that the matrix unit computes."""
         return sum(len(term.products) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A GEMM whose blocks follow different plans (Ape, section 5).
+    """A GEMM whose blocks use different plans, according to the range of their elements (Ape, section 5).
 
-    plans: from the cheapest to the most general. ranges: for each plan but the last the least and the largest
-    magnitude of the elements it takes (zero always). A block of A and one of B, block[0] x block[2] and block[2] x
-    block[1] elements (m, n, k), take the first plan that takes both; partial sums over K of each plan are joined by
-    that plan, then added in order of `plans`, fp32, nearest even.
-    strategy: "hybrid" (each block its own plan), the short name of a plan that all blocks take, or "decide" (the
-    fastest of these). wide_percent: without operands, the share of block products that takes the second plan. blocks:
-    how many products of two blocks take each plan, once the operands were looked at. decided: what "decide" took.
+    plans: from the cheapest to the most general. ranges: for each plan but the last, the smallest and largest magnitude
+    of elements that it handles (zero always). A block of A and one of B, block[0] x block[2] and block[2] x block[1]
+    elements (m, n, k), use the first plan that handles both; partial sums over K of each plan are combined by that
+    plan, then added in order of `plans`, fp32, nearest even. strategy: "hybrid" (each block its own plan), the short
+    name of one plan for all blocks, or "decide" (the fastest of these). wide_percent: without operands, the share of
+    block products that need the second plan. blocks: number of block products per plan, once the operands were
+    inspected. decided: the outcome of "decide".
     """
 
     scheme: str
@@ -181,7 +188,7 @@ class Mixed:
 
 
 def sums(*values: Expression) -> Expression:
-    """((v0 + v1) + v2) + ..., in this order."""
+    """The expression ((v0 + v1) + v2) + ..., in this order."""
     total = values[0]
     for value in values[1:]:
         total = Sum(total, value)

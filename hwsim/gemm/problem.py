@@ -1,4 +1,4 @@
-"""What is asked for: the sizes, formats and storage of the operands of one GEMM, before anyone has chosen how."""
+"""The GEMM problem: sizes, operand formats and storage orders, before any choice of how to compute it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hwsim.gemm.layouts import Order
 
 @dataclass(frozen=True, slots=True)
 class OperandScale:
-    """Factors of an operand: one for the tensor, one per row of A or column of B, or one per block of it.
+    """Scale factors of an operand: one per tensor, one per row of A or column of B, or one per block.
 
     block: (rows of A or columns of B, elements of K) that share a factor; (0, 0): all of that direction.
     """
@@ -22,7 +22,7 @@ class OperandScale:
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """A holds `nonzero` of every `of` elements along K (2:4), beside their positions."""
+    """Structured sparsity of A: `nonzero` of every `of` elements along K (2:4), stored with their positions."""
 
     nonzero: int
     of: int
@@ -30,11 +30,11 @@ class Sparsity:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """C[m, n] = A[m, k] B[k, n], of `input_format` elements.
+    """The GEMM C[m, n] = A[m, k] B[k, n] with elements of `input_format`.
 
-    lead: leading dimensions of a stack of such products, in one launch. group: (m, n, k) of further products of other
-    sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns". has_c: whether a C is read. bias: its
-    format, one value per column, or None. scales, sparsity: of the operands.
+    lead: leading dimensions of a batch of such products, in one launch. group: (m, n, k) of further products of other
+    sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns" (column-major). has_c: whether a C is
+    read. bias: its format, one value per column, or None. scales, sparsity: of the operands.
     """
 
     input_format: str
@@ -52,12 +52,12 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """(m, n, k)."""
+        """The sizes (m, n, k)."""
         return self.m, self.n, self.k
 
     @property
     def matrices(self) -> int:
-        """How many products the stack holds."""
+        """Number of products in the batch."""
         count = 1
         for extent in self.lead:
             count *= extent

@@ -1,7 +1,7 @@
-"""The resolved record: everything that fixes the bits and the cycles of one GEMM on one device.
+"""The resolved record of a GEMM: everything that fixes the bits and the cycles of one GEMM on one device.
 
-It is made in one place (hwsim.resolve), once per request. The evaluator reads it for the bits, a dataflow writes the
-program from it, reports print it, `hwsim run --gemm FILE` does it again. It knows no array and computes nothing.
+Records are made by hwsim.resolve only, once per request. The evaluator computes the bits from it, a dataflow writes the
+program from it, reports print it, `hwsim run --gemm FILE` runs it again. It holds no array and computes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ By = Literal["user", "scheme", "device", "library", "estimate", "default"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One choice of the record: what was decided, by whom, and how good the grounds are.
+    """One choice in the record: what was decided, by whom, and on which evidence.
 
     by: the user's request, the scheme, the device file, a library's data, an estimate of hwsim's, or hwsim's default.
     evidence: a level of hwsim.datafiles.provenance, for choices that claim to be what a chip or its library does; empty
@@ -40,7 +40,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DeviceId:
-    """A device file: its name, and the SHA-256 of its content; and a core clock in MHz other than the file's."""
+    """Identity of a device: name, SHA-256 of its data, and a core clock in MHz where it is not the file's."""
 
     name: str
     sha256: str
@@ -49,7 +49,7 @@ class DeviceId:
 
 @dataclass(frozen=True, slots=True)
 class LibraryId:
-    """A library whose choices the record follows, and its version."""
+    """Identity of a library whose choices the record follows: name and version."""
 
     name: str
     version: str
@@ -57,12 +57,12 @@ class LibraryId:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """One GEMM on one device, resolved.
+    """One GEMM on one device, resolved: the record that fixes its bits and cycles.
 
-    scheme_options: complete. plan: with the types of its results filled in. unit: the matrix instruction of the first
-    product. schedule: with nothing left open: how K is cut and summed, and the epilogue. mapping: None where no program
-    was asked for, or there is none. parts: for blocks that follow different plans (`Mixed`), the GEMM of each plan.
-    decisions: who chose what; they fix neither bits nor cycles and are left out of `digest`.
+    scheme_options: complete. plan: with its result formats filled in. unit: the matrix instruction of the first
+    product. schedule: complete: split-K, order of summation and epilogue. mapping: None where no program was asked for
+    or none exists. parts: for blocks that use different plans (`Mixed`), the GEMM of each plan. decisions: who chose
+    what; they affect neither bits nor cycles and are left out of `digest`.
     """
 
     device: DeviceId
@@ -80,17 +80,17 @@ class Gemm:
 
     @property
     def epilogue(self) -> Epilogue:
-        """What is done with the finished sum."""
+        """The epilogue of the schedule."""
         return self.schedule.epilogue
 
     @property
     def single(self) -> Plan:
-        """The plan; of a mixture the most general one, which gives the type of the results."""
+        """The plan; of a mixture the most general one, which gives the format of the results."""
         return self.plan.plans[-1] if isinstance(self.plan, Mixed) else self.plan
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that fixes bits and cycles."""
+        """SHA-256 of everything that fixes bits and cycles."""
         return codec.digest(replace(self, decisions=()))
 
     def decided(self, name: str) -> Decision | None:
@@ -98,7 +98,7 @@ class Gemm:
         return next((one for one in self.decisions if one.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; `from_dict` takes it back. Fields at their defaults are left out."""
+        """The record as plain data, ready for JSON; `from_dict` reads it. Fields at their defaults are left out."""
         data: dict[str, Any] = {"schema": SCHEMA, "digest": self.digest}
         data.update(codec.encode(self))
         return data

@@ -1,8 +1,8 @@
-"""The schedule: how a library runs the products of a plan, in so far as it changes bits.
+"""The schedule: the order of summation over K and the epilogue of a GEMM, as far as they change bits.
 
-A plan says which products are formed and how they join; a schedule says how each product is carried out on a real
-chip: which instruction, how K is cut and put together again, what happens to the finished sum. It knows no device,
-no scheme and no array; a device fills in what is left open (`instruction`, `slice_multiple`).
+A plan says which products are computed and how they are combined; a schedule says how each product is executed on a
+real chip: by which instruction, with which split of K and reduction, and with which epilogue. It knows no device, no
+scheme and no array; a device fills in what is left open (`instruction`, `slice_multiple`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUMS = (Chain, Range, Reduction, Region)
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What is done with the finished sum `acc`: D = round(alpha * acc + beta * C + bias), in this order.
+    """The epilogue, applied to the finished sum `acc`: D = round(alpha * acc + beta * C + bias), in this order.
 
     Each operation is one of the accumulator's type (fp32; fp64 and int32 where the unit gives those), nearest even:
     alpha * acc, then beta * C, then their sum, then + bias (one value per column). alpha = 1 changes nothing;
@@ -84,7 +84,8 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one product of the plan runs over K. The default: one chain in order of K by the device's widest instruction.
+    """The order of summation over K of each product. The default is one chain in order of K by the device's widest
+    instruction.
 
     instruction: name of the matrix instruction; None: the device's for the operands' format. Each chain fills up its
         last instruction with zeros.
@@ -180,7 +181,7 @@ class Schedule:
             raise InputError("schedule: start='c' puts C into the accumulator: alpha and beta must be 1")
 
     def slice_lengths(self, k: int) -> tuple[int, ...]:
-        """Lengths of the slices of K = k, in order. Raises InputError where they do not fit k."""
+        """Lengths of the split-K slices for K = k, in order. Raises InputError where they do not fit k."""
         if isinstance(self.slice_k, tuple):
             if sum(self.slice_k) != k or self.split_k not in (1, len(self.slice_k)):
                 raise InputError(
@@ -200,7 +201,7 @@ class Schedule:
         return tuple(min(length, k - start) for start in range(0, k, length))
 
     def layout(self, k: int) -> Layout:
-        """How the schedule cuts K = k. Raises InputError where its slices, or their merge order, do not fit."""
+        """The slices, runs and spans of K = k. Raises InputError where the slices, or their merge order, do not fit."""
         slices: list[tuple[Run, ...]] = []
         start = 0
         for length in self.slice_lengths(k):
@@ -219,7 +220,7 @@ class Schedule:
         return Layout(tuple(slices))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; `from_dict` takes it back."""
+        """The schedule as plain data, ready for JSON; `from_dict` reads it."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
         written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions")}
         listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
@@ -227,7 +228,7 @@ class Schedule:
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Schedule:
-        """The schedule that `to_dict` wrote; what is left out has its default.
+        """The schedule that `to_dict` wrote; missing keys take their defaults.
 
         Raises InputError for unknown keys and values that are not allowed.
         """
@@ -241,15 +242,16 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """K cut up: slices (merged) of runs (promoted) of spans (chained, each from a new instruction).
+    """A partition of K: slices (split-K, merged) of runs (promoted) of spans (each one chain that begins a new
+    instruction).
 
-    Within a run spans are in the order of the chain.
+    Spans of a run are in the order of the chain.
     """
 
     slices: tuple[tuple[Run, ...], ...]
 
     def prefix(self, k: int) -> Layout:
-        """The same cuts with elements from k on left out (a slice of none of them is left out too)."""
+        """The same partition, limited to the first k elements of K (empty slices are dropped)."""
         prefixes = []
         for runs in self.slices:
             cut = tuple(tuple((start, min(stop, k)) for start, stop in run if start < k) for run in runs)
@@ -259,7 +261,7 @@ class Layout:
 
 
 def schedule_of(given: Schedule | Mapping[str, Any] | None) -> Schedule:
-    """A schedule, the mapping of one, or None for the default. Raises InputError for anything else."""
+    """A Schedule from a schedule, its mapping form, or None (the default). Raises InputError for anything else."""
     if given is None:
         return Schedule()
     if isinstance(given, Schedule):

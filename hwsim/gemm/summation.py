@@ -1,7 +1,7 @@
-"""How one element of C is summed over K, written out: chains of an accumulator, and reductions of their results.
+"""An explicit order of summation for one element of C: accumulation chains over K, and reductions of their results.
 
-A `Schedule` states rules ("three slices", "promote every 128"); for kernels that follow no such rule, or whose cut of K
-differs from tile to tile, the order stands here in full. It knows neither a device nor an array.
+A `Schedule` states rules ("three slices", "promote every 128"); this form is for kernels that follow no such rule, or
+whose split of K differs between tiles. It knows neither a device nor an array.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The elements start, start + step, ... below stop, of K, of the rows or of the columns of C."""
+    """The elements start, start + step, ... below stop: of K, or of the rows or columns of C."""
 
     start: int
     stop: int
@@ -30,9 +30,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One accumulator that takes the products of `ranges` of K in this order, from zero.
+    """One accumulator, from zero, to which the products of `ranges` of K are added in this order.
 
-    Each range begins with a new instruction, filled up with zeros. K in no range is skipped.
+    Each range begins with a new instruction, padded with zeros. Elements of K in no range are skipped.
     """
 
     ranges: tuple[Range, ...]
@@ -40,14 +40,14 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The parts' results added up.
+    """A sum of partial results, with the order and format of its additions.
 
-    order: "ascending" ((p0 + p1) + p2, "descending", "pairwise" (a balanced tree of neighbours), "halving" (part i and
-    part i + n / 2, n halved each time, as lanes shuffle), or the parts' indices in the order in which they are added.
-    start: "first": from the first part itself; "zero": from +0. format: each addition is rounded to it; stored: each
-    part is rounded to it first; None (both): what the unit gives. level: where partial sums meet: registers of one
-    thread, lanes of a warp, shared memory of a CTA, CTAs of a cluster, CTAs through a workspace in global memory, or a
-    kernel of its own.
+    order: "ascending" ((p0 + p1) + p2), "descending", "pairwise" (a balanced tree of neighbours), "halving" (part i and
+    part i + n / 2, n halved each time, as in a warp shuffle), or the parts' indices in the order in which they are
+    added. start: "first": from the first part itself; "zero": from +0. format: each addition is rounded to it; stored:
+    each part is rounded to it first; None (both): the unit's result format. level: where partial sums meet: registers
+    of one thread, lanes of a warp, shared memory of a CTA, CTAs of a cluster, CTAs through a workspace in global
+    memory, or a separate kernel.
     """
 
     parts: tuple[Chain | Reduction, ...]
@@ -60,7 +60,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Rows and columns of C whose elements are summed in one way, where it differs from tile to tile (stream-K)."""
+    """Rows and columns of C that share an order of summation, where it differs between tiles (stream-K)."""
 
     rows: Range
     cols: Range

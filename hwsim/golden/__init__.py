@@ -1,7 +1,7 @@
-"""Golden files: bit patterns of matrix instructions, from silicon or kept as a regression.
+"""Golden files: recorded bits of matrix instructions, from hardware or as a regression set.
 
-Reading and writing them, checking a simulator against them, recording new ones on hardware. Nothing here
-knows how a dot product is computed: whoever calls says how (`Mma`).
+Reading, writing and checking them, and recording new ones on hardware. Nothing here computes a dot product: the caller
+passes a function for that (`Mma`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reading .npz archives that may be damaged or made to harm: one error for all that can be wrong, bounded memory.
+"""Safe reading of .npz archives that may be damaged or malicious: one error type for every defect, bounded memory.
 
-Knows the container and its arrays, not what they mean. Python objects are never loaded.
+It knows the container and its arrays, not what they mean. Python objects are never loaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER_BYTES = 1 << 14  # of one array; NumPy's own have 128
 class Archive:
     """An opened .npz: `files`, the names of its arrays in order, and `archive[name]`, a writable array.
 
-    Whatever is wrong with an array raises InputError that names the archive and the array.
+    Any defect of an array raises InputError with the names of the archive and the array.
     """
 
     def __init__(self, path: Path, members: zipfile.ZipFile) -> None:
@@ -79,7 +79,9 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """The archive `path`. Raises InputError for what is no .npz, is damaged, or has more than LIMIT bytes unpacked."""
+    """Open the archive `path`. Raises InputError for a file that is no .npz, is damaged, or exceeds LIMIT bytes
+    unpacked.
+    """
     if not path.is_file():
         raise InputError(f"{path}: {'not an ordinary file' if path.exists() else 'no such file'}")
     try:

@@ -1,7 +1,7 @@
-"""Campaigns: many drawn results, hardware against simulator, bits compared and thrown away; a summary stays.
+"""Campaigns: many random results of hardware and simulator, compared bit for bit and discarded; a summary is kept.
 
-Operands are drawn and simulated by threads while the GPU, one call at a time, runs an earlier batch. Knows no unit
-and no device file.
+Operands are drawn and simulated by threads while the GPU, one call at a time, runs an earlier batch. It knows no dot
+unit and no device file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PROGRESS_SECONDS = 15.0
 
 
 @dataclass(slots=True)
-class Count:
-    """Tally of one instruction and distribution."""
+class Tally:
+    """Counts of one instruction and distribution: results, mismatches, special values."""
 
     results: int = 0
     mismatches: int = 0
@@ -45,7 +45,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a campaign found. special: results that are infinities or NaNs. seconds: wall time.
+    """The summary of a campaign. special: results that are infinities or NaNs. seconds: wall time.
 
     skipped: instructions that the GPU has and the simulated device has not.
     """
@@ -57,18 +57,18 @@ class Summary:
     seconds: float
     command: str
     date: str
-    counts: dict[tuple[str, str], Count] = field(default_factory=dict)
+    counts: dict[tuple[str, str], Tally] = field(default_factory=dict)
     first: tuple[Mismatch, ...] = ()
     skipped: tuple[str, ...] = ()
 
     @property
     def results(self) -> int:
-        """Results compared."""
+        """Number of results compared."""
         return sum(entry.results for entry in self.counts.values())
 
     @property
     def mismatches(self) -> int:
-        """Results that differ."""
+        """Number of results that differ."""
         return sum(entry.mismatches for entry in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Summary:
             f"| --- | --- | --- | {' | '.join('---' for _ in names)} |",
         ]
         for instruction in dict.fromkeys(name for name, _ in self.counts):
-            row = [self.counts.get((instruction, name), Count()) for name in names]
+            row = [self.counts.get((instruction, name), Tally()) for name in names]
             cells = [str(entry.mismatches) if entry.results else "-" for entry in row]
             lines.append(
                 f"| `{instruction}` | {sum(entry.results for entry in row):,} "
@@ -104,7 +104,7 @@ class Summary:
         return "\n".join(lines) + "\n"
 
     def write(self, folder: Path) -> None:
-        """campaign.json and campaign.md in a folder."""
+        """Write campaign.json and campaign.md to a folder."""
         make_folder(folder)
         write_text(folder / "campaign.json", json.dumps(self.to_json(), indent=1) + "\n")
         write_text(folder / "campaign.md", self.to_markdown())
@@ -124,7 +124,8 @@ def campaign(
     batch_results: int | None = None,
     progress: Callable[[Summary], None] | None = None,
 ) -> Summary:
-    """Draw, run, simulate, compare, until `outputs` results or `seconds`, every pair of names in turn.
+    """Draw, run, simulate and compare, until `outputs` results or `seconds`, for every instruction and distribution in
+    turn.
 
     run: the hardware, called from one thread. simulate: the simulator, called from several. summary: a record with the
     facts of the run; it comes back with the counts. keep: mismatches described, at most 3 of each instruction and
@@ -137,7 +138,7 @@ def campaign(
     threads = worker_count(threads)
     # Small enough that a campaign that runs to its end meets every pair at least twice.
     batch = batch_results if batch_results is not None else max(min(BATCH_RESULTS, outputs // (2 * len(pairs))), 1)
-    counts = {(instruction.name, name): Count() for instruction, name in pairs}
+    counts = {(instruction.name, name): Tally() for instruction, name in pairs}
     first: list[Mismatch] = []
     start = time.monotonic()
     submitted, told = 0, start
@@ -186,7 +187,7 @@ def campaign(
 
 
 def _specials(instruction: str, codes: Codes) -> int:
-    """Infinities and NaNs among result codes; none for integers."""
+    """Number of infinities and NaNs among result codes; 0 for integers."""
     infinity = {8: 0x7FF << 52, 4: 0xFF << 23, 2: 0x1F << 10}[codes.dtype.itemsize]
     if ".s32." in instruction:
         return 0
@@ -211,9 +212,9 @@ def campaign_on_gpu(
 ) -> Summary:
     """A campaign of this machine's GPU against `mma` on `device` (hwsim's name). `out`: folder for the summary.
 
-    device: "" is the one that the GPU's name contains. has(device, instruction): whether `mma` knows it; those that it
-    does not are left out and named in the summary. instructions: names or patterns with *; None: all that were built.
-    Raises UnsupportedError without nvcc or a GPU.
+    device: "" selects the one that the GPU's name contains. has(device, instruction): whether `mma` supports it; others
+    are left out and named in the summary. instructions: names or patterns with *; None: all that were built. Raises
+    UnsupportedError without nvcc or a GPU.
     """
     recorder = Recorder(build(arch, wgmma_n=wgmma_n))
     gpu = recorder.gpu()

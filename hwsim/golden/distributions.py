@@ -1,7 +1,7 @@
-"""Eight ways to draw operands, each built from bit fields so that it reaches a stage of a datapath.
+"""Eight random distributions of operands, each built from bit fields to exercise a stage of a datapath.
 
-A distribution takes a generator, an instruction (shape and formats) and a number of cases, and gives the codes
-a (cases, M, K), b (cases, N, K), c (cases, M, N). It knows formats only; no unit, no device.
+A distribution takes a generator, an instruction (shape and formats) and a number of cases, and returns the codes a
+(cases, M, K), b (cases, N, K), c (cases, M, N). It knows formats only; no unit, no device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
-    """Operands of a distribution by its name. Raises InputError for an unknown one."""
+    """Operands from the distribution of that name. Raises InputError for an unknown one."""
     if name not in DISTRIBUTIONS:
         known = tuple(DISTRIBUTIONS)
         raise InputError(f"{name!r} is not a distribution; allowed: {', '.join(known)}{nearest(name, known)}")
@@ -32,7 +32,7 @@ def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: i
 
 
 def random_bits(rng: np.random.Generator, fmt: Format, shape: Shape) -> Codes:
-    """Every bit of the code at random, ignored ones (tf32) too; unused high bits clear."""
+    """Codes with every bit random, ignored ones (tf32) included; unused high bits are zero."""
     dtype = code_dtype(fmt)
     codes: Codes = rng.integers(0, (1 << fmt.bits) - 1, shape, dtype, endpoint=True)
     return codes
@@ -53,7 +53,7 @@ def finite(fmt: Format, codes: Codes) -> Codes:
 
 
 def fields(rng: np.random.Generator, fmt: Format, shape: Shape, low: Any, high: Any) -> Codes:
-    """Finite codes with a biased exponent uniform in [low, high], cut to the format's; sign and fraction random.
+    """Finite codes with a biased exponent uniform in [low, high], limited to the format's; sign and fraction random.
 
     low, high: integers, or arrays that broadcast to the shape.
     """
@@ -71,7 +71,7 @@ def fields(rng: np.random.Generator, fmt: Format, shape: Shape, low: Any, high: 
 
 
 def integers(rng: np.random.Generator, fmt: Format, shape: Shape, low: int, high: int) -> Codes:
-    """Integers uniform in [low, high], cut to the format's range."""
+    """Integers uniform in [low, high], limited to the format's range."""
     least, most = (-(1 << fmt.fraction_bits) if fmt.signed else 0), (1 << fmt.fraction_bits) - 1
     drawn = rng.integers(max(low, least), min(high, most), shape, np.int64, endpoint=True)
     return drawn.astype(array_dtype(fmt)).view(code_dtype(fmt))
@@ -110,7 +110,7 @@ def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
 
 
 def anybits(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
-    """Random bits, infinities and NaNs among them."""
+    """Random bits, including infinities and NaNs."""
     return _each(rng, instruction, cases, random_bits)
 
 
@@ -133,7 +133,7 @@ def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
 
 
 def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
-    """Exponents within 15 of 0 (what the format has of them), half of A and B powers of two; C within 30."""
+    """Exponents within 15 of 0 (as far as the format has them), half of A and B powers of two; C within 30."""
     fa, fb, fc = _formats(instruction)
 
     def operand(fmt: Format, shape: Shape) -> Codes:
@@ -151,7 +151,7 @@ def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
 
 
 def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
-    """Pairs of products that cancel, exactly or but for one last place of B; C zero, of their size, or far below.
+    """Pairs of products that cancel, exactly or up to one last place of B; C zero, of their size, or far below.
 
     The two products of a pair lie at any two positions of k; a product left over (odd K) stays alone.
     """
@@ -175,7 +175,7 @@ def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
 
 
 def _negated(fmt: Format, codes: Codes) -> Codes:
-    """Codes of the negated values; an integer's two's complement (unsigned ones wrap), FNUZ zeros stay."""
+    """Codes of the negated values; integers by two's complement (unsigned ones wrap), FNUZ zeros unchanged."""
     one = codes.dtype.type
     if fmt.is_integer:
         return (~codes + one(1)) & one((1 << fmt.bits) - 1)
@@ -203,7 +203,7 @@ def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) ->
 
 
 def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
-    """The largest binades; in half of the cases B is chosen so that products lie near the result's largest number.
+    """The largest binades; in half of the cases B is chosen so that products are near the result's largest number.
 
     Where no product comes near it (fp16 operands, fp32 results), half of C is of the products' size instead.
     """

@@ -1,7 +1,7 @@
-"""The golden format: an .npz of codes with a record of where they come from (docs/golden.md).
+"""The golden format: an .npz of codes with a record of their origin (docs/golden.md).
 
-Keys are INSTRUCTION/SET/ARRAY. `meta` is a JSON text; an archive without one may have it in a file of the same
-name with the ending .meta.json. Knows nothing of how results are computed.
+Keys are INSTRUCTION/SET/ARRAY. `meta` is a JSON text; an archive without one may have it in a file of the same name
+with the suffix .meta.json. It knows nothing of how results are computed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ META = "meta"
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Where the bits come from.
+    """The origin of the bits in a golden file.
 
     origin: "silicon" captured by this project on hardware; "third party" captured by others; "self" computed
         by hwsim, a regression and no evidence; "operands" inputs without results, to be recorded.
@@ -57,7 +57,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GoldenSet:
-    """Cases of one instruction. a (cases, M, K), b (cases, N, K): columns of B; c, d (cases, M, N): codes.
+    """Cases of one instruction as codes: a (cases, M, K), b (cases, N, K) with the columns of B, c and d (cases, M, N).
 
     d is None for operands that wait to be recorded. scales: arrays of SCALES that the set has; scale_a (cases, M,
     K / block), scale_b (cases, N, K / block), scale_d () an exponent from 0 to 15.
@@ -88,7 +88,7 @@ class GoldenSet:
 
     @property
     def key(self) -> str:
-        """INSTRUCTION/SET."""
+        """The set's key, INSTRUCTION/SET."""
         return f"{self.instruction}/{self.name}"
 
     @property
@@ -110,7 +110,8 @@ class GoldenSet:
 
 
 def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
-    """Write sets to an .npz, compressed; the bytes depend on the sets and the meta only. Returns results written.
+    """Write sets to a compressed .npz, reproducibly: the bytes depend on the sets and the meta only. Returns the number
+    of results.
 
     Raises InputError for no sets, two of one name, a set without results unless the origin is "operands", more bytes
     than an archive may have (hwsim.golden.archive), or a file that cannot be written.
@@ -137,7 +138,7 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
 
 
 def read_meta(path: Path) -> Meta | None:
-    """The record of an archive, from itself or the .meta.json beside it; None where there is neither.
+    """The origin record of an archive, from itself or the .meta.json beside it; None where there is neither.
 
     Raises InputError for a record that does not fit, or a file that is no archive.
     """
@@ -169,16 +170,16 @@ def read_meta(path: Path) -> Meta | None:
 
 
 def keys(path: Path) -> list[str]:
-    """INSTRUCTION/SET of every set of an archive, sorted."""
+    """The key INSTRUCTION/SET of every set of an archive, sorted."""
     with open_archive(path) as archive:
         files = set(archive.files)
         return [key for key in _keys(files) if any(f"{key}/{x}" in files for x in OPERANDS)]  # not schemes' results
 
 
 def is_of_sets(path: Path) -> bool:
-    """Whether an archive is meant to hold sets: some key ends as those of operands do, or nothing but `meta` is there.
+    """Whether an archive is intended to hold sets: some key has the ending of operands, or there is only `meta`.
 
-    That it does hold them, and nothing else, is for `read_sets` to say. Raises InputError for what is no archive.
+    `read_sets` checks whether it does hold them, and nothing else. Raises InputError for a file that is no archive.
     """
     with open_archive(path) as archive:
         parts = [name.split("/") for name in archive.files if name != META]

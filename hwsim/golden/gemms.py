@@ -1,4 +1,5 @@
-"""Captured blocks of whole GEMMs: keys cublas.FORMAT[.fast|.slow].kK/{a,bt,d}. Knows the file, not how it is computed.
+"""Recorded blocks of whole GEMMs: keys cublas.FORMAT[.fast|.slow].kK/{a,bt,d}. It knows the file, not how it is
+computed.
 
 The format of h200/gemm.npz: a (M, K), bt (N, K), d (M, N), each the leading block of a larger product whose d is fp32.
 """
@@ -28,7 +29,7 @@ ARRAYS = ("a", "bt", "d")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmSet:
-    """One block. format: of A and B (hwsim.formats). accumulate: of e4m3, else None. Arrays are codes."""
+    """One recorded block. format: of A and B (hwsim.formats). accumulate: for e4m3, else None. Arrays are codes."""
 
     name: str
     format: str
@@ -39,7 +40,7 @@ class GemmSet:
 
 
 def read_gemms(path: Path) -> Iterator[GemmSet]:
-    """The plain GEMMs of an archive, in order of their keys (schemes, keys scheme.*, are left out).
+    """The native GEMMs of an archive, in order of their keys (keys scheme.* are left out).
 
     Raises InputError for a key that belongs to neither, and a block that lacks an array, has no element, or whose
     arrays do not fit each other.
@@ -72,13 +73,14 @@ def _names(path: Path) -> list[str]:
 
 
 def gemm_files(paths: Iterable[Path]) -> list[Path]:
-    """The archives under these files and folders that hold blocks of GEMMs, sorted; passes over everything else."""
+    """The archives under these files and folders that hold blocks of GEMMs, sorted; other files are skipped."""
     candidates = (file for path in paths for file in (sorted(path.rglob("*.npz")) if path.is_dir() else [path]))
     return [file for file in candidates if zipfile.is_zipfile(file) and _names(file)]
 
 
 def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "", only: str = "") -> Report:
-    """Compare each block with `matmul(device, gemm)`, fp32 codes (M, N). The report counts; it describes no mismatch.
+    """Compare each block with `matmul(device, gemm)`, fp32 codes (M, N). The report has counts, but no single
+    mismatches.
 
     only: part of the name. Raises InputError for an archive without such blocks, or one whose device nobody says.
     """

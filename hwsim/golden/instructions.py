@@ -1,7 +1,7 @@
-"""Names of NVIDIA's matrix instructions, taken apart: shape and formats. Knows no device and no dot unit.
+"""Parser for names of NVIDIA's matrix instructions: shape and formats. It knows no device and no dot unit.
 
-Names as in the golden files: mma.mMnNkK.D.A.B.C, wmma likewise, wgmma.mMnNkK.D.A.B,
-tcgen05.mma.mMnNkK.KIND.D.A.B; integer ones may have .satfinite behind the shape.
+Names as in the golden files: mma.mMnNkK.D.A.B.C, wmma likewise, wgmma.mMnNkK.D.A.B, tcgen05.mma.mMnNkK.KIND.D.A.B;
+integer ones may have .satfinite after the shape.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Shape in elements and the formats, by name (hwsim.formats), of one instruction."""
+    """One matrix instruction: its shape in elements and its formats, by name (hwsim.formats)."""
 
     name: str
     m: int
@@ -47,17 +47,17 @@ class Instruction:
     d: str
 
     def dtype(self, operand: str) -> np.dtype[np.unsignedinteger]:
-        """Dtype of the codes of "a", "b", "c" or "d"."""
+        """The dtype of the codes of "a", "b", "c" or "d"."""
         return code_dtype(format_of(getattr(self, operand)))
 
     def shape(self, operand: str, cases: int) -> tuple[int, int, int]:
-        """Shape of an operand's array in a golden file: a (cases, M, K), b (cases, N, K), c and d (cases, M, N)."""
+        """The shape of an operand's array in a golden file: a (cases, M, K), b (cases, N, K), c and d (cases, M, N)."""
         rows, columns = {"a": (self.m, self.k), "b": (self.n, self.k)}.get(operand, (self.m, self.n))
         return cases, rows, columns
 
 
 def parse(name: str) -> Instruction:
-    """The instruction of this name. Raises InputError for what is not a name of the four forms above."""
+    """The instruction of this name. Raises InputError for a name that has none of the four forms above."""
     for pattern in _NAMES:
         match = re.fullmatch(pattern, name)
         if match is None:

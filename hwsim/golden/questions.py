@@ -1,8 +1,8 @@
-"""Questions that nobody has published an answer to, as operands: record them on the hardware, and the bits answer.
+"""Open questions about hardware arithmetic, as operands: their results, recorded on the hardware, give the answer.
 
 Each question gives golden sets without results, and, where hwsim's units can express the possible answers, those as
-candidates. Several dot products share a tile: product i of a case stands in row i of A and column i of B, so its
-result is element (i, i); the elements beside it are further dot products of the same operands.
+candidates. Several dot products share a tile: product i of a case is in row i of A and column i of B, so its result is
+element (i, i); the elements beside it are further dot products of the same operands.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Dot = tuple[Sequence[int], Sequence[int], int]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is not known, where to ask it, and what each answer would look like.
+    """One open question: what is not known, on which hardware it can be answered, and the possible answers.
 
-    hardware: whose machine can answer. recordable: whether the CUDA recorder runs it. candidates: answers as dot units.
+    hardware: machine that can answer. recordable: whether the CUDA recorder can run it. candidates: answers as dot
+    units.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Question:
         return self.instruction.name.startswith(("mma.", "wmma.", "wgmma.", "tcgen05."))
 
     def golden_sets(self) -> Iterator[GoldenSet]:
-        """The sets, each padded to whole tiles of the instruction; operands only."""
+        """The operand sets, each padded to whole tiles of the instruction."""
         for name, dots in self.sets.items():
             scales = {"scale_d": np.array(self.scale_d[name], np.uint8)} if name in self.scale_d else {}
             a, b, c = tiles(self.instruction, dots)
@@ -73,12 +74,14 @@ def tiles(instruction: Instruction, dots: Sequence[Dot]) -> tuple[Codes, Codes, 
 
 
 def value(fmt: Format, significand: int, exponent: int) -> int:
-    """Code of significand * 2^exponent, which the format must have."""
+    """The code of significand * 2^exponent, which the format must represent exactly."""
     return encode(fmt, Exact("finite", significand < 0, abs(significand), exponent))
 
 
 def write_questions(path: Path, questions: Sequence[Question] | None = None) -> int:
-    """Write the operands of questions (None: all) as a golden file of origin "operands". Returns results to record."""
+    """Write the operands of questions (None: all) as a golden file of origin "operands". Returns the number of results
+    to record.
+    """
     chosen = questions if questions is not None else tuple(QUESTIONS().values())
     sets = [golden for question in chosen for golden in question.golden_sets()]
     return write_sets(path, sets, Meta("operands", note="; ".join(question.text for question in chosen)))
@@ -91,7 +94,7 @@ ASCEND_HF32 = Instruction("mmad.m16n16k8.f32.hf32.hf32", 16, 16, 8, "hf32", "hf3
 
 
 def ascend_candidates(fmt: str) -> Mapping[str, DotSpec]:
-    """The presets of section 7, and their variants by width of a step, as units."""
+    """The presets of section 7 and variants with other step widths, as dot units."""
     units: dict[str, Unit] = {"fma_chain": FmaChainUnit()}
     for terms in (2, 4, 8, 16):
         units[f"exact{terms}"] = ExactUnit(terms)
@@ -102,10 +105,10 @@ def ascend_candidates(fmt: str) -> Mapping[str, DotSpec]:
 
 
 def pair_positions(fmt: Format, terms: int) -> tuple[Dot, ...]:
-    """U - U with the pair at every two positions, distinct powers of two elsewhere.
+    """Probes grouping and order of the additions: U and -U at every two positions, distinct powers of two elsewhere.
 
-    The bits of the result are those terms that did not meet U while it stood: groups and order at once. U = 2^30 in
-    fp32 absorbs whatever is below 2^5.
+    The bits of the result are those terms that were not added while the sum held U. U = 2^30 in fp32 absorbs whatever
+    is below 2^5.
     """
     big, one = value(fmt, 1, 15), value(fmt, 1, 0)
     dots = []
@@ -120,7 +123,7 @@ def pair_positions(fmt: Format, terms: int) -> tuple[Dot, ...]:
 
 
 def accumulator_pair(fmt: Format, terms: int) -> tuple[Dot, ...]:
-    """C = 2^30 and one product -2^30 at each position: when the accumulator joins."""
+    """Probes when the accumulator is added: C = 2^30 and one product -2^30 at each position."""
     fp32 = FORMATS["fp32"]
     dots = []
     for i in range(terms):
@@ -131,7 +134,7 @@ def accumulator_pair(fmt: Format, terms: int) -> tuple[Dot, ...]:
 
 
 def half_places(fmt: Format, terms: int) -> tuple[Dot, ...]:
-    """1 + n 2^-24, the 1 as C or as the product at either end: rounded each time, or once."""
+    """Probes rounding per addition or once: 1 + n 2^-24, with the 1 as C or as the product at either end."""
     fp32, one, small = FORMATS["fp32"], value(fmt, 1, 0), value(fmt, 1, -12)
     dots: list[Dot] = []
     for n, sign in product(range(1, terms), (1, -1)):
@@ -143,7 +146,7 @@ def half_places(fmt: Format, terms: int) -> tuple[Dot, ...]:
 
 
 def directions(fmt: Format) -> tuple[Dot, ...]:
-    """1 - 2^-i - 2^-j and its relatives in sign: where terms are cut, and toward what."""
+    """Probes where terms are truncated, and in which direction: 1 - 2^-i - 2^-j and its variants in sign."""
     fp32, one = FORMATS["fp32"], value(fmt, 1, 0)
     dots = []
     for i, j, sign_i, sign_j, sign_c in product(range(22, 31), range(24, 37), (1, -1), (1, -1), (1, -1)):
@@ -155,7 +158,9 @@ def directions(fmt: Format) -> tuple[Dot, ...]:
 
 
 def subnormal_operands(fmt: Format) -> tuple[Dot, ...]:
-    """Each power of two below the normal range, and one odd subnormal, times 1 and times itself."""
+    """Probes subnormal operands: each power of two below the normal range, and one odd subnormal, times 1 and times
+    itself.
+    """
     one = value(fmt, 1, 0)
     last = fmt.min_exponent - fmt.fraction_bits
     codes = [value(fmt, sign, last + i) for i in range(fmt.fraction_bits + 1) for sign in (1, -1)]
@@ -164,7 +169,9 @@ def subnormal_operands(fmt: Format) -> tuple[Dot, ...]:
 
 
 def overflows(fmt: Format) -> tuple[Dot, ...]:
-    """Infinities, NaNs, the largest numbers as operands and accumulator; wide formats: sums beyond fp32 and back."""
+    """Probes overflow: infinities, NaNs, the largest numbers as operands and accumulator; for wide formats, sums beyond
+    fp32 and back.
+    """
     fp32, one = FORMATS["fp32"], value(fmt, 1, 0)
     edges = [fmt.infinity_code(), fmt.infinity_code(1), fmt.nan_code, fmt.largest_code(), fmt.largest_code(1), 0]
     starts = [fp32.infinity_code(), fp32.infinity_code(1), fp32.nan_code, fp32.largest_code(), fp32.largest_code(1), 0]
@@ -186,7 +193,7 @@ def overflows(fmt: Format) -> tuple[Dot, ...]:
 
 
 def hf32_roundings() -> tuple[Dot, ...]:
-    """fp32 words around the place where HF32 cuts, times 1: nearest even, ties away, or toward zero."""
+    """Probes HF32's rounding: fp32 words around its last place, times 1: nearest even, ties away, or toward zero."""
     fp32 = FORMATS["fp32"]
     one = fp32.word(0, 127 << 23)
     words = [
@@ -197,7 +204,9 @@ def hf32_roundings() -> tuple[Dot, ...]:
 
 
 def nan_patterns(fmt: Format, c: Format) -> tuple[Dot, ...]:
-    """NaNs of every sign, quiet and signalling, in each operand; infinity times zero; infinities of both signs."""
+    """Probes NaN results: NaNs of every sign, quiet and signalling, in each operand; infinity times zero; infinities of
+    both signs.
+    """
 
     def nans(f: Format) -> list[int]:
         if f.nan == "ieee":
@@ -225,7 +234,7 @@ def nan_patterns(fmt: Format, c: Format) -> tuple[Dot, ...]:
 
 
 def zero_signs(fmt: Format, c: Format, terms: int) -> tuple[Dot, ...]:
-    """Signed zeros as operands and accumulator, exact cancellation, sums too small for the result."""
+    """Probes the sign of zero: signed zeros as operands and accumulator, exact cancellation, underflow to zero."""
     zeros = [fmt.zero_code(), fmt.zero_code(1)]
     one = value(fmt, 1, 0)
     least = value(fmt, 1, fmt.min_exponent - fmt.fraction_bits)
@@ -246,7 +255,7 @@ def zero_signs(fmt: Format, c: Format, terms: int) -> tuple[Dot, ...]:
 
 
 def tf32_low_bits() -> tuple[Dot, ...]:
-    """tf32 words that are NaN only in the 13 bits that the unit drops: infinity, or NaN."""
+    """Probes tf32 words that are NaN only in the 13 bits that the unit drops: infinity, or NaN."""
     fp32 = FORMATS["fp32"]
     one = value(fp32, 1, 0)
     words = [sign << 31 | 0xFF << 23 | low for sign in (0, 1) for low in (0, 1, 0x1000, 0x1FFF, 0x2000)]
@@ -264,7 +273,8 @@ def tf32_low_bits() -> tuple[Dot, ...]:
 
 
 def scaled_accumulators(c: Format, operand: Format, scale: int) -> tuple[Dot, ...]:
-    """Accumulators whose value times 2^-scale lies at and below the normal range: rounded first, cut, or flushed.
+    """Probes scale-input-d: accumulators whose value times 2^-scale is at or below the normal range: rounded first,
+    truncated, or flushed.
 
     Alone, and beside one product at the last place of a subnormal (what the operands have that is closest).
     """
@@ -284,7 +294,7 @@ def scaled_accumulators(c: Format, operand: Format, scale: int) -> tuple[Dot, ..
 
 
 def _nan_candidates(unit: Callable[[Specials], Unit], fmt: str) -> Mapping[str, DotSpec]:
-    """A unit with each of the NaN codes and each of the signs of zero that hardware could give."""
+    """Variants of a unit with each NaN code and each sign of zero that hardware could give."""
     found = {}
     for code, zero in product((0x7FC00000, 0x7FFFFFFF, 0xFFC00000), ("ieee", "positive")):
         specials = Specials(nan_code=code, zero="ieee" if zero == "ieee" else "positive")

@@ -1,7 +1,7 @@
-"""Recording golden sets, and campaigns that compare hardware with a simulator without keeping the data.
+"""Recording of golden sets: runs instructions on drawn or given operands and stores the results.
 
-Both take what runs the instructions as a `Runner`: the recorder's library on a GPU, or a simulator, which gives the
-`self` sets. Knows files and distributions; no unit and no device file.
+What runs the instructions is a `Runner`: the recorder's library on a GPU, or a simulator, which gives the `self` sets.
+It knows files and distributions; no unit and no device file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_versi
 
 
 class Runner(Protocol):
-    """Runs an instruction: a (cases, M, K), b (cases, N, K), c (cases, M, N) codes in, d (cases, M, N) out."""
+    """A function that runs an instruction: codes a (cases, M, K), b (cases, N, K), c (cases, M, N) in, d (cases, M, N)
+    out.
+    """
 
     def __call__(self, name: str, a: Codes, b: Codes, c: Codes, scale_d: int = 0) -> Codes: ...
 
 
 def stream(seed: int, instruction: Instruction, distribution: str, index: int = 0) -> np.random.Generator:
-    """The generator of one batch: it depends on the seed, the names and the index, on nothing that ran before."""
+    """The random generator of one batch; it depends only on the seed, the names and the index."""
     words = [seed, index, *instruction.name.encode(), 0, *distribution.encode()]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
 
@@ -50,7 +52,7 @@ def drawn(
 
 
 def with_results(sets: Iterable[GoldenSet], run: Runner) -> Iterator[GoldenSet]:
-    """The sets with d as the runner gives it; results that are there already are replaced."""
+    """The sets with d as computed by the runner; existing results are replaced."""
     for golden in sets:
         scale = int(golden.scales["scale_d"]) if "scale_d" in golden.scales else 0
         yield replace(golden, d=run(golden.instruction, golden.a, golden.b, golden.c, scale))
@@ -70,7 +72,7 @@ def record(
     note: str = "",
     recorder: Recorder | None = None,
 ) -> int:
-    """Run instructions on this machine's GPU and write the golden file `out`. Returns the results written.
+    """Run instructions on this machine's GPU and write the golden file `out`. Returns the number of results.
 
     instructions: names or patterns with *; None: all that the GPU has. operands: a golden file whose operands to run
     instead of drawn ones. device: hwsim's name of it; default: the one that the GPU's name contains.
@@ -98,7 +100,7 @@ def record(
 
 
 def device_name(gpu: str, known: Sequence[str]) -> str:
-    """The longest of `known` that is made of whole words of a GPU's name ("NVIDIA RTX PRO 6000": rtxpro6000).
+    """The longest of `known` that consists of whole words of a GPU's name ("NVIDIA RTX PRO 6000": rtxpro6000).
 
     Raises InputError where there is none.
     """
@@ -111,10 +113,10 @@ def device_name(gpu: str, known: Sequence[str]) -> str:
 
 
 def today() -> str:
-    """The date in UTC, ISO 8601."""
+    """The current date in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def command_line() -> str:
-    """How this process was started, without folders in front of the program."""
+    """The command line of this process, with the program's name without folders."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,6 +1,6 @@
-"""The recorder's shared library: built with nvcc from tools/record, driven through ctypes. Needs an NVIDIA GPU to run.
+"""The recorder's shared library: built with nvcc from tools/record, called through ctypes. Needs an NVIDIA GPU to run.
 
-Knows how to build and call it; not what the operands mean.
+It knows how to build and call the library, not what the operands mean.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOURCES = ("generate.py", "recorder.cuh")
 
 
 def source_folder() -> Path:
-    """Folder of the recorder's sources: of the source tree, or of the installed package.
+    """The folder of the recorder's sources, in the source tree or the installed package.
 
     Raises UnsupportedError where neither is there.
     """
@@ -64,7 +64,9 @@ def nvcc_path() -> str:
 
 
 def gpu_target() -> str:
-    """Target of the first GPU, e.g. "90a". Raises UnsupportedError where the driver reports none."""
+    """The compilation target of the first GPU, for example "90a". Raises UnsupportedError where the driver reports
+    none.
+    """
     query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
         text = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -108,10 +110,10 @@ def generate(arch: str, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N, *, names: bo
 
 
 def build(arch: str | None = None, *, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N, folder: Path | None = None) -> Path:
-    """Path of the library for a target (None: the GPU's own); compiled unless the same one is there already.
+    """Compile the library for a target (None: the GPU's own) unless the same one exists, and return its path.
 
-    folder: where it goes; None: hwsim/recorder in the user's cache folder.
-    Raises UnsupportedError without nvcc, a GPU (arch None) or the sources, and when nvcc fails, with its message.
+    folder: for the output; None: hwsim/recorder in the user's cache folder. Raises UnsupportedError without nvcc, a GPU
+    (arch None) or the sources, and when nvcc fails, with its message.
     """
     nvcc = nvcc_path()
     target = arch if arch is not None else gpu_target()
@@ -155,7 +157,7 @@ def build(arch: str | None = None, *, wgmma_n: tuple[int, ...] = DEFAULT_WGMMA_N
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What the driver says of the GPU: its name, capability * 10, CUDA versions as it numbers them (13000)."""
+    """Properties of the GPU from the driver: its name, capability * 10, CUDA versions as it numbers them (13000)."""
 
     name: str
     capability: int
@@ -164,7 +166,7 @@ class Gpu:
 
 
 class Recorder:
-    """An opened library: runs instructions on the GPU, one per case. Not for several threads at once."""
+    """An opened library: runs instructions on the GPU, one per case. Not thread-safe."""
 
     def __init__(self, library: Path) -> None:
         """Open the library. Raises UnsupportedError when it cannot be loaded."""
@@ -194,13 +196,13 @@ class Recorder:
             raise UnsupportedError(f"the recorder's {name} takes {list(sizes)[:7]}; its name says otherwise")
 
     def gpu(self) -> Gpu:
-        """The GPU that would run. Raises UnsupportedError where CUDA finds none."""
+        """The GPU in use. Raises UnsupportedError where CUDA finds none."""
         name, numbers = ctypes.create_string_buffer(256), (ctypes.c_int * 3)()
         self._check(self._library.record_device(name, len(name), numbers), "the GPU")
         return Gpu(name.value.decode(), *numbers)
 
     def find(self, name: str) -> Instruction:
-        """The instruction of this name. Raises UnsupportedError, with the nearest, for one that was not built."""
+        """The instruction of this name. Raises UnsupportedError, with the nearest name, for one that was not built."""
         if name not in self.instructions:
             known = tuple(self.instructions)
             raise UnsupportedError(

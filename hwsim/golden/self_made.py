@@ -1,7 +1,7 @@
-"""The `self` sets: what hwsim itself gives for every instruction of every device, kept to notice a change.
+"""The `self` sets: hwsim's own results for every instruction of every device, kept as a regression test.
 
-They are no evidence of anything: origin "self" says so. Tiles are small (EDGE x EDGE of the instruction's M x N), for
-each distribution one, then tiles of ones and zeros with special values strewn in.
+They are no evidence about hardware: origin "self". Tiles are small (EDGE x EDGE of the instruction's M x N): one per
+distribution, then tiles of ones and zeros with scattered special values.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ SCALED = 3  # of every so many tiles one is run with them
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A device's sets, new against those in a file. differing: results of sets in both whose d differs."""
+class SetComparison:
+    """Comparison of a device's computed sets with those in a file. differing: results of common sets whose d
+    differs.
+    """
 
     device: str
     path: Path
@@ -60,7 +62,7 @@ class Change:
         return asdict(self) | {"path": str(self.path), "same": self.same}
 
     def to_text(self, *, replaced: bool) -> str:
-        """One line, and one for the first result that differs."""
+        """One line of summary, and one for the first result that differs."""
         head = f"{self.device:12}  {self.results:>6} results of {self.sets:>3} sets"
         if not self.was_there:
             return f"{head}  new, written"
@@ -77,7 +79,7 @@ class Change:
 
 
 def special_codes(fmt: Format) -> Codes:
-    """Codes at the edges of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
+    """Special codes of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
     if fmt.is_integer:
         top = (1 << fmt.fraction_bits) - 1
         found = [0, 1, 2, top, top + 1 & ((1 << fmt.bits) - 1), (1 << fmt.bits) - 1]
@@ -99,8 +101,8 @@ def special_codes(fmt: Format) -> Codes:
     return np.array([fmt.word(sign, magnitude) for sign in (0, 1) for magnitude in sorted(magnitudes)], code_dtype(fmt))
 
 
-def _strewn(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
-    """Zeros and ones of both signs; a share of special codes among them."""
+def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
+    """Zeros and ones of both signs, with a share of random special codes."""
     if fmt.is_integer:
         plain = np.array([0, 1, (1 << fmt.bits) - 1 if fmt.signed else 2], code_dtype(fmt))
     else:
@@ -120,10 +122,10 @@ def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> Co
 
 
 def names(device: Device) -> Iterator[str]:
-    """Every instruction, spelt out: the smallest N, and where formats are free, the entry's own.
+    """All instructions of a device by full name: the smallest N, and the entry's own formats where formats are free.
 
-    The first entry of those that share a dot unit and differ in shape has more pairs of formats: each format stands
-    on either side, equal and mixed.
+    Of entries that share a dot unit and differ in shape, the first has more pairs of formats: each format occurs on
+    either side, equal and mixed.
     """
     paired = set()
     for key, model in device.matrix_instructions.items():
@@ -144,7 +146,7 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     for index in range(STREWN):
         share = 0.3 if index else 1 / model.k
         a, b, c = (
-            _strewn(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
+            _scattered(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
         )
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
@@ -164,12 +166,12 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
 
 
 def _clean(codes: Codes, fmt: Format) -> Codes:
-    """Codes with clear bits above the format's."""
+    """The codes with the bits above the format's width cleared."""
     return codes & codes.dtype.type((1 << fmt.bits) - 1)
 
 
 def computed(device: Device, mma: Mma) -> list[GoldenSet]:
-    """All sets of a device, results as `mma` gives them, in order of their keys."""
+    """All sets of a device, with results computed by `mma`, in order of their keys."""
     sets = [
         replace(golden, d=compute(mma, device.name, golden))
         for name in dict.fromkeys(names(device))
@@ -178,8 +180,8 @@ def computed(device: Device, mma: Mma) -> list[GoldenSet]:
     return sorted(sets, key=lambda golden: golden.key)
 
 
-def compare(device: Device, sets: list[GoldenSet], path: Path) -> Change:
-    """The sets against the file `path`, which need not be there."""
+def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
+    """Compare the sets with the file `path`, which need not exist."""
     old = {golden.key: golden for golden in read_sets(path)} if path.exists() else {}
     new = {golden.key: golden for golden in sets}
     differing, moved, first = 0, [], ""
@@ -198,7 +200,7 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> Change:
                 f"{key} case {case} row {row} column {column}: was 0x{int(before.d[case, row, column]):x}, is "
                 f"0x{int(after.d[case, row, column]):x}; hwsim explain --from {path} {key} {case} {row} {column}"
             )
-    return Change(
+    return SetComparison(
         device.name,
         path,
         len(sets),
@@ -221,7 +223,7 @@ def _same_operands(one: GoldenSet, other: GoldenSet) -> bool:
 
 
 def write(device: Device, sets: list[GoldenSet], path: Path) -> int:
-    """Write a device's sets. Returns the results written."""
+    """Write a device's sets. Returns the number of results."""
     meta = Meta("self", device.name, command=COMMAND, device_sha256=device.sha256, note=f"hwsim {__version__}")
     return write_sets(path, sets, meta)
 
@@ -233,7 +235,7 @@ def renew(
     *,
     replace_files: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> list[Change]:
+) -> list[SetComparison]:
     """Compute the sets of devices and compare them with DEVICE.npz in a folder.
 
     A file that is not there is written; one that differs only with `replace_files`.

@@ -1,7 +1,7 @@
-"""What hwsim's own devices give for golden sets: the `Mma` that `verify` and `campaign` take, and GEMMs likewise.
+"""hwsim's devices as the computation behind golden checks: the `Mma` for `verify` and `campaign`, and GEMMs.
 
-It knows how a set's tiles meet an instruction: whole tiles as they are, smaller ones with zeros around them, single
-dot products one by one. It knows no device by name.
+It maps a set's tiles to an instruction: whole tiles unchanged, smaller ones padded with zeros, single dot products one
+by one. It knows no device by name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def has(device: str, name: str) -> bool:
 
 
 def mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes:
-    """Codes d (cases, M, N): see `hwsim.golden.verify.Mma`.
+    """Results d (cases, M, N) of an instruction on hwsim's device, as codes: see `hwsim.golden.verify.Mma`.
 
     M, N and K may be smaller than the instruction's. Raises InputError for larger ones, UnsupportedError for a device
     or an instruction that hwsim has not.
@@ -58,14 +58,14 @@ def mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: A
 
 
 def _within(tiles: Codes, rows: int, columns: int) -> Codes:
-    """The tiles in the corner of larger ones; +0 has the code 0 in every format."""
+    """The tiles in the corner of larger zero ones; +0 has the code 0 in every format."""
     full = np.zeros((tiles.shape[0], rows, columns), tiles.dtype)
     full[:, : tiles.shape[1], : tiles.shape[2]] = tiles
     return full
 
 
 def gemm(device: str, block: GemmSet) -> Codes:
-    """fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
+    """The fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
     known = format_of(block.format)
     options: dict[str, Any] = {} if block.accumulate is None else {"accumulate": block.accumulate}
     a, b = array_of(block.a, known), array_of(block.bt, known).T

@@ -88,7 +88,7 @@ class SurveyedGemm:
         return left, right, encode(c, format_of(self.output)) if self.beta else None
 
     def drawn(self) -> tuple[Any, Any, Any]:
-        """The same before rounding to the formats: float32."""
+        """The same operands before rounding to the formats: float32."""
         rng = np.random.default_rng([self.seed, self.index])
         rows = np.sort(rng.choice(self.m, min(self.m, BLOCK), replace=False))
         cols = np.sort(rng.choice(self.n, min(self.n, BLOCK), replace=False))
@@ -98,13 +98,13 @@ class SurveyedGemm:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether rows of A begin at multiples of 16 bytes, as TMA and CUTLASS's widest loads want."""
+        """Whether rows of A begin at multiples of 16 bytes, as TMA and CUTLASS's widest loads require."""
         return self.k * format_of(self.format).bits % VECTOR_BITS == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """GEMMs of one library on one GPU. refused: how many calls the library refused."""
+    """Recorded GEMMs of one library on one GPU. refused: number of calls that the library refused."""
 
     hardware: str
     torch: str
@@ -114,11 +114,11 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What `search` found for a GEMM.
+class ScheduleFinding:
+    """The result of `search` for one GEMM: a verdict, and the schedule that reproduces its bits.
 
-    agreeing: how many cuts of K, among those that the search tries for this kernel, give the same block: with 1 the
-    block decides; narrow outputs seldom do. Counted for "split" and "other" only.
+    agreeing: number of partitions of K, among those tried for this kernel, that reproduce the block; with 1 the block
+    is decisive, which narrow outputs seldom are. Counted for "split" and "other" only.
     """
 
     verdict: Verdict
@@ -128,11 +128,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class KernelNames:
-    """What names say of a GEMM's kernels. None: they do not say.
+    """What the names of a GEMM's kernels reveal. None: nothing.
 
-    instruction: of the device, None for its native one. tile_k: elements of K per step of the main loop. is_split: K is
-    cut. reduces: the slices are merged by a kernel of their own. adds_half: alpha times the sum is rounded before C is
-    added.
+    instruction: of the device, None for its native one. tile_k: elements of K per step of the main loop. is_split:
+    split-K. reduces: the slices are merged by a kernel of their own. adds_half: alpha times the sum is rounded before C
+    is added.
     """
 
     is_cutlass: bool
@@ -166,7 +166,7 @@ def read_survey(path: Path) -> Survey:
 
 
 def kernel_of(entry: SurveyedGemm) -> KernelNames | None:
-    """What the names of the entry's kernels say; None where no name is known here."""
+    """What the names of the entry's kernels reveal; None where no name is recognised."""
     names = " ".join(entry.kernels)
     reduces = "splitKreduce" in names
     if match := CUTLASS.search(names):
@@ -185,10 +185,10 @@ def kernel_of(entry: SurveyedGemm) -> KernelNames | None:
 
 
 def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED) -> Iterator[Schedule]:
-    """Schedules to try for a GEMM, likeliest first; the first is the default one.
+    """Schedules to try for a GEMM, the most likely first; the first is the default one.
 
-    From its shape, formats and alignment, and with `names` from the names of its kernels, where those are known here.
-    Alpha, beta and the output format are not in them.
+    They follow from its shape, formats and alignment, and with `names` from the names of its kernels, where recognised.
+    Alpha, beta and the output format are not included.
     """
     seen: set[Schedule] = set()
     for cut in _cuts(entry, kernel_of(entry) if names else None, device):
@@ -202,31 +202,33 @@ def candidates(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYE
 def find(
     entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None
 ) -> Schedule | None:
-    """The first candidate that gives the entry's block to the bit, or None.
+    """The first candidate that reproduces the entry's block bit for bit, or None.
 
     like: the schedule of a GEMM of the same shape and format; candidates with as many slices come before others.
     """
     return search(entry, names=names, device=device, like=like).schedule
 
 
-def search(entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None) -> Found:
-    """`find`, with its verdict and how far the block decides it."""
+def search(
+    entry: SurveyedGemm, *, names: bool = True, device: str = SURVEYED, like: Schedule | None = None
+) -> ScheduleFinding:
+    """Apply `find`, and report a verdict and how far the block decides it."""
     trial = Trial(entry, device)
     tried = list(candidates(entry, names=names, device=device))
     if trial.gives(tried[0]):
-        return Found("default", tried[0])
+        return ScheduleFinding("default", tried[0])
     if like is not None:
         tried.sort(key=lambda schedule: schedule.split_k != like.split_k)
     first = next((schedule for schedule in tried if trial.gives(schedule)), None)
     if first is None:
-        return Found("no matrix unit") if trial.is_fma_chain() else Found("not found")
+        return ScheduleFinding("no matrix unit") if trial.is_fma_chain() else ScheduleFinding("not found")
     same = {s.layout(entry.k).slices for s in tried if s.epilogue == first.epilogue and trial.gives(s)}
     plain = dataclasses.replace(first, split_k=1, slice_multiple=None)
-    return Found("split" if plain == Schedule() else "other", first, len(same))
+    return ScheduleFinding("split" if plain == Schedule() else "other", first, len(same))
 
 
 class Trial:
-    """An entry's operands, and whether a schedule gives its block."""
+    """An entry's operands, and a test whether a schedule reproduces its block."""
 
     def __init__(self, entry: SurveyedGemm, device: str = SURVEYED) -> None:
         self.entry = entry
@@ -234,7 +236,9 @@ class Trial:
         self.a, self.b, self.c = entry.operands()
 
     def gives(self, schedule: Schedule) -> bool:
-        """Whether the block comes out to the bit; one row first, as nearly all schedules fail there."""
+        """Whether the schedule reproduces the block bit for bit; one row is tried first, where nearly all schedules
+        fail.
+        """
         return self._row(schedule) and bool(np.array_equal(self.block(schedule), self.entry.d))
 
     def _row(self, schedule: Schedule) -> bool:
@@ -258,7 +262,7 @@ class Trial:
         return ready.evaluate([self.a[part]], [self.b], c=None if self.c is None else self.c[part])
 
     def is_fma_chain(self) -> bool:
-        """Whether fp32 multiply-adds of unrounded operands in order of K, then fma(alpha, acc, beta C), give it."""
+        """Whether fp32 FMAs of unrounded operands in order of K, then fma(alpha, acc, beta C), reproduce the block."""
         entry = self.entry
         if entry.output != "fp32" or entry.format != "tf32":
             return False
@@ -278,7 +282,7 @@ def _device(name: str) -> Device:
 
 
 def _cuts(entry: SurveyedGemm, kernel: KernelNames | None, device: str) -> Iterator[Schedule]:
-    """Ways to take K, without the epilogue: the default; for a kernel that is not known, all that were ever found."""
+    """Candidate partitions of K, without the epilogue: the default; for an unknown kernel, all that were ever found."""
     yield Schedule()
     if kernel is not None:
         yield from _cutlass(entry, kernel, device) if kernel.is_cutlass else _native(kernel)
@@ -294,14 +298,16 @@ def _cuts(entry: SurveyedGemm, kernel: KernelNames | None, device: str) -> Itera
 
 
 def _native(kernel: KernelNames) -> Iterator[Schedule]:
-    """Slices of whole tiles, by the device's own instruction."""
+    """Candidates with slices of whole tiles, by the device's own instruction."""
     if kernel.is_split:
         for count in range(2, MOST_SLICES + 1):
             yield Schedule(split_k=count, slice_multiple=kernel.tile_k)
 
 
 def _cutlass(entry: SurveyedGemm, kernel: KernelNames, device: str) -> Iterator[Schedule]:
-    """CUTLASS's main loop: the rest of a slice's K first; slices of whole tiles, or of whole vectors."""
+    """Candidates for CUTLASS's main loop: the remainder of a slice's K first; slices of whole tiles, or of whole
+    vectors.
+    """
     chip = _device(device)
     assert kernel.instruction is not None
     native = dot_spec(chip, chip.native[entry.format]).unit
@@ -325,7 +331,9 @@ def _cutlass(entry: SurveyedGemm, kernel: KernelNames, device: str) -> Iterator[
 
 
 def _epilogues(entry: SurveyedGemm, kernel: KernelNames | None) -> Iterator[Epilogue]:
-    """The default one; where C is added, those seen beside it: alpha acc rounded to fp16, another contraction."""
+    """Candidate epilogues: the default; where C is added, those observed: alpha acc rounded to fp16, another
+    contraction.
+    """
     yield Epilogue()
     if not entry.beta:
         return
@@ -337,9 +345,11 @@ def _epilogues(entry: SurveyedGemm, kernel: KernelNames | None) -> Iterator[Epil
         yield Epilogue(contraction="none")
 
 
-def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, Found]:
-    """`search` for every entry, by index. FP32 outputs with beta = 0 come first: they decide the cut of K best."""
-    found: dict[int, Found] = {}
+def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) -> dict[int, ScheduleFinding]:
+    """Run `search` for every entry, by index. FP32 outputs with beta = 0 come first, because they are the most
+    decisive.
+    """
+    found: dict[int, ScheduleFinding] = {}
     models: dict[tuple[int, int, int, str], Schedule] = {}
     for entry in sorted(survey.entries, key=lambda entry: (entry.output != "fp32", entry.beta != 0, entry.index)):
         key = (entry.m, entry.n, entry.k, entry.format)
@@ -350,8 +360,10 @@ def search_all(survey: Survey, *, names: bool = True, device: str = SURVEYED) ->
     return dict(sorted(found.items()))
 
 
-def report(survey: Survey, found: Mapping[int, Found]) -> str:
-    """A Markdown table: GEMMs of each kind by verdict, and those found whose block leaves other cuts of K open."""
+def report(survey: Survey, found: Mapping[int, ScheduleFinding]) -> str:
+    """A Markdown table: GEMMs of each kind by verdict, and those found whose block does not decide the partition
+    of K.
+    """
     rows: dict[tuple[str, str, str, str], Counter[str]] = {}
     for entry in survey.entries:
         got = found[entry.index]
@@ -373,8 +385,8 @@ def report(survey: Survey, found: Mapping[int, Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_json(found: Mapping[int, Found]) -> str:
-    """The schedules that are not the default one, by index; of each only what it says otherwise."""
+def to_json(found: Mapping[int, ScheduleFinding]) -> str:
+    """The schedules other than the default, by index; of each only the fields that differ."""
     listed = {
         str(index): {"verdict": got.verdict, "agreeing": got.agreeing, "schedule": _said(got.schedule)}
         for index, got in found.items()
@@ -383,10 +395,10 @@ def to_json(found: Mapping[int, Found]) -> str:
     return "{\n" + ",\n".join(f'"{index}": {json.dumps(row)}' for index, row in listed.items()) + "\n}\n"
 
 
-def from_json(text: str) -> dict[int, Found]:
-    """What `to_json` wrote."""
+def from_json(text: str) -> dict[int, ScheduleFinding]:
+    """Parse what `to_json` wrote."""
     return {
-        int(index): Found(row["verdict"], Schedule.from_dict(row["schedule"]), row["agreeing"])
+        int(index): ScheduleFinding(row["verdict"], Schedule.from_dict(row["schedule"]), row["agreeing"])
         for index, row in json.loads(text).items()
     }
 
@@ -404,7 +416,7 @@ def _changed(said: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns 0, or 2 where the file cannot be used."""
+    """The command line. Returns 0, or 2 where the file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m hwsim.golden.survey", description="schedules behind a survey")
     parser.add_argument("file", type=Path, help="archive of tools/record/cublas_survey.py")
     parser.add_argument("--device", default=SURVEYED, help=f"hwsim's name of the GPU (default: {SURVEYED})")
@@ -426,7 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _missed(entries: Iterable[SurveyedGemm], found: Mapping[int, Found]) -> list[SurveyedGemm]:
+def _missed(entries: Iterable[SurveyedGemm], found: Mapping[int, ScheduleFinding]) -> list[SurveyedGemm]:
     return [entry for entry in entries if found[entry.index].schedule is None]
 
 

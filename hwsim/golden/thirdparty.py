@@ -1,7 +1,8 @@
-"""Captures by others, one dot product per case: DEVICE_FORMAT.npz with a, b (cases, K), c, d32 and perhaps c16, d16.
+"""Recordings by others, one dot product per case: DEVICE_FORMAT.npz with a, b (cases, K), c, d32 and optionally c16,
+d16.
 
-Their README says which instruction made each file; that table is here. Rows of K shorter than the instruction's
-are filled with +0, as the capture programs did.
+Their README says which instruction made each file; that table is here. Rows with K below the instruction's are padded
+with +0, as the recording programs did.
 """
 
 from __future__ import annotations

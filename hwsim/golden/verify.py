@@ -1,7 +1,8 @@
-"""Checks golden sets, bit for bit, against whatever computes them. Knows files and codes, no unit and no device.
+"""Verification of golden sets, bit for bit, against any implementation. It knows files and codes, no unit and no
+device.
 
-The computation is a callable `mma(device, instruction, a, b, c, **scales)`: codes a (cases, M, K), b (cases, K, N),
-c (cases, M, N) in, codes d (cases, M, N) out. Checking nothing is an error, not a success.
+The implementation is a callable `mma(device, instruction, a, b, c, **scales)`: codes a (cases, M, K), b (cases, K, N),
+c (cases, M, N) in, codes d (cases, M, N) out. A verification that compares nothing is an error, not a success.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from hwsim.golden.thirdparty import is_third_party, read_third_party
 
 
 class Mma(Protocol):
-    """What computes a matrix instruction (module docstring); scales are those of `GoldenSet.scales`, b's transposed."""
+    """The type of an implementation of matrix instructions (module docstring); scales are those of `GoldenSet.scales`,
+    b's transposed.
+    """
 
     def __call__(self, device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes: ...
 
@@ -52,7 +55,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class SetReport:
-    """One set: how many results were compared, how many differ, seconds of the computation."""
+    """The report on one set: number of results compared, number that differ, seconds of the computation."""
 
     path: str
     instruction: str
@@ -66,19 +69,19 @@ class SetReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All sets that were checked, and the first mismatches of each set that has any."""
+    """The report on all sets, with the first mismatches of each set that has any."""
 
     sets: tuple[SetReport, ...]
     first: tuple[Mismatch, ...]
 
     @property
     def results(self) -> int:
-        """Results compared."""
+        """Number of results compared."""
         return sum(entry.results for entry in self.sets)
 
     @property
     def mismatches(self) -> int:
-        """Results that differ."""
+        """Number of results that differ."""
         return sum(entry.mismatches for entry in self.sets)
 
     def to_json(self) -> dict[str, Any]:
@@ -189,14 +192,14 @@ def verify(
 
 
 def check(report: Report) -> Report:
-    """The report itself. Raises MismatchError, with its text, when a result differs."""
+    """Return the report; raises MismatchError, with its text, when a result differs."""
     if report.mismatches:
         raise MismatchError(report.to_text())
     return report
 
 
 def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
-    """Results (cases, M, N) of a set's operands."""
+    """The results (cases, M, N) that `mma` computes for a set's operands."""
     scales = {
         name: int(array) if array.ndim == 0 else np.swapaxes(array, -1, -2) if name == "scale_b" else array
         for name, array in golden.scales.items()
@@ -205,7 +208,7 @@ def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
 
 
 def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[int, ...]) -> Mismatch:
-    """The mismatch at (case, row, column) of a set, with what replays that one element."""
+    """The mismatch at (case, row, column) of a set, with a command that replays that one element."""
     case, row, column = at
     if golden.d is None:
         raise InputError(f"set {golden.key} has no results")
@@ -240,7 +243,7 @@ def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[in
 
 
 def _ulps(instruction: str, width: int, expected: int, got: int) -> int | None:
-    """Distance of two codes counted in codes; a NaN, or an unknown instruction with integers, gives None."""
+    """The distance of two codes in codes; None for a NaN, or for an unknown instruction with integers."""
     try:
         integer = parse(instruction).d == "int32"
     except InputError:
@@ -256,7 +259,7 @@ def _ulps(instruction: str, width: int, expected: int, got: int) -> int | None:
 
 
 def _sample(golden: GoldenSet, results: int | None) -> GoldenSet:
-    """Whole cases spread over the set, about `results` results of them."""
+    """Whole cases spread evenly over the set, with about `results` results."""
     cases = golden.c.shape[0]
     if results is None or golden.c.size <= results:
         return golden

@@ -1,7 +1,7 @@
-"""GEMM libraries as data: their kernels, how they cut K, and what they were seen to do on chips.
+"""GEMM libraries as data: their kernels, their split-K rules, and what was observed of them on chips.
 
-Files stand in configs/libraries and are validated as device files are: a source and a level of evidence for every row.
-A device file names the library that runs on the chip; dataflows take their candidate tiles from its rows.
+The files in configs/libraries are validated like device files: every row has a source and an evidence level. A device
+file names the library that runs on the chip; dataflows take their candidate tiles from its rows.
 """
 
 from __future__ import annotations

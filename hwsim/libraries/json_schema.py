@@ -1,4 +1,4 @@
-"""The JSON Schema of a library file, for editors and other tools."""
+"""JSON Schema of the library files, for editors and other tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hwsim.libraries.model import Library
 
 
 def json_schema() -> Schema:
-    """Return the schema of a library file as plain data (JSON Schema, draft 2020-12)."""
+    """The schema of a library file as plain data (JSON Schema, draft 2020-12)."""
     model = Library.model_json_schema()
     defs: Schema = dict(COMMON)
     form = Form(defs, False)
@@ -25,5 +25,5 @@ def json_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """Return the text of configs/schema/library.schema.json."""
+    """The text of configs/schema/library.schema.json."""
     return json.dumps(json_schema(), indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""From a library's name, file or mapping to a validated `Library`, or to all that is wrong with it at once."""
+"""Loads a library by name, file or mapping into a validated `Library`, or reports all problems at once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SUFFIX = ".yaml"
 
 
 def names() -> list[str]:
-    """Return the names of the shipped libraries, sorted."""
+    """The names of the shipped libraries, sorted."""
     files = places.package_folder("libraries").iterdir()
     return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
 
 
 def load(library: str | Path | Mapping[str, Any] | Library) -> Library:
-    """Return the library of that name, of that file (a Path) or of that mapping.
+    """The library of that name, of that file (a Path) or of that mapping.
 
-    `source:` and `evidence:` stand in a file as they do in a device's. A shipped file is read once in a process.
-    Raises ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
+    `source:` and `evidence:` have the same form as in device files. A shipped file is read once per process. Raises
+    ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
     """
     if isinstance(library, str):
         return _shipped(library)
@@ -63,7 +63,7 @@ def _built(tree: Node, problems: list[FileProblem]) -> Library:
     if problems or result is None:
         raise refuse(problems, "library")
     for path, value in leaves(plain(annotated.tree)):
-        said = annotated.about.get(path)
+        said = annotated.attributions.get(path)
         if said is not None and (provenance.is_fact(value, path) or said.own):
             result._evidence[".".join(path)] = provenance_of(said)
     result._citations.update(sources)
@@ -72,12 +72,12 @@ def _built(tree: Node, problems: list[FileProblem]) -> Library:
 
 
 def canonical(library: Library) -> str:
-    """Return the canonical JSON of the model: what the hash is taken of."""
+    """The canonical JSON of the model, from which its hash is computed."""
     return json.dumps(library.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
 
 def _format_problems(tree: Node) -> Iterator[FileProblem]:
-    """Formats that hwsim does not know."""
+    """Problems: names of formats that hwsim does not know."""
 
     def known(node: Node, path: str) -> Iterator[FileProblem]:
         if isinstance(node.value, str) and node.value not in FORMATS:

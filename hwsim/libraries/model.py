@@ -1,6 +1,6 @@
-"""The library model: the kernels of a GEMM library, its rules for split-K, and what it was seen to do on chips.
+"""The library model: the validated schema of a library file, with kernels, split-K rules and observations on chips.
 
-Numbers are plain values here; where each comes from is kept beside them, by path (`Library.evidence`).
+Numbers are plain values here; where each comes from is kept separately, by path (`Library.evidence`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Extent = tuple[PositiveInt, PositiveInt]
 
 
 class KernelModel(StrictRecord):
-    """One kernel: its CTA tile, how the tile is shared out, and when the library uses it.
+    """One GEMM kernel: its CTA tile, warp tile and stages, and the conditions under which the library uses it.
 
-    tile: m, n of C, elements. k_bytes: of K in a stage, per row of an operand. warp: m, n of C that one warp owns, of
-    which the tile has whole ones. accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop
-    (two CTAs of a core, two consumer warp groups in turn, two halves of TMEM). stages: of shared memory (None: as many
-    as fit). cta_group: CTAs, one tile each in a column, whose matrix units multiply together (cta_group::2).
-    Conditions, all of which hold where it is used. max_waves: the tiles of the grid fit in so many waves; max_k: K is
-    at most so long, elements; mn_major: an operand is MN-major where the instruction takes K-major ones (None: either).
+    tile: m, n of C, elements. k_bytes: bytes of K per stage and row of an operand. warp: m, n of the warp tile; the CTA
+    tile is a multiple of it. accumulators: 2 where the epilogue of a tile overlaps the next tile's main loop (two CTAs
+    per SM, two consumer warp groups in ping-pong, two halves of TMEM). stages: of shared memory (None: as many as fit).
+    cta_group: number of CTAs, one tile each in a column, whose matrix units multiply together (cta_group::2).
+    Conditions, all of which must hold. max_waves: the grid has at most so many waves; max_k: K is at most so long,
+    elements; mn_major: an operand is MN-major while the instruction needs K-major ones (None: either).
     """
 
     tile: Extent
@@ -48,11 +48,11 @@ class KernelModel(StrictRecord):
 
 
 class KernelGroup(StrictRecord):
-    """Kernels of one make.
+    """Kernels built on the same instruction.
 
-    engine: "matrix": of the matrix unit, an operand may lie in shared memory; "registers": of the matrix unit, operands
-    only in registers; "lanes": of the vector unit. bits: widths of operands that they are for, the widest one counting
-    (none: all). instruction: what they are made of, as the library's names say it.
+    engine: "matrix": the matrix unit, an operand may be read from shared memory; "registers": the matrix unit, operands
+    only from registers; "lanes": the vector unit. bits: operand widths that they are for, by the wider operand (empty:
+    all). instruction: the instruction, as the library's kernel names give it.
     """
 
     engine: Literal["matrix", "registers", "lanes"]
@@ -62,10 +62,10 @@ class KernelGroup(StrictRecord):
 
 
 class SplitKModel(StrictRecord):
-    """How the library cuts K in slices, where the number of slices is left to an estimate.
+    """The library's rules for split-K where the number of slices is left to an estimate.
 
-    counts: numbers of slices that it takes, from 1 up. min_slice: elements of K in a slice at least. advise_below: the
-    estimated time with slices, over that with K in one piece, below which a run with K in one piece says so.
+    counts: numbers of slices that it considers, ascending. min_slice: minimum length of a slice, elements of K.
+    advise_below: estimated time with split-K over that without, below which a run without split-K gives advice.
     """
 
     counts: tuple[PositiveInt, ...]
@@ -80,12 +80,13 @@ class SplitKModel(StrictRecord):
 
 
 class InOrderModel(StrictRecord):
-    """GEMMs of one operand format that ran as one chain in order of K by the native instruction, all that were seen.
+    """The range of GEMMs of one operand format that were all observed to run as one chain in order of K by the native
+    instruction.
 
-    outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: of m, n and
-    k. row_bytes: rows of A (k long) and of B (n long) are whole multiples; k_multiple: K is. tiles: C has at least so
-    many of 128 x 128, or K is at most short_k. longest_k: K is no longer. promoted_k: so too with the sums of every so
-    many k added outside the unit.
+    outputs: formats of D, without C; with_c: with C, and alpha and beta other than 1 and 0. least, most: bounds of m, n
+    and k. row_bytes: rows of A (k long) and of B (n long) are multiples of it; k_multiple: K is. tiles: C has at least
+    so many tiles of 128 x 128, or K is at most short_k. longest_k: the largest K. promoted_k: the same holds with
+    promotion of the partial sum every so many k.
     """
 
     outputs: Names
@@ -101,12 +102,12 @@ class InOrderModel(StrictRecord):
 
 
 class ObservationModel(StrictRecord):
-    """What the library was seen to do on one chip. What is not here is assumed.
+    """What was observed of the library on one chip. What is absent is assumed.
 
-    in_order: by operand format. slice_multiple: where K is split, slices are whole multiples of it long.
-    split_k_instructions: by operand format, what kernels that leave slices of K to another kernel are made of, if not
-    of the chip's native instruction; the bits are the same. tile_counter_us: of a memset before kernels with more than
-    tile_counter_tiles tiles a core.
+    in_order: by operand format. slice_multiple: with split-K, slice lengths are multiples of it. split_k_instructions:
+    by operand format, the instruction of kernels that leave the reduction of slices to another kernel, where it is not
+    the chip's native one; the bits are the same. tile_counter_us: time of a memset before kernels with more than
+    tile_counter_tiles tiles per core.
     """
 
     in_order: dict[Name, InOrderModel] = {}
@@ -117,11 +118,11 @@ class ObservationModel(StrictRecord):
 
 
 class Library(StrictRecord):
-    """One GEMM library. Raises ConfigError (from the loader) for whatever does not fit.
+    """One GEMM library: its kernels, rules and observations. Raises ConfigError (from the loader) for invalid data.
 
-    families: of dataflows (hwsim.dataflows) that its kernels are written for. devices: on which they were seen to run
-    (none: on none, they are assumed). kernels: groups in the order in which equals are chosen. observations: by the
-    name under which a device file asks for them.
+    families: dataflow families (hwsim.dataflows) that its kernels are written for. devices: where they were seen to run
+    (empty: nowhere, they are assumed). kernels: groups, in order of preference among equals. observations: by the name
+    under which a device file refers to them.
     """
 
     schema_version: Literal[1]
@@ -158,7 +159,7 @@ class Library(StrictRecord):
         return {}
 
     def level(self, path: str) -> Level:
-        """Return the weakest evidence of the numbers at or below a dotted path. Raises KeyError where there is none."""
+        """The weakest evidence level of the numbers at or below a dotted path. Raises KeyError where there are none."""
         if path not in self._levels:
             below = [x.evidence for at, x in self.evidence.items() if at == path or at.startswith(f"{path}.")]
             if not below:

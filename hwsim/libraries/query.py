@@ -1,4 +1,4 @@
-"""Questions to a device's library: which one it is, what it was seen to do on the chip, and how well that is known."""
+"""Queries on a device's GEMM library: which library it is, what was observed of it on the chip, and the evidence."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def library_of(device: Device) -> Library | None:
-    """Return the library that the device file names, or None. Raises UnsupportedError where there is none such."""
+    """The library that the device file names, or None. Raises UnsupportedError for an unknown name."""
     return None if device.library is None else load(device.library.name)
 
 
 def observed(device: Device) -> ObservationModel | None:
-    """Return what the library was seen to do on the chip, or None where the device file names no observations.
+    """The observations of the library on the chip, or None where the device file refers to none.
 
-    Raises ConfigError where the library has none of that name, or they name instructions that the chip does not have or
-    that have other bits than its native ones.
+    Raises ConfigError where the library has none of that name, or where they name instructions that the chip does not
+    have or whose bits differ from the native ones.
     """
     if device.library is None or device.library.observations is None:
         return None
@@ -46,9 +46,9 @@ def observed(device: Device) -> ObservationModel | None:
 
 
 def observed_level(device: Device, part: str) -> Level:
-    """Return the weakest evidence of a part ("in_order.fp16") of what was seen on the chip.
+    """The weakest evidence level of a part ("in_order.fp16") of the observations on the chip.
 
-    That is the library's, and the device's own where its file says how far the observations hold for it.
+    It includes the device file's own level, where that says how far the observations hold for this chip.
     """
     library = library_of(device)
     if library is None or device.library is None or device.library.observations is None:
@@ -59,7 +59,7 @@ def observed_level(device: Device, part: str) -> Level:
 
 
 def _unfit(device: Device, seen: ObservationModel) -> Iterator[str]:
-    """Observations of formats that the device has no native instruction for, or by instructions of other bits."""
+    """Observations for formats without a native instruction on the device, or by instructions with other bits."""
     native = sorted(device.native)
     for key, names in (("in_order", seen.in_order), ("split_k_instructions", seen.split_k_instructions)):
         for fmt in names:

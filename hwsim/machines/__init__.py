@@ -1,1 +1,1 @@
-"""Machines: interpreters of a program. `functional` gives its bits, `timing` its cycles; neither knows the other."""
+"""Machines: interpreters of programs. `functional` computes bits, `timing` computes cycles; neither knows the other."""

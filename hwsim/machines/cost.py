@@ -1,9 +1,9 @@
-"""What each instruction of a kernel costs on a device: the device's numbers as integer ticks, bytes and rates.
+"""Cost of each instruction of a kernel on a device: the device's numbers as integer ticks, bytes and rates.
 
-It knows the device model's formulas. It does not know queues, waiting or sharing: those are the engine's.
+The module knows the device model's formulas. Queues, waiting and sharing of bandwidth are the engine's.
 
-Rounding: decimal numbers of a device are taken as written (37.5 is 75/2); durations are rounded up to whole
-ticks, rates down. A transfer inside a core takes whole cycles.
+Rounding: decimal numbers of a device are taken as written (37.5 is 75/2); durations are rounded up to whole ticks,
+rates down. A transfer inside a core takes whole cycles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
-from hwsim.program.forms import Remembered
+from hwsim.program.forms import FormCache
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 class Cost(NamedTuple):
-    """One instruction, repeats included, in the units of the engine (kernels_ext/include/hw_engine.h)."""
+    """The cost of one instruction, repeats included, in the units of the timing engine
+    (kernels_ext/include/hw_engine.h).
+    """
 
     occupancy: int = 0  # ticks; of a transfer from or to global memory: before it drains
     tail: int = 0  # ticks from the end of the occupancy to completion
@@ -59,17 +61,17 @@ RATE_LIMIT = 1 << 44
 
 @lru_cache(maxsize=4096)
 def exact(number: float) -> Fraction:
-    """A device's number as its decimal notation says it."""
+    """A device's number as the exact fraction of its decimal notation."""
     return Fraction(str(number))
 
 
 def ticks(cycles: Fraction | int) -> int:
-    """Whole ticks that cover `cycles`."""
+    """Cycles in ticks, rounded up."""
     return ceil(cycles * TICKS_PER_CYCLE)
 
 
 def rate_per_tick(bytes_per_cycle: Fraction) -> int:
-    """Bytes per tick with RATE_BITS fraction bits, rounded down, at least the least rate there is.
+    """A rate in bytes per tick with RATE_BITS fraction bits, rounded down, but at least the smallest rate.
 
     Raises ProgramError beyond the engine's range (some millions of bytes per cycle).
     """
@@ -80,7 +82,7 @@ def rate_per_tick(bytes_per_cycle: Fraction) -> int:
 
 
 def shared_rate(bytes_per_second: float, device: Device) -> int:
-    """A rate of the whole device, per tick of its clock (see `rate_per_tick`)."""
+    """A rate of L2 or HBM, per tick of the device's clock (see `rate_per_tick`)."""
     return _shared_rate(bytes_per_second, device.clock_mhz)
 
 
@@ -90,7 +92,7 @@ def _shared_rate(bytes_per_second: float, clock_mhz: float) -> int:
 
 
 def latency_ticks(latency_ns: float | None, device: Device) -> int:
-    """Whole ticks of the core clock that cover a time."""
+    """A latency in ticks of the core clock, rounded up."""
     return _latency_ticks(latency_ns or 0.0, device.clock_mhz)
 
 
@@ -100,15 +102,18 @@ def _latency_ticks(latency_ns: float, clock_mhz: float) -> int:
 
 
 def windows(device: Device) -> list[tuple[str, int]]:
-    """Links that limit their bytes in flight, with the limit."""
+    """Links with a limit on bytes in flight, and the limits."""
     return [(name, link.in_flight_bytes) for name, link in device.links.items() if link.in_flight_bytes is not None]
 
 
 class Costs(NamedTuple):
-    """Of every instruction of a kernel, at any clock. table: cost, int64 (instructions, COST_COLUMNS), without the
-    latency of L2, which is a time and not cycles; far: bool (instructions), which of them complete later by it; links:
-    the device's name of the link that it moves data over, or None; padded_macs: the products its unit forms, padded to
-    whole blocks."""
+    """Costs of every instruction of a kernel, at any clock.
+
+    table: costs, int64 (instructions, COST_COLUMNS), without the latency of L2, which is a time and not a number of
+    cycles. far: bool (instructions), those that complete later by that latency. links: name of the device's link that
+    an instruction moves data over, or None. padded_macs: multiply-accumulates of the unit, with padding to whole
+    instructions.
+    """
 
     table: NDArray[np.int64]
     far: NDArray[np.bool_]
@@ -116,7 +121,7 @@ class Costs(NamedTuple):
     padded_macs: NDArray[np.int64]
 
     def delayed(self, latency: int) -> NDArray[np.int64]:
-        """The table at a clock at which L2 takes `latency` ticks to answer."""
+        """The table at a clock at which L2's latency is `latency` ticks."""
         if not latency:
             return self.table
         table = self.table.copy()
@@ -125,14 +130,14 @@ class Costs(NamedTuple):
 
 
 Known = tuple[Cost, str | None, int]  # cost, link, padded products
-_KNOWN: Remembered[Known] = Remembered()
+_KNOWN: FormCache[Known] = FormCache()
 
 
 def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
-    """What every instruction of a kernel costs, repeats included; nothing in it depends on the device's clock.
+    """The costs of all instructions of a kernel, repeats included; nothing in them depends on the device's clock.
 
-    free: of which instructions only the bytes in L2 and HBM count.
-    Raises ProgramError, naming the instruction, for one that the device has no engine, link or time for.
+    free: predicate for instructions of which only the traffic of L2 and HBM counts. Raises ProgramError, naming the
+    instruction, for one that the device has no engine, link or timing for.
     """
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
     forms = _KNOWN.of(scope.device)
@@ -264,23 +269,23 @@ def _link_rate(bytes_per_cycle: float, conflict_factor: float) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def _flow_rate(bytes_per_cycle: float, conflict_factor: float, times: float, slower: int, than: int) -> int:
-    """Bytes per tick of a transfer whose bytes count so many times on the link, and slower / than in L2."""
+    """Bytes per tick of a transfer whose bytes count `times` times on the link and slower / than times in L2."""
     return rate_per_tick(_link_rate(bytes_per_cycle, conflict_factor) * Fraction(slower, than) / exact(times))
 
 
 @lru_cache(maxsize=1024)
 def _slower_write(read: float, write: float | None) -> Fraction:
-    """How many times as long as a read of L2 a write of as many bytes takes: both meet one limit."""
+    """Ratio of the times that L2 takes for a write and for a read of the same size; both share one limit."""
     return Fraction(1) if write is None else exact(read) / exact(write)
 
 
 def _covering(numerator: int, denominator: int) -> int:
-    """Whole ticks that cover numerator / denominator cycles."""
+    """numerator / denominator cycles in ticks, rounded up."""
     return -(-numerator * TICKS_PER_CYCLE // denominator)
 
 
 def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
-    """Bytes of the whole requests that a tile in global memory takes: lines are apart unless they are whole."""
+    """Bytes of the whole memory requests that a tile in global memory needs; lines are separate unless contiguous."""
     lines, length = scope.stored(tile)
     line_bytes = -(-length * scope.bits(tile) // 8)
     if length == scope.arrays[tile.array].stored[1]:

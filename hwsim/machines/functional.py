@@ -1,10 +1,10 @@
-"""The functional machine: the bits a program gives. It knows no time, and no scheme.
+"""The functional machine: computes the bits of a program. It knows no time and no scheme.
 
-Each core's streams are coalesced into array work first (hwsim._kernels.coalesce): transfers of unchanged
-data cost nothing, and products accumulated in one place become one chain over all of their K. The work is
-then done on NumPy arrays of codes, simulated cores side by side on host threads. The bits do not depend on
-the number of threads: within a kernel, cores write different elements. An instruction takes all of its K: the last one
-of a product is filled up with zeros, as in the direct evaluator.
+Each core's streams are first coalesced into array operations (hwsim._kernels.coalesce): transfers of unchanged data
+cost nothing, and products accumulated in one place become one chain over all of their K. The operations are then
+executed on NumPy arrays of codes, with simulated cores in parallel on host threads. The bits do not depend on the
+number of threads: within a kernel, cores write different elements. A product whose K is not a multiple of the
+instruction's is padded with zeros, as in the direct evaluator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Codes:
-    """Return the codes of the program's output array.
+    """Execute a program and return the codes of its output array.
 
     inputs: for each name in `program.inputs`, codes of the array's shape and format. threads: host threads.
     progress: called with the share of the work done, 0 to 1. Raises ProgramError when the program deadlocks.
@@ -62,20 +62,21 @@ def run(
 
 
 class _Progress:
-    """Counts cores done, over all kernels."""
+    """Reports progress by counting finished cores over all kernels."""
 
     def __init__(self, program: Program, report: Callable[[float], None] | None) -> None:
         self.total = sum(group.count for kernel in program.kernels for group in kernel.groups)
         self.done, self.report = 0, report
 
     def core(self) -> None:
+        """Count one finished core."""
         self.done += 1
         if self.report is not None:
             self.report(self.done / self.total)
 
 
 class _KernelRun:
-    """One kernel: its tables, and the global arrays it works on."""
+    """The execution of one kernel: its tables, and the global arrays that it works on."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class _KernelRun:
         self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.flat.instrs]
 
     def run(self, threads: int) -> None:
+        """Execute the kernel on all cores, with `threads` host threads."""
         cores = [(g, group.first + i) for g, group in enumerate(self.kernel.groups) for i in range(group.count)]
         if threads <= 1 or len(cores) == 1:
             for group, core in cores:
@@ -134,7 +136,7 @@ class _KernelRun:
     def _view(
         self, place: list[int], rows: int, cols: int, format: str, width: int, storage: dict[tuple[int, int], Codes]
     ) -> Codes:
-        """The codes of a tile: a region of a global array, or of a slot's bytes."""
+        """A view of a tile's codes: a region of a global array, or of a slot's bytes."""
         kind, obj, slot, row, col = place
         if kind == TILE_GLOBAL:
             return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
@@ -149,7 +151,7 @@ class _KernelRun:
     def _chain(
         self, instr: Instr, job: list[int], segments: list[list[int]], storage: dict[tuple[int, int], Codes]
     ) -> None:
-        """Products of one accumulator, in order, chained through it."""
+        """Execute the products of one accumulator as a chain, in order."""
         target, (left, right) = instr.writes[0], instr.reads
         assert isinstance(target, LocalTile) and isinstance(left, LocalTile) and isinstance(right, LocalTile)
         assert instr.unit is not None

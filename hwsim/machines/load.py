@@ -1,6 +1,6 @@
-"""The clock that a chip keeps while it runs a program, and the program's times at that clock.
+"""The core clock of a chip under the load of a program, and the program's times at that clock.
 
-It knows device files (sustained clocks, power limits) and the timing machine; it knows no plan.
+The module knows device files (sustained clocks, power limits) and the timing machine; it knows no plan.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SERIES = 20  # runs back to back when the time of a GEMM is measured
 
 
 def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> tuple[Device, Timing]:
-    """The chip at the clock that it keeps while it runs `program`, and the times at that clock.
+    """The chip at the clock that it sustains while it runs `program`, and the times at that clock.
 
-    With the engine of `unit` busy on all cores all the time it is the file's sustained clock for the operands' format,
-    without work the device's; between them it falls in proportion to the share of the time that the engine is busy, the
-    time between one kernel and the next (launch_overhead_us) counted. Where the file says how the clock falls, the run
-    is one of a series, as GEMMs are measured: L2 holds what the run before has left (warm=0: nothing, as where the run
-    stands for a part of a larger one), and the power limit has acted
-    if SERIES runs last long enough. Else it is a single one, L2 empty.
+    With the engine of `unit` busy all the time on all cores, it is the file's sustained clock for the operands' format;
+    without work, the device's nominal clock. In between it falls linearly with the share of time that the engine is
+    busy, launch gaps (launch_overhead_us) included. Where the file gives sustained clocks, the run is one of a series,
+    as in benchmarks of GEMMs: L2 holds what the previous run has left (warm=0: nothing, for a run that stands for a
+    part of a larger one), and the power limit has acted if SERIES runs last long enough. Otherwise it is a single run
+    with L2 empty.
     """
     instruction = find(chip, unit)
     if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):

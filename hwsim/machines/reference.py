@@ -1,9 +1,9 @@
-"""The readable functional machine: one instruction at a time, real copies, any legal order.
+"""The reference functional machine: executes one instruction at a time, with real copies, in any legal order.
 
-The twin of `functional`, which coalesces: same bits, thousands of times slower. Each core has its streams, its
-in-order engine queues and its semaphores; `order` picks at random which stream issues or which engine's head
-runs next. Products are done by the integer reference (hwsim.numerics), of whole instructions. For small problems, to
-check the fast one.
+It gives the same bits as `functional`, which coalesces, and is thousands of times slower. Each core has its streams,
+its in-order engine queues and its semaphores; `order` selects at random which stream issues or which engine executes
+its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions. For small problems, to
+check the fast machine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Values = dict[str, int]
 
 
 def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order: int = 0) -> Codes:
-    """Return the codes of the program's output. order: seed of the order of execution.
+    """Execute a program and return the codes of its output. order: seed of the random order of execution.
 
-    Raises ProgramError when nothing can go on.
+    Raises ProgramError for a deadlock.
     """
     arrays = {
         a.name: np.array(inputs[a.name])
@@ -61,7 +61,7 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
 
 
 class _Core:
-    """One core running one kernel."""
+    """One core that executes one kernel."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Core:
         self.slots = {b.name: [np.zeros(b.slot_bytes, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
 
     def step(self, choose: random.Random) -> bool:
-        """Issue or execute one instruction; False when all is done."""
+        """Issue or execute one instruction; False when everything is done."""
         ready = [
             queue
             for queue in self.queues.values()
@@ -144,7 +144,7 @@ class _Core:
 
 
 def _issued(body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[tuple[Instr, Values]]:
-    """The instructions of a stream in order of issue, each with the values of its variables."""
+    """Yield the instructions of a stream in order of issue, each with the values of its variables."""
     for node in body:
         if isinstance(node, Loop):
             for i in range(node.count):

@@ -1,7 +1,8 @@
-"""A program as the timing machine takes it: what of it does not depend on the clock, made once and kept.
+"""Programs as integer tables for the timing engine: everything that does not depend on the clock, computed once and
+cached.
 
-Kept by the identity of the program's kernels and of the device's parts but the clock, as a device at several clocks and
-one program timed again and again are the usual case. What is kept is bounded, and never changed.
+The cache is keyed by the identity of the program's kernels and of the device without its clock, because one program is
+often timed again and again, or at several clocks. It is bounded, and its entries never change.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ ROWS = 1 << 17  # instructions of all of them together, at most; some 500 bytes 
 
 @dataclass(frozen=True, slots=True)
 class KernelTables:
-    """A kernel as the engine takes it, but for the cost of instructions, which `cost_at` gives for a clock.
+    """One kernel for the timing engine, without costs that depend on the clock (see `cost_at`).
 
-    engines: those at work. causes: why an engine stalls, as the columns of the account after "busy". counts: cores of
-    each group. links: of the device, those that it moves data over.
-    sums: int64 (links + 3, instructions); times what each instruction was executed on one core it gives, over all
-    cores, the bytes by link, then macs, padded macs, and instructions.
+    engines: those with work. causes: reasons for stalls, as the columns of the account after "busy". counts: number of
+    cores per group. links: those of the device that the kernel uses. sums: int64 (links + 3, instructions); its product
+    with the numbers of executions on one core gives, for all cores, the bytes by link, then macs, padded macs, and
+    instructions.
     """
 
     kernel: Kernel
@@ -58,16 +59,17 @@ class KernelTables:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTables:
-    """All kernels, and the arrays: rows, elements of a row and bits of an element, as they lie in memory."""
+    """All kernels of a program, and its arrays: rows, elements per row and bits per element, as stored in memory."""
 
     kernels: tuple[KernelTables, ...]
     arrays: NDArray[np.int64]
 
 
 def tables_of(program: Program, device: Device, free: Free | None = None) -> ProgramTables:
-    """The tables of `program` on `device`. free: of which instructions only the bytes in L2 and HBM count.
+    """The tables of `program` on `device`. free: predicate for instructions of which only the traffic of L2 and HBM
+    counts.
 
-    Raises ProgramError for an instruction that the device has no engine, link or time for.
+    Raises ProgramError for an instruction that the device has no engine, link or timing for.
     """
     of = (program.kernels, program.arrays, *parts_of(device))
     found = _CACHE.get(*of)

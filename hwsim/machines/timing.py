@@ -1,23 +1,23 @@
-"""The timing machine: how many cycles a program takes on a device, and where they go.
+"""The timing machine: the cycles of a program on a device, and how each engine spends them.
 
-It reads the same program as the functional machine and computes no values. The rules, which
-kernels_ext/src/engine.c carries out in integer ticks (TICKS_PER_CYCLE to a cycle):
+It reads the same program as the functional machine and computes no values. The rules, which kernels_ext/src/engine.c
+implements in integer ticks (TICKS_PER_CYCLE to a cycle):
 
-* Kernels follow one another, each from a whole cycle on; all cores of a group do the same, and one stands for them.
+* Kernels run one after another, each from a whole cycle on; all cores of a group do the same, and one represents them.
   Their streams begin `core_start_us` after the kernel, where the device file gives it.
 * A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
-  engine's queue; the stream stalls while `queue_depth` instructions wait there (the executing one has left), of
+  engine's queue; the stream stalls while `queue_depth` instructions wait there (not counting the executing one), of
   which each wait and signal counts as one where the device's flags are queued.
-* An engine takes its queue in order. The head starts when the engine is free and all its waits can be taken
+* An engine executes its queue in order. The head starts when the engine is free and all its waits can be satisfied
   together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
   interval. Completions of one engine are in order; signals are given at completion.
-* A copy to or from global memory drains at the least of its link's rate and its fair share (max-min, all
+* A copy to or from global memory progresses at the minimum of its link's rate and its fair share (max-min, all
   cores alike) of L2, which every byte crosses, and of HBM, which misses and write-backs cross; shares are
-  drawn anew whenever a transfer starts or ends. Its overhead comes before, its start-up after the draining. Up to
-  `deferred_write_bytes` of write-backs wait until HBM is idle.
-* L2 holds sectors of 16 rows x 32 bytes, replaced by least recent use (kernels_ext/src/engine_l2.c). Cores of a
+  recomputed whenever a transfer starts or ends. Its overhead comes before, its start-up latency after the transfer. Up
+  to `deferred_write_bytes` of write-backs wait until HBM is idle.
+* L2 holds sectors of 16 rows x 32 bytes, replaced by LRU or at random (kernels_ext/src/engine_l2.c). Cores of a
   group that read the same tile miss once; tiles whose address depends on the core are looked up core by core.
-  Its contents stay from kernel to kernel; what is dirty at the end of the program is not written back.
+  Its contents persist from kernel to kernel; what is dirty at the end of the program is not written back.
 * At equal times: by group, completions before starts before issue, then by index. Two runs give the same ticks.
 """
 
@@ -52,7 +52,7 @@ _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
 
 @dataclass(frozen=True, slots=True)
 class EngineTime:
-    """Where an engine's time went, in cycles (exact: ticks are binary fractions of a cycle).
+    """How an engine spent its time, in cycles (exact: ticks are binary fractions of a cycle).
 
     stall_cycles by cause: "semaphore:<name>" the head of the queue waited for it; "in-flight" too many bytes of its
     link were; "queue-full" nothing had been issued because the stream waited for room in another engine's queue;
@@ -66,13 +66,14 @@ class EngineTime:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that ends last.
+    """The timing of one kernel. `engines`: summed over its `cores` cores; `critical`: of one core of the group that
+    ends last.
 
-    streams: cycles, over all cores, that a stream waited for room in an engine's queue, by (stream, engine).
+    streams: cycles, over all cores, that a stream waited for space in an engine's queue, by (stream, engine).
 
-    traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores.
-    macs: products of elements; padded_macs: what the units form, the zeros of padded blocks among them.
-    instructions: executed, repeats counted once.
+    traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores. macs:
+    multiply-accumulates of elements; padded_macs: those of the unit, with the zeros of padded blocks. instructions:
+    executed, repeats counted once.
     """
 
     name: str
@@ -89,7 +90,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Cycles of a program: the sum over its kernels, and the same sums of what they record."""
+    """The timing of a program: cycles and other quantities, summed over its kernels."""
 
     cycles: int
     kernels: tuple[KernelTime, ...]
@@ -103,7 +104,7 @@ class Timing:
 
 
 def missing(device: Device, program: Program | None = None) -> str | None:
-    """Why `device` cannot give cycles (for `program`, if given), or None when it can."""
+    """The reason why `device` cannot give cycles (for `program`, if given), or None when it can."""
     for part, there in (("engines", device.engines), ("links", device.links), ("hbm", device.hbm)):
         if not there:
             return f"device {device.name} has no timing data: no {part}"
@@ -124,7 +125,7 @@ def run(
     write_back: bool = False,
     free: Free | None = None,
 ) -> Timing:
-    """Time `program` on `device`, keeping at most `trace` rows (0: no trace).
+    """Time `program` on `device`, and record at most `trace` rows of a trace (0: none).
 
     warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
     write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
@@ -171,7 +172,7 @@ def run(
 
 
 def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) -> float:
-    """Time at the device's clock; launch_overhead: with the device's time of launching each kernel.
+    """The time in seconds at the device's clock; launch_overhead: including the device's time of launching each kernel.
 
     Raises UnsupportedError when the device file does not give that time.
     """
@@ -184,7 +185,7 @@ def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) ->
 
 
 def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
-    """What HBM takes for `dirty` bytes and those that left L2 before, as a kernel on no core."""
+    """The time HBM takes for `dirty` bytes and earlier evictions, as a kernel on no core."""
     rate = shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0
     busy = -(-(dirty + waiting << engine.RATE_BITS) // rate) if rate else 0
     nothing = {name: EngineTime(0.0, {}) for name in device.engines}
@@ -195,7 +196,7 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
 def _executed(
     one: KernelTables, cost: NDArray[np.int64], device: Device, machine: engine.Machine, room: int
 ) -> engine.Outcome:
-    """What came of one kernel, with at most `room` rows of a trace; L2 is left as it leaves it."""
+    """Time one kernel, with at most `room` rows of a trace; updates the state of L2."""
     outcome = machine.run(one.tables | {"cost": cost}, room)
     if outcome["status"] == engine.TOO_LONG:
         raise ProgramError(
@@ -232,7 +233,7 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
 
 
 def _start_late(outcome: engine.Outcome, device: Device) -> None:
-    """Move all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
+    """Shift all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
     start = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
     if not start:
         return
@@ -244,7 +245,7 @@ def _start_late(outcome: engine.Outcome, device: Device) -> None:
 
 
 def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
-    """Times of all engines of the device; `account` has those at work, and all of its rows have one sum."""
+    """Times of all engines of the device; `account` has the rows of those with work, and all rows have the same sum."""
     rows: list[list[int]] = account.tolist()
     times = {name: _engine_time(one.causes, row) for name, row in zip(one.engines, rows, strict=True)}
     idle = EngineTime(0.0, {"done": total / TICKS_PER_CYCLE} if (total := sum(rows[0])) else {})
@@ -316,7 +317,7 @@ def _leak(kernel: Kernel, outcome: engine.Outcome) -> str:
 
 
 class _Collector:
-    """Gathers trace rows of kernel after kernel, up to a limit."""
+    """Collects trace rows of consecutive kernels, up to a limit."""
 
     def __init__(self, program: Program, device: Device, limit: int) -> None:
         self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
@@ -328,7 +329,7 @@ class _Collector:
         self.parts: list[NDArray[np.void]] = []
 
     def add(self, one: KernelTables, cost: NDArray[np.int64], outcome: engine.Outcome) -> None:
-        """Take the rows of the kernel that has just ended."""
+        """Add the rows of the kernel that has just ended."""
         kernel, flat, engines = one.kernel, one.flat, one.engines
         base, self.base = self.base, self.base + outcome["end"]
         self.index += 1
@@ -364,7 +365,7 @@ class _Collector:
         self.parts.append(rows)
 
     def finish(self) -> TickRows:
-        """All rows taken."""
+        """All collected rows."""
         rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
         return TickRows(
             rows,

@@ -1,6 +1,7 @@
-"""Trace rows: one record per executed instruction of the simulated cores, with the names that its numbers mean.
+"""Trace rows of the timing machine: one record per executed instruction of the simulated cores, with the names behind
+its indices.
 
-The timing machine fills them; writers (Perfetto, CSV, reports) read them. Nothing here knows a file format.
+Writers (Perfetto, CSV, reports) read them. Nothing here knows a file format.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROW_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class TickRows:
-    """Rows in the order in which occupancies end, at most the number asked for.
+    """Trace rows in ticks, in the order in which occupancies end, at most the number asked for.
 
     rows: ROW_DTYPE, (n,). The other fields are the names that kernel, engine, opcode, label, array and cause
     index; causes[0] is "" (did not wait), then "empty" (nothing had been issued) and "semaphore:<name>".

@@ -1,6 +1,7 @@
-"""The block-scaled step: groups of products added exactly, each with its scales, then one alignment (mxf4, nvf4).
+"""The block-scaled dot product (mxf4, nvf4): groups of products summed exactly and scaled, then aligned, added and
+rounded once.
 
-It knows one step; chains over K are in `reference`.
+The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hwsim.numerics.units import BlockScaledUnit, DotSpec
 
 @dataclass(frozen=True, slots=True)
 class BlockScaledStages:
-    """One block-scaled step.
+    """The intermediate values of one block-scaled step.
 
     products: before scaling. groups: group sums times their scales. top_exponent: where the alignment stands.
     cut_terms: the groups and then the accumulator, signed, in units of 2^cut_last_place. total: their sum.
@@ -68,7 +69,7 @@ def form_group(products: Sequence[Addend], scale: Addend, zero_exponent: int) ->
 
 
 def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) -> BlockScaledStages:
-    """One block-scaled step, stage by stage.
+    """Compute one block-scaled step with all its intermediate values.
 
     Raises InputError for operands that do not fit (see `terms`), without scales, and for a scale_d.
     """

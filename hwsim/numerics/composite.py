@@ -1,7 +1,7 @@
-"""The composite step: a short sequence of fused steps from zero, then an ordinary addition of the accumulator.
+"""The composite step: a few fused steps from a zero accumulator, then one ordinary addition of the accumulator.
 
-Hopper's and B200's mma.sync on fp8 is one: the assembler widens the operands to fp16 and issues two fp16
-instructions and an addition. It knows one step; chains over K are in `reference`.
+fp8 mma.sync on Hopper and on B200 works so: the assembler widens the operands to fp16 and issues two fp16 instructions
+and an addition. The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from hwsim.numerics.units import CompositeUnit, DotSpec, Specials
 
 @dataclass(frozen=True, slots=True)
 class CompositeStages:
-    """One composite step: the fused steps in order, the accumulator, and the code of their rounded sum."""
+    """The intermediate values of one composite step: the fused steps in order, the accumulator, and the code of their
+    rounded sum.
+    """
 
     steps: tuple[FusedStages, ...]
     accumulator: Addend
@@ -25,7 +27,7 @@ class CompositeStages:
 
 
 def widen(codes: Sequence[int], source: str, target: str) -> list[int]:
-    """Codes of the same values in a wider format; a NaN becomes its default NaN.
+    """The codes of the same values in a wider format; a NaN becomes that format's default NaN.
 
     Raises InputError when a value is not representable in `target`.
     """
@@ -34,7 +36,7 @@ def widen(codes: Sequence[int], source: str, target: str) -> list[int]:
 
 
 def composite_stages(unit: CompositeUnit, spec: DotSpec, given: StepInput) -> CompositeStages:
-    """Widen, run the selections one after the other from +0, add the accumulator.
+    """Compute one composite step: widen the operands, run the fused steps in order from +0, add the accumulator.
 
     Inputs and width: operands that `unit.operand_format` holds exactly.
     Exact result: of each fused step as `fused` says, its result in d's format starting the next one.

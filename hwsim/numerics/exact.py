@@ -1,6 +1,6 @@
-"""The exact step: the accumulator and all products added exactly, rounded once (MI100, an ideal unit).
+"""The exact step: the accumulator and all products added without rounding, then rounded once (MI100, an ideal unit).
 
-It knows one step; chains over K are in `reference`.
+The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from hwsim.numerics.units import DotSpec, ExactUnit, FmaChainUnit
 
 @dataclass(frozen=True, slots=True)
 class ExactStages:
-    """One exact step: total * 2^last_place is the sum of products and accumulator, result its code.
+    """The intermediate values of one exact step: total * 2^last_place is the unrounded sum, result the code of the
+    rounded one.
 
     special: the NaN or infinity that overrules the sum (total is then 0), or None.
     """
@@ -39,7 +40,7 @@ class ExactStages:
 
 
 def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
-    """Add exactly, round once.
+    """Compute one exact step: add products and accumulator exactly, round once.
 
     Inputs and width: up to `unit.terms` products and the accumulator, of any exponents.
     Exact result: the whole sum; products beyond d's range are allowed when the sum comes back.

@@ -1,6 +1,6 @@
-"""The fused multiply-add: d = a * b + c, exact and rounded once, one k at a time (fp64, fp32 lanes, AMD's fp32).
+"""The fused multiply-add chain: d = a * b + c, rounded once, one k at a time (fp64, fp32 lanes, AMD's fp32).
 
-One fma is an exact step with one product, so it has the same stages. Chains over K are in `reference`.
+One FMA is an exact step with one product, so it has the same stages. Chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 
 def quiet_nan(source: Format, code: int, target: Format) -> int:
-    """The NaN `code` as a quiet NaN of a format with NaNs as in IEEE 754.
+    """Convert the NaN `code` to a quiet NaN of another format with IEEE 754 NaNs.
 
     Inputs and width: a NaN of `source`.
     Exact result: sign and payload kept, the payload's leading bits where the fractions differ in width; only the
@@ -32,7 +32,7 @@ def quiet_nan(source: Format, code: int, target: Format) -> int:
 
 
 def fma_stages(unit: FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
-    """IEEE 754 fusedMultiplyAdd.
+    """Compute one IEEE 754 fusedMultiplyAdd with its intermediate values.
 
     Inputs and width: one product and the accumulator.
     Exact result: a * b + c.

@@ -1,7 +1,8 @@
-"""The fused step: align to the largest exponent, cut, add exactly, round once (NVIDIA's matrix units).
+"""The fused dot product of NVIDIA's matrix units: align all terms to the largest exponent, truncate, add exactly, round
+once.
 
-Source of every rule: the published models and captures named in the device files; on Hopper verified against
-an H200. It knows one step; chains over K are in `reference`.
+Every rule follows the published models and recordings named in the device files; on Hopper it was verified against an
+H200. The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hwsim.numerics.units import DotSpec, FusedUnit
 
 @dataclass(frozen=True, slots=True)
 class FusedStages:
-    """Everything between the operands and the result of one fused step.
+    """The intermediate values of one fused step, from the products to the result.
 
     products: `unit.terms` of them, after block scaling. top_exponent: where the alignment stands.
     cut_terms: the products and then the accumulator, signed, in units of 2^(top_exponent - fraction_bits).
@@ -46,7 +47,7 @@ class FusedStages:
 
 
 def scale_products(products: Sequence[Addend], scales: Sequence[Addend], block: int) -> tuple[Addend, ...]:
-    """Products times the scales of their block (mxf8f6f4).
+    """Multiply each product by the two scales of its block (mxf8f6f4).
 
     Inputs and width: products; one scale pair per `block` of k. Padding has no scale and stays zero.
     Exact result: exponents added, significands multiplied (a power of two for ue8m0).
@@ -61,7 +62,7 @@ def scale_products(products: Sequence[Addend], scales: Sequence[Addend], block: 
 
 
 def top_exponent(terms: Sequence[Addend], floor_exponent: int) -> int:
-    """Largest exponent of the terms that are not zero, not below the floor.
+    """The exponent that terms are aligned to: the largest among non-zero terms, but not below the floor.
 
     Inputs and width: finite terms.
     Exact result: an exponent; products are not normalised, so a product's may be one too small.
@@ -73,7 +74,7 @@ def top_exponent(terms: Sequence[Addend], floor_exponent: int) -> int:
 
 
 def cut(term: Addend, last_place: int) -> int:
-    """A finite term as a signed integer in units of 2^last_place.
+    """Truncate a finite term to a signed integer in units of 2^last_place.
 
     Inputs and width: any finite term.
     Exact result: the magnitude shifted.
@@ -88,7 +89,9 @@ def cut(term: Addend, last_place: int) -> int:
 def align_and_add(
     terms: Sequence[Addend], fraction_bits: int, floor_exponent: int
 ) -> tuple[int, int, tuple[int, ...], int]:
-    """Align, cut and add finite terms: (top exponent, last place kept, cut terms, their exact sum)."""
+    """Align, truncate and add finite terms; returns (top exponent, last place kept, truncated terms, their exact
+    sum).
+    """
     top = top_exponent(terms, floor_exponent)
     last_place = top - fraction_bits
     cut_terms = tuple(cut(term, last_place) for term in terms)
@@ -96,7 +99,9 @@ def align_and_add(
 
 
 def fused_stages(unit: FusedUnit, spec: DotSpec, given: StepInput) -> FusedStages:
-    """One fused step, stage by stage. Raises InputError for operands that do not fit (see `terms`)."""
+    """Compute one fused step with all its intermediate values. Raises InputError for operands that do not fit (see
+    `terms`).
+    """
     if given.scale_d and spec.scale_format is not None:
         raise InputError("scale_d: block-scaled instructions do not scale the accumulator")
     products = form_products(spec, unit.specials, given)

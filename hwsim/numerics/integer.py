@@ -1,6 +1,6 @@
 """The integer step: exact products added to an integer accumulator that wraps or saturates.
 
-It knows one step; chains over K are in `reference`.
+The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hwsim.numerics.units import DotSpec, IntegerUnit, Specials
 
 @dataclass(frozen=True, slots=True)
 class IntegerStages:
-    """One integer step: values of products and accumulator, their exact sum, the code that comes out."""
+    """The intermediate values of one integer step: products, accumulator, their exact sum, and the resulting code."""
 
     products: tuple[int, ...]
     accumulator: int
@@ -23,7 +23,7 @@ class IntegerStages:
 
 
 def integer_stages(unit: IntegerUnit, spec: DotSpec, given: StepInput) -> IntegerStages:
-    """Multiply, add, wrap or saturate.
+    """Compute one integer step: multiply, add, then wrap or saturate.
 
     Inputs and width: two's complement or unsigned integers, as a's, b's and c's formats say.
     Exact result: the sum of up to `unit.terms` products and the accumulator.

@@ -1,6 +1,7 @@
-"""The rounded adder tree: products, their balanced sum, then the accumulator, each rounded (CDNA2).
+"""The rounded adder tree (CDNA2): products summed in a balanced tree, then the accumulator added, each addition
+rounded.
 
-It knows one step; chains over K are in `reference`.
+The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from hwsim.numerics.units import DotSpec, PairwiseUnit, Specials
 
 @dataclass(frozen=True, slots=True)
 class PairwiseStages:
-    """One tree step. products: exact. levels: codes in d's format, the rounded products first, the root last.
+    """The intermediate values of one tree step.
 
-    result: code of accumulator + root.
+    products: exact. levels: codes in d's format, first the rounded products, last the root. result: code of accumulator
+    + root.
     """
 
     products: tuple[Addend, ...]
@@ -35,7 +37,7 @@ class PairwiseStages:
 
 
 def add_level(d: Format, codes: Sequence[int], unit: PairwiseUnit) -> tuple[int, ...]:
-    """Sums of neighbours; the last of an odd number passes through.
+    """One level of the adder tree: sums of neighbours; an odd last element passes through.
 
     Inputs and width: codes in d's format.
     Exact result: one sum per pair.
@@ -51,7 +53,7 @@ def add_level(d: Format, codes: Sequence[int], unit: PairwiseUnit) -> tuple[int,
 
 
 def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, given: StepInput) -> PairwiseStages:
-    """One tree step, level by level. Raises InputError for operands that do not fit (see `terms`)."""
+    """Compute one tree step, level by level. Raises InputError for operands that do not fit (see `terms`)."""
     forbid_scales(spec, given)
     d = format_of(spec.d)
     products = form_products(spec, unit.specials, given)

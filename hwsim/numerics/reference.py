@@ -1,7 +1,7 @@
-"""The readable reference: one step, a dot product, a matrix product, in exact Python integers.
+"""The reference implementation of all dot units: one step, a dot product or a matrix product in exact Python integers.
 
-It is the specification that the compiled kernels are checked against: codes in, codes out, no floating
-point. It knows units and formats; it knows no device and no time.
+It is the specification that the compiled kernels are tested against: codes in, codes out, no floating point. It knows
+units and formats; it knows no device and no time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def stages(
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
 ) -> Stages:
-    """Every stage of one step; its `result` is the code in d's format.
+    """One step with all its intermediate values; the field `result` is the code in d's format.
 
     a, b: codes, at most `spec.unit.terms` of them (missing ones are +0). c: a code in c's format.
     scale_a, scale_b: codes of block scales, one per `spec.scale_block` of k. scale_d: exponent from 0 to 15 of
@@ -85,7 +85,7 @@ def step(
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
 ) -> int:
-    """The code of one step's result; arguments as of `stages`."""
+    """The result of one step, as a code in d's format; arguments as in `stages`."""
     return stages(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d).result
 
 
@@ -99,7 +99,7 @@ def chain(
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
 ) -> list[Stages]:
-    """The steps of a dot product over K, in increasing k, each step's result being the next one's accumulator.
+    """All steps of a dot product over K, in increasing k; each step's result is the next one's accumulator.
 
     a, b: K codes. c: a code in c's format; later accumulators are in d's. scale_d applies to c alone, so to the
     first step. No products at all is one step of zeros. Raises InputError as `stages`, and for a unit whose
@@ -137,7 +137,7 @@ def dot(
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
 ) -> int:
-    """The code, in d's format, of c + sum of a[k] b[k] as the unit computes it; arguments as of `chain`."""
+    """The code, in d's format, of c + sum of a[k] b[k] as the unit computes it; arguments as in `chain`."""
     return chain(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)[-1].result
 
 
@@ -151,7 +151,7 @@ def gemm(
     scale_b: npt.NDArray[Any] | None = None,
     scale_d: int = 0,
 ) -> npt.NDArray[Any]:
-    """Codes (M, N) of c + a b, from codes a (M, K), b (K, N), c (M, N); dtypes as `formats.code_dtype` says.
+    """Codes (M, N) of c + a b, from codes a (M, K), b (K, N), c (M, N); dtypes as given by `formats.code_dtype`.
 
     scale_a (M, K / scale_block), scale_b (K / scale_block, N): codes of block scales. Slow: one dot product at a
     time. Raises InputError for shapes or dtypes that do not fit.

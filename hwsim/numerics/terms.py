@@ -1,7 +1,7 @@
-"""Terms: what travels between the stages of a datapath, and the stages that all models share.
+"""Terms (products and accumulators inside a datapath), and the stages that all dot-unit models share.
 
-A term is a decoded operand, a product or an accumulator with its exponent as the hardware sees it. This
-module knows formats and the edges of a unit (`Specials`); it knows no model.
+A term is a decoded operand, a product or an accumulator, with its exponent as the hardware sees it. The module knows
+formats and a unit's special cases (`Specials`); it knows no model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hwsim.numerics.units import DotSpec, Specials
 
 @dataclass(frozen=True, slots=True)
 class Addend:
-    """(-1)^sign * significand * 2^last_place, an infinity of that sign, or a NaN.
+    """One term of a sum: (-1)^sign * significand * 2^last_place, an infinity of that sign, or a NaN.
 
     exponent: what the aligner compares. It is the format's exponent (a subnormal has the lowest normal
         one), or the sum of the operands' for a product; it is not normalised, so the significand of a
@@ -46,7 +46,7 @@ ZERO_TERM = Addend("finite", 0)
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
-    """Operands of one step, as codes: up to `unit.terms` of a and b, the accumulator, scales by block of k.
+    """The operands of one step, as codes: up to `unit.terms` elements of a and b, the accumulator, block scales.
 
     scale_d: the accumulator is multiplied by 2^-scale_d (tcgen05's scale-input-d).
     """
@@ -60,7 +60,7 @@ class StepInput:
 
 
 def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
-    """Decode an operand.
+    """Decode an operand, with the unit's rules for subnormals, infinities and NaNs.
 
     Inputs and width: a code of `fmt`.
     Exact result: its value, with the format's exponent.
@@ -79,7 +79,7 @@ def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
 
 
 def multiply_terms(x: Addend, y: Addend) -> Addend:
-    """Product of two terms.
+    """The exact product of two terms.
 
     Inputs and width: significands of p and q bits.
     Exact result: p + q bits, exponents added, not normalised.
@@ -97,7 +97,7 @@ def multiply_terms(x: Addend, y: Addend) -> Addend:
 
 
 def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Addend, ...]:
-    """The products of one step, padded to `unit.terms` with +0 (stage: see `multiply_terms`).
+    """The products of one step, padded with +0 to `unit.terms` (see `multiply_terms`).
 
     Raises InputError when a and b differ in length or are longer than a step.
     """
@@ -116,7 +116,7 @@ def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[
 
 
 def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
-    """Product of the two scales of each block of k, or None for a unit without scales.
+    """For each block of k the product of its two scales, or None for a unit without scales.
 
     Raises InputError for scales that are missing, of the wrong number, or not wanted.
     """
@@ -141,7 +141,7 @@ def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
 
 
 def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Addend:
-    """The accumulator, times 2^-scale_d.
+    """Decode the accumulator and multiply it by 2^-scale_d.
 
     Inputs and width: a code of c's format; an exponent of 0 to 15.
     Exact result: the exponent is lowered in front of the aligner, without a rounding of its own.
@@ -165,7 +165,7 @@ def forbid_scales(spec: DotSpec, given: StepInput) -> None:
 
 
 def special_of(terms: Iterable[Addend]) -> Exact | None:
-    """The NaN or infinity that terms add to, or None when all are finite.
+    """The NaN or infinity that results from adding the terms, or None when all are finite.
 
     A NaN, or infinities of both signs, give NaN; otherwise an infinity stays.
     Source: numerics reference, section 1.7.
@@ -187,7 +187,7 @@ def add_exactly(terms: Sequence[Addend]) -> tuple[int, int]:
 
 
 def zero_sign(terms: Iterable[Addend], specials: Specials, rounding: Rounding) -> int:
-    """Sign bit of a sum that is zero.
+    """The sign bit of a sum that is zero.
 
     "positive": +0. "ieee": the common sign when every term is a zero of one sign, else +0, or -0 toward
     minus infinity (IEEE 754, 6.3).
@@ -201,14 +201,14 @@ def zero_sign(terms: Iterable[Addend], specials: Specials, rounding: Rounding) -
 
 
 def round_sum(total: int, last_place: int, sign_of_zero: int) -> Exact:
-    """A signed sum as an exact value, ready for rounding."""
+    """A signed integer sum as an exact value, ready for rounding."""
     if total == 0:
         return Exact("finite", sign_of_zero)
     return Exact("finite", int(total < 0), abs(total), last_place)
 
 
 def pack(d: Format, value: Exact, rounding: Rounding, specials: Specials, narrow: Format | None = None) -> int:
-    """Normalise, round once and give the code in d's format: the last stage of every model.
+    """Normalise a value, round it once, and return its code in d's format: the last stage of every model.
 
     Inputs and width: any exact value.
     Exact result: d's code; `narrow` rounds to a format with fewer fraction bits that d holds exactly.
@@ -230,7 +230,7 @@ def pack(d: Format, value: Exact, rounding: Rounding, specials: Specials, narrow
 
 
 def add_rounded(d: Format, terms: Sequence[Addend], rounding: Rounding, specials: Specials) -> int:
-    """Code of the exact sum of terms, rounded once: one ordinary floating-point operation."""
+    """Add terms exactly and round once, as one ordinary floating-point addition; returns the code."""
     special = special_of(terms)
     if special is not None:
         return pack(d, special, rounding, specials)

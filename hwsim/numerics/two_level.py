@@ -1,6 +1,6 @@
-"""The two-level step: products among themselves, then with the accumulator, cut downward (CDNA3).
+"""The two-level dot product of CDNA3: products summed among themselves, then with the accumulator, truncated downward.
 
-It knows one step; chains over K are in `reference`.
+The module models one step; chains over K are in `reference`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hwsim.numerics.units import DotSpec, TwoLevelUnit
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """The number value * 2^last_place; value is signed."""
+class FixedPoint:
+    """A fixed-point number: value * 2^last_place, where value is a signed integer."""
 
     value: int
     last_place: int
@@ -33,28 +33,28 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class TwoLevelStages:
-    """One two-level step.
+    """The intermediate values of one two-level step.
 
-    partial_sums: of all products, or of even and odd ones. product_exponent: largest of the non-zero
-    products' (None: there is none). product_sum: their joined sum, cut for the addition; accumulator_cut: the
-    accumulator, cut likewise. top_exponent: E of the second level. total: the final cut sum, before rounding.
+    partial_sums: of all products, or of even and odd ones. product_exponent: largest exponent of the non-zero products
+    (None: there is none). product_sum: the sum of products, truncated for the addition; accumulator_cut: the
+    accumulator, truncated likewise. top_exponent: E of the second level. total: the truncated sum before rounding.
     special: the NaN or infinity that overrules it, or None. result: code in d's format.
     """
 
     products: tuple[Addend, ...]
     accumulator: Addend
-    partial_sums: tuple[Fixed, ...]
+    partial_sums: tuple[FixedPoint, ...]
     product_exponent: int | None
     top_exponent: int
-    product_sum: Fixed
-    accumulator_cut: Fixed
-    total: Fixed
+    product_sum: FixedPoint
+    accumulator_cut: FixedPoint
+    total: FixedPoint
     special: Exact | None
     result: int
 
 
 def overflow_product(product: Addend, d: Format) -> Addend:
-    """A product of magnitude 2^(largest exponent of d + 1) or more counts as an infinity of its sign.
+    """Replace a product of magnitude 2^(largest exponent of d + 1) or more by an infinity of its sign.
 
     Source: numerics reference, section 6, step 1.
     """
@@ -64,28 +64,28 @@ def overflow_product(product: Addend, d: Format) -> Addend:
     return product
 
 
-def cut_down(number: Fixed, last_place: int) -> Fixed:
-    """The number with places below 2^last_place dropped toward minus infinity; no change if it has none."""
+def cut_down(number: FixedPoint, last_place: int) -> FixedPoint:
+    """Truncate toward minus infinity to multiples of 2^last_place; unchanged if it has no lower bits."""
     if number.last_place >= last_place:
         return number
     sign = int(number.value < 0)
     magnitude = round_shift(abs(number.value), last_place - number.last_place, "RD", sign)
-    return Fixed(-magnitude if sign else magnitude, last_place)
+    return FixedPoint(-magnitude if sign else magnitude, last_place)
 
 
-def add_fixed(numbers: Sequence[Fixed]) -> Fixed:
-    """Exact sum."""
+def add_fixed(numbers: Sequence[FixedPoint]) -> FixedPoint:
+    """The exact sum of fixed-point numbers."""
     last_place = min(number.last_place for number in numbers)
-    return Fixed(sum(number.value << number.last_place - last_place for number in numbers), last_place)
+    return FixedPoint(sum(number.value << number.last_place - last_place for number in numbers), last_place)
 
 
 def largest_exponent(products: Sequence[Addend]) -> int | None:
-    """Largest exponent of finite products that are not zero, or None."""
+    """The largest exponent of finite non-zero products, or None."""
     return max((p.exponent for p in products if p.kind == "finite" and not p.is_zero), default=None)
 
 
-def sum_products(products: Sequence[Addend], fraction_bits: int) -> Fixed:
-    """First level: align finite products to their largest exponent, cut, add.
+def sum_products(products: Sequence[Addend], fraction_bits: int) -> FixedPoint:
+    """First level: align finite products to their largest exponent, truncate toward zero, add.
 
     Inputs and width: finite products (others are passed over; they overrule the sum).
     Exact result: their sum in units of 2^(largest exponent - fraction_bits).
@@ -95,20 +95,21 @@ def sum_products(products: Sequence[Addend], fraction_bits: int) -> Fixed:
     """
     top = largest_exponent(products)
     if top is None:
-        return Fixed(0, 0)
+        return FixedPoint(0, 0)
     last_place = top - fraction_bits
     total = 0
     for product in products:
         if product.kind == "finite":
             magnitude = round_shift(product.significand, last_place - product.last_place, "RZ")
             total += -magnitude if product.sign else magnitude
-    return Fixed(total, last_place)
+    return FixedPoint(total, last_place)
 
 
 def join_accumulator(
-    unit: TwoLevelUnit, d: Format, products: Fixed, product_exponent: int | None, accumulator: Addend
-) -> tuple[int, Fixed, Fixed, Fixed]:
-    """Second level: (E, product sum cut, accumulator cut, their sum cut).
+    unit: TwoLevelUnit, d: Format, products: FixedPoint, product_exponent: int | None, accumulator: Addend
+) -> tuple[int, FixedPoint, FixedPoint, FixedPoint]:
+    """Second level: add the accumulator; returns (E, truncated product sum, truncated accumulator, their truncated
+    sum).
 
     Inputs and width: the joined product sum and the accumulator, finite.
     Exact result: the sum of both after their cuts.
@@ -123,10 +124,10 @@ def join_accumulator(
     products_cut = cut_down(products, top - unit.sum_fraction_bits)
     dropped = unit.accumulator_drop_bits is not None and own < top - unit.accumulator_drop_bits
     accumulator_cut = (
-        Fixed(0, 0)
+        FixedPoint(0, 0)
         if dropped or accumulator.is_zero
         else cut_down(
-            Fixed(accumulator.signed_significand, accumulator.last_place), top - unit.accumulator_fraction_bits
+            FixedPoint(accumulator.signed_significand, accumulator.last_place), top - unit.accumulator_fraction_bits
         )
     )
     total = add_fixed([products_cut, accumulator_cut])
@@ -135,7 +136,9 @@ def join_accumulator(
 
 
 def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: StepInput) -> TwoLevelStages:
-    """One two-level step, stage by stage. Raises InputError for operands that do not fit (see `terms`)."""
+    """Compute one two-level step with all its intermediate values. Raises InputError for operands that do not fit (see
+    `terms`).
+    """
     forbid_scales(spec, given)
     d = format_of(spec.d)
     products = tuple(overflow_product(product, d) for product in form_products(spec, unit.specials, given))

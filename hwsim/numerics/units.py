@@ -1,7 +1,7 @@
-"""Dot units as data: what a matrix unit does with one step of products and an accumulator.
+"""Dot units as data: the parameters of the arithmetic that a matrix unit applies in one step.
 
-A unit knows its datapath and nothing of devices, instructions' shapes or time. A `DotSpec` joins it
-with the formats of an instruction; that is all that the reference and the kernels need.
+A unit describes a datapath and knows nothing of devices, instruction shapes or time. A `DotSpec` combines it with the
+formats of an instruction; that is all that the reference and the kernels need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NanOrder = Literal["abc", "acb", "bac", "bca", "cab", "cba"]
 
 @dataclass(frozen=True, slots=True)
 class Specials:
-    """What a unit does at the edges of a format.
+    """How a unit treats infinities, NaNs, overflow, signed zeros and subnormals.
 
     operands: "ieee" takes infinities and NaNs as such; "saturate" reads an infinity as the largest
         finite value of its sign and a NaN as +0 (Ascend's saturation mode).
@@ -36,7 +36,7 @@ class Specials:
 
 @dataclass(frozen=True, slots=True)
 class FusedUnit:
-    """Align all terms to the largest exponent, cut, add exactly, round once (NVIDIA's step).
+    """NVIDIA's fused dot product: align all terms to the largest exponent, truncate, add exactly, round once.
 
     terms: products per step. fraction_bits: bits kept below the leading place of the largest exponent.
     floor_exponent: the alignment never goes below it. rounding: of the sum to the result.
@@ -54,7 +54,7 @@ class FusedUnit:
 
 @dataclass(frozen=True, slots=True)
 class ExactUnit:
-    """Add the accumulator and `terms` products exactly, round once."""
+    """An exact dot product: the accumulator and `terms` products added exactly, rounded once."""
 
     model: ClassVar[str] = "exact"
     terms: int
@@ -64,7 +64,7 @@ class ExactUnit:
 
 @dataclass(frozen=True, slots=True)
 class FmaChainUnit:
-    """One fused multiply-add per k, in order of k, each rounded to the result format.
+    """A chain of fused multiply-adds in increasing k, each rounded to the result format.
 
     nan_order: "bca" and the like: a NaN result is the first NaN among the operands in this order, made quiet, its
         sign and payload kept; without a NaN operand it is specials.nan_code. None: always specials.nan_code.
@@ -79,7 +79,9 @@ class FmaChainUnit:
 
 @dataclass(frozen=True, slots=True)
 class PairwiseUnit:
-    """Products and sums each rounded to the result format: a balanced tree over `terms`, then c + tree."""
+    """A rounded adder tree: products and sums each rounded to the result format, a balanced tree over `terms`, then c +
+    tree.
+    """
 
     model: ClassVar[str] = "pairwise"
     terms: int
@@ -89,7 +91,8 @@ class PairwiseUnit:
 
 @dataclass(frozen=True, slots=True)
 class TwoLevelUnit:
-    """CDNA3: products first, then the accumulator, with cuts toward minus infinity (numerics.md 6).
+    """CDNA3's two-level dot product: products first, then the accumulator, truncated toward minus infinity (numerics.md
+    6).
 
     product_fraction_bits: products are cut toward zero at 2^(largest product exponent - this).
     sum_fraction_bits, accumulator_fraction_bits: both cut down at 2^(E - this) before they are added.
@@ -121,7 +124,7 @@ class IntegerUnit:
 
 @dataclass(frozen=True, slots=True)
 class BlockScaledUnit:
-    """Groups of products added exactly, each with a shared scale, then one alignment (FP4 block scaling).
+    """Groups of products summed exactly, each multiplied by its shared scales, then aligned once (FP4 block scaling).
 
     group: products per exactly added group. The group's exponent is that of its scales only.
     zero_exponent: exponent of a group whose products, or whose scale, are all zero.
@@ -139,7 +142,7 @@ class BlockScaledUnit:
 
 @dataclass(frozen=True, slots=True)
 class CompositeUnit:
-    """A short sequence of steps of another unit, then an ordinary addition of the accumulator.
+    """A short sequence of steps of another unit from zero, then an ordinary addition of the accumulator.
 
     operand_format: the operands are first widened to it (exactly).
     selections: for each step the residues r of k mod `modulus` that it takes, from a zero accumulator.
@@ -162,7 +165,8 @@ Unit = (
 
 @dataclass(frozen=True, slots=True)
 class DotSpec:
-    """A unit with the formats of its operands, by name (hwsim.formats): everything that fixes the bits.
+    """A dot unit with the formats of its operands, by name (hwsim.formats): everything that fixes the bits of an
+    instruction.
 
     scale_format, scale_block: format and length in k of block scales, or None.
     """

@@ -1,1 +1,1 @@
-"""The papers' experiments and published measurements, beside the simulator's. No run needs it."""
+"""The papers' experiments and published measurements, compared with the simulator. No run depends on it."""

@@ -1,8 +1,8 @@
 """The measured points that the timing machine is compared with: anchors.yaml and gemm_times.csv of configs/measured.
 
-The file holds what was published and where, how far a simulation may be off, and whether a number of a device file was
-set by it (calibration) or not (validation; blind: measured when the model was finished). Of the GEMMs timed here it
-names sets; their times stand in gemm_times.csv alone.
+anchors.yaml holds what was published and where, the tolerance, and whether a number of a device file was set by it
+(calibration) or not (validation; blind: measured when the model was finished). For GEMMs timed by this project it names
+sets; their times are in gemm_times.csv.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Role = Literal["calibration", "validation", "blind"]
 
 
 class MeasuredRun(PaperRecord):
-    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as of hwsim.run.
+    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as in hwsim.run.
 
     phase: only the kernel of that name counts.
     """
@@ -52,10 +52,9 @@ class MeasuredRun(PaperRecord):
 class Measurement(PaperRecord):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
-    quantity: tflops; ms; ratio: how many times as fast `run` is as `over`; idle: share of the time that `engine` is
-    not busy; share: of the time, that the kernels named in `kernels` take. cap: a stated efficiency of the library,
-    times which the simulation counts. host_us: time of the host that the source says its times contain. why: a miss,
-    explained.
+    quantity: tflops; ms; ratio: speed of `run` relative to `over`; idle: share of the time that `engine` is not busy;
+    share: of the time, for the kernels named in `kernels`. cap: a stated efficiency of the library, by which the
+    simulated rate is multiplied. host_us: host time that the source says its times contain. why: explanation of a miss.
     """
 
     id: str
@@ -75,9 +74,9 @@ class Measurement(PaperRecord):
 
 
 class Selection(PaperRecord):
-    """A set of times: the rows of gemm_times.csv that have all of this. shapes: MxNxK, those alone, where given.
+    """A set of times: the rows of gemm_times.csv with all of these values. shapes: MxNxK, only those, where given.
 
-    tolerance: of the mean absolute error. why: a miss, explained.
+    tolerance: of the mean absolute error. why: explanation of a miss.
     """
 
     set: str
@@ -92,7 +91,7 @@ class Selection(PaperRecord):
 
 
 class File(PaperRecord):
-    """configs/measured/anchors.yaml."""
+    """The contents of configs/measured/anchors.yaml."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
@@ -101,7 +100,7 @@ class File(PaperRecord):
 
 
 class MeasuredTimes(PaperRecord):
-    """Times of native GEMMs of one format, microseconds with `launch_us` in them, by "MxNxK".
+    """Times of native GEMMs of one format by "MxNxK", in microseconds, including `launch_us`.
 
     columns: B was stored by columns, in the simulated run too.
     """
@@ -119,7 +118,7 @@ class MeasuredTimes(PaperRecord):
 
 
 class Anchors(PaperRecord):
-    """Points, and sets of times; sources: their text by key."""
+    """All measured points, and sets of times; sources: their text by key."""
 
     sources: dict[str, str]
     points: tuple[Measurement, ...]
@@ -127,7 +126,7 @@ class Anchors(PaperRecord):
 
 
 def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> Anchors:
-    """The points and sets of `file` (default: anchors.yaml), times from `rows` (default: gemm_times.csv).
+    """The points and sets of `file` (default: anchors.yaml), with times from `rows` (default: gemm_times.csv).
 
     Raises InputError for what does not fit, and where the source tree is not there.
     """
@@ -146,7 +145,7 @@ def _file(name: Path) -> File:
 
 
 def value(id: str) -> float:
-    """What a point of one value was measured to be. Raises InputError where no such point is."""
+    """The measured value of a point that has a single one. Raises InputError where there is no such point."""
     point = next((entry for entry in _file(measured.path("anchors.yaml")).points if entry.id == id), None)
     if point is None or isinstance(point.measured, tuple):
         raise InputError(f"anchors.yaml has no point {id!r} of one value")
@@ -154,7 +153,7 @@ def value(id: str) -> float:
 
 
 def times_of(chosen: Selection, rows: Iterable[GemmTime]) -> MeasuredTimes:
-    """The set of times that a selection names. Raises InputError where the rows are not one set with a launch."""
+    """The set of times that a selection names. Raises InputError where the rows are not one set with a launch time."""
 
     def alike(row: GemmTime) -> bool:
         return (row.set, row.format, row.b_layout) == (chosen.set, chosen.format, chosen.b_layout)

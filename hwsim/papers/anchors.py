@@ -1,4 +1,4 @@
-"""Times that people measured beside the timing machine's: one row for each point of hwsim.papers.anchor_data.
+"""Measured times compared with the timing machine's: one row for each point of hwsim.papers.anchor_data.
 
 No number of a device file is set here.
 """
@@ -33,7 +33,7 @@ LOWERING = ("tile", "stages", "split_k", "swizzle", "cta_group", "n_fused", "buf
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A point measured and simulated. error: relative distance from the nearest end of the range; 0 inside it."""
+    """One point, measured and simulated."""
 
     id: str
     what: str
@@ -58,8 +58,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times of one run of a GEMM. busy: share of the time that each engine is busy, mean over the cores; kernels: share
-    of the time that each kernel takes; merges: kernels that add up slices of K."""
+    """Simulated times of one GEMM.
+
+    busy: share of the time that each engine is busy, mean over the cores. kernels: share of the time of each kernel.
+    merges: kernels that add up the slices of split-K.
+    """
 
     seconds: float
     tflops: float
@@ -96,7 +99,7 @@ def _device(run: MeasuredRun) -> Device:
 
 
 def row(entry: Measurement) -> Row:
-    """One point simulated."""
+    """Simulate one point."""
     found = simulate(entry.run)
     seconds = found.seconds / entry.cap + entry.host_us * 1e-6
     if entry.quantity == "tflops":
@@ -133,7 +136,10 @@ def row(entry: Measurement) -> Row:
 
 
 def time_errors(times: MeasuredTimes, split_k: int | Literal["auto"] | None = None) -> dict[str, float]:
-    """Relative error of each time, launches added to the simulation's: the measured one, and the device's per merge."""
+    """The relative error of each time; launches are added to the simulated time.
+
+    The first launch is the measured one, each merge kernel adds the device's.
+    """
     found = {}
     merge_us = load(times.device).launch_overhead_us or 0.0
     for shape, us in times.us.items():
@@ -156,33 +162,35 @@ def time_errors(times: MeasuredTimes, split_k: int | Literal["auto"] | None = No
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Errors of plain runs, and of the same with K cut by estimate, as libraries cut it."""
+    """Errors of runs without split-K, and of the same with split_k="auto", as libraries choose it."""
 
     plain: Errors
     cut: Errors
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many have m n k >= LARGE, and how many there are."""
+        """Number of points with m n k >= LARGE, and of all."""
         return len(large(self.plain)), len(self.plain)
 
     @property
     def bias(self) -> float:
-        """Mean error of all plain runs."""
+        """Mean error of all runs without split-K."""
         return sum(e for _, e in self.plain) / len(self.plain)
 
     def passes(self, tolerance: float) -> bool:
-        """Whether the mean absolute error of plain runs (of the large ones, where there are any) is within it."""
+        """Whether the mean absolute error without split-K (of the large ones, where there are any) is within the
+        tolerance.
+        """
         return mean_absolute(large(self.plain) or self.plain) <= tolerance
 
 
 def spread(times: MeasuredTimes) -> Spread:
-    """How far one set of times is off."""
+    """The errors of one set of times."""
     return Spread(*(tuple(time_errors(times, split_k).items()) for split_k in (None, "auto")))
 
 
 def pooled(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> dict[str, Spread]:
-    """Each format's errors over all its sets but the calibration's."""
+    """The errors of each format over all its sets except calibration."""
     found: dict[str, Spread] = {}
     for times, one in sets:
         if times.role != "calibration":
@@ -192,12 +200,12 @@ def pooled(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> dict[str, Spread]:
 
 
 def large(errors: Errors) -> Errors:
-    """Those with m n k >= LARGE."""
+    """The errors of points with m n k >= LARGE."""
     return tuple((shape, e) for shape, e in errors if _products(shape) >= LARGE)
 
 
 def mean_absolute(errors: Errors) -> float:
-    """Their mean absolute error; NaN of none."""
+    """The mean absolute error; NaN for none."""
     return sum(abs(e) for _, e in errors) / len(errors) if errors else math.nan
 
 
@@ -207,7 +215,7 @@ def _products(shape: str) -> int:
 
 
 def huawei_rows() -> Iterator[Row]:
-    """The points of the separated Ascends, which have configurations of their own (hwsim.papers.ascend910b)."""
+    """The points of the 910B family, which have configurations of their own (hwsim.papers.ascend910b)."""
     for point in (*ascend910b.huawei(), *ascend910b.guide(), *ascend910b.torch(), *ascend910b.paper()):
         yield Row(
             f"910b {point.what}, {point.quantity}",
@@ -223,6 +231,6 @@ def huawei_rows() -> Iterator[Row]:
 
 
 def everything(data: Anchors) -> tuple[list[Row], list[tuple[MeasuredTimes, Spread]]]:
-    """All points and all sets of times, simulated: minutes."""
+    """All points and all sets of times, simulated; takes minutes."""
     rows = [*(row(entry) for entry in data.points), *huawei_rows()]
     return rows, [(times, spread(times)) for times in data.times]

@@ -1,4 +1,4 @@
-"""Measured times beside simulated ones, as Markdown tables (hwsim.papers.anchors)."""
+"""Measured and simulated times as Markdown tables (hwsim.papers.anchors)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POOLED_LARGE, POOLED_ALL = 0.10, 0.15  # mean absolute error allowed of a format
 
 
 def rows_text(rows: Iterable[Row]) -> str:
-    """A Markdown table."""
+    """The points as a Markdown table."""
     lines = [
         "| point | measured | simulated | error | allowed | role | within | source |",
         "| --- | ---: | ---: | ---: | ---: | --- | --- | --- |",
@@ -38,7 +38,7 @@ def times_text(sets: Sequence[tuple[MeasuredTimes, Spread]]) -> str:
 
 
 def spreads_text(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> str:
-    """A Markdown table of sets of times."""
+    """The errors of sets of times as a Markdown table."""
     lines = [
         "| device, format | shapes | mean absolute error, large ones | large, K cut by estimate | all "
         "| all, K cut by estimate | mean error | allowed | role | within |",
@@ -55,7 +55,7 @@ def spreads_text(sets: Iterable[tuple[MeasuredTimes, Spread]]) -> str:
 
 
 def pooled_text(found: Mapping[str, Spread]) -> str:
-    """A Markdown table of formats, all sets together."""
+    """The errors by format, over all sets, as a Markdown table."""
     lines = [
         f"| format | shapes | mean absolute error, large ones ({POOLED_LARGE:.0%} allowed) "
         f"| large, K cut by estimate ({POOLED_LARGE:.0%} allowed) | all "
@@ -69,7 +69,7 @@ def pooled_text(found: Mapping[str, Spread]) -> str:
 
 
 def is_within(x: Spread) -> bool:
-    """Whether a format's runs with K cut keep both limits, and plain ones that of the large."""
+    """Whether a format's errors meet the limits: both with split-K, and that for large GEMMs without."""
     largest = max(mean_absolute(large(errors)) for errors in (x.plain, x.cut))
     return largest <= POOLED_LARGE and mean_absolute(x.cut) <= POOLED_ALL
 
@@ -79,6 +79,6 @@ def _counts(x: Spread) -> str:
 
 
 def _means(x: Spread) -> str:
-    """Large ones plain and cut, all plain and cut."""
+    """Four mean absolute errors: large without and with split-K, all without and with split-K."""
     each = (large(x.plain), large(x.cut), x.plain, x.cut)
     return " | ".join(f"{mean_absolute(errors):.1%}" if errors else "" for errors in each)

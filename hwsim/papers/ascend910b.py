@@ -1,7 +1,8 @@
-"""What was measured on the Ascend 910B family, beside the timing machine: Huawei's kernels, PyTorch, a paper's figure.
+"""Measurements on the Ascend 910B family, compared with the timing machine: Huawei's kernels, PyTorch, a paper's
+figure.
 
-The published figures are of hwsim.papers.ascend910b_data; here are the configurations they were measured with. A point
-says whether a number of the device file was taken from it (calibration) or not.
+The published numbers are in hwsim.papers.ascend910b_data; here are the configurations they were measured with. Each
+point says whether a number of the device file was set by it (calibration) or not.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def distance(simulated: float, measured: tuple[float, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One measured quantity (a range where runs differ) and what the simulation gives."""
+    """One measured quantity (a range where runs differ) and the simulated value."""
 
     what: str
     quantity: str
@@ -109,9 +110,11 @@ def gemm(
     output: str | None = None,
     **options: Any,
 ) -> GemmTimes:
-    """Time of C[m, n] = A[m, k] B[k, n] in a native format. output: of C; options: of the family's mapping.
+    """The simulated time of C[m, n] = A[m, k] B[k, n] in a native format. output: of C; options: of the family's
+    mapping.
 
-    warm: runs before it, whose data L2 still has. is_series: at the clock that a series of such runs leaves.
+    warm: number of earlier runs, whose data L2 still holds. is_series: at the clock that a series of such runs
+    sustains.
     """
     scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
@@ -188,23 +191,23 @@ def paper() -> list[Comparison]:
 
 
 def why(point: Comparison) -> str:
-    """Why the point is missed, where that is known."""
+    """The reason why the point is missed, where it is known."""
     return published().why.get(point.what, {}).get(point.quantity, "")
 
 
 def library_tile(format: str) -> dict[str, Any]:
-    """Options for the block that CANN's library starts from (ops-nn, mat_mul_v3), and half of L1 for each operand.
+    """Options for the initial tile of CANN's library (ops-nn, mat_mul_v3), with half of L1 for each operand.
 
-    128 x 256, and 128 bytes of K. Newer ones then make the block of a GEMM of few rounds less tall; whether the one
-    that was measured did is not known, and this does not.
+    The tile is 128 x 256, with 128 bytes of K. Newer versions then reduce the tile's height for a GEMM of few waves;
+    whether the measured version did is not known, and this function does not.
     """
     return {"tile": {"m": 128, "n": 256, "k": 1024 // format_of(format).bits}, "step_ka": 8, "step_kb": 4}
 
 
 def torch() -> list[Comparison]:
-    """PyTorch on a 910B2: 24 cores at 1800 MHz, blocks of CANN's library, their order ours, the launch in the time.
+    """PyTorch on a 910B2: 24 cores at 1800 MHz, tiles of CANN's library, their order ours, the launch included.
 
-    It was 30 runs after 6 others, on the same operands.
+    The measurement had 30 runs after 6 others, on the same operands.
     """
     chip = changed(load(LATER), {"cores": 24})
     points = []
@@ -220,7 +223,9 @@ def torch() -> list[Comparison]:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """One size, TFLOP/s: sgemm-cube on the 910A (its GEMM kernel), native fp32 on the 910B3 in two orders of tiles."""
+    """Throughput at one size, TFLOP/s: sgemm-cube on the 910A (its GEMM kernel), native fp32 on the 910B3 in two orders
+    of tiles.
+    """
 
     sweep: str
     m: int
@@ -232,7 +237,7 @@ class Scaling:
 
 
 def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Iterator[Scaling]:
-    """SGEMM-cube's Fig. 11: m = n, k, and all three growing."""
+    """SGEMM-cube's Fig. 11: throughput with growing m = n, growing k, and all three growing."""
     old, new = load(FORMER), load(LATER)
     scheme = scheme_of(CUBE)
     orders: tuple[dict[str, Any], ...] = {}, {"swizzle": ROW_BY_ROW}
@@ -248,7 +253,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
 
 
 def readings() -> Iterator[tuple[str, GemmTimes, dict[int, float]]]:
-    """Each reading of the tables: its name, Huawei's GEMM, and PTO's times in microseconds by size."""
+    """Interpretations of the tables: for each its name, Huawei's GEMM, and PTO's times in microseconds by size."""
     base, cases = load(HUAWEIS), published().pto.cases
     for name, changes in READINGS.items():
         chip = changed(base, changes)
@@ -284,7 +289,7 @@ def fig11_text(points: Sequence[Scaling]) -> str:
 
 
 def readings_text(found: Sequence[tuple[str, GemmTimes, Mapping[int, float]]]) -> str:
-    """The readings as a Markdown table."""
+    """The interpretations as a Markdown table."""
     sizes = list(published().pto.cases)
     lines = [
         f"| changed | 8192^3: core, us | MTE2 busy, us | {' | '.join(f'PTO {n}^3' for n in sizes)} |",

@@ -1,4 +1,4 @@
-"""What was published of the Ascend 910B family: configs/measured/ascend910b.yaml, as a record."""
+"""Published measurements of the Ascend 910B family: configs/measured/ascend910b.yaml, as a record."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ Span = Annotated[tuple[float, float], BeforeValidator(_span)]  # the ends of a r
 Pipe = Literal["M", "MTE1", "MTE2", "FIX"]
 
 
-class Huawei(PaperRecord):
-    """8192^3 FP16: a core, the whole task, busy times of pipes; calibration: pipes that set a number."""
+class HuaweiGemm(PaperRecord):
+    """Huawei's 8192^3 FP16 GEMM: times of a core and of the whole task, busy times of pipes; calibration: pipes that
+    set a number.
+    """
 
     source: str
     core: Span
@@ -32,22 +34,24 @@ class Huawei(PaperRecord):
     calibration: tuple[Pipe, ...]
 
 
-class Pto(PaperRecord):
-    """One GEMM: a core's time, and the shares of it that pipes are busy."""
+class PtoGemm(PaperRecord):
+    """One GEMM of the PTO library: a core's time, and the shares of it that pipes are busy."""
 
     us: float
     busy: dict[Pipe, float]
 
 
 class PtoCases(PaperRecord):
-    """GEMMs by m = n = k."""
+    """The PTO library's GEMMs, by m = n = k."""
 
     source: str
-    cases: dict[int, Pto]
+    cases: dict[int, PtoGemm]
 
 
 class GuideCase(PaperRecord):
-    """One case: device and what is changed of it, grid of cores, blocks of K in a packet, and what was measured."""
+    """One case of the tuning guide: device and its changes, grid of cores, blocks of K per packet, and the measured
+    times.
+    """
 
     what: str
     device: str
@@ -61,46 +65,46 @@ class GuideCase(PaperRecord):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class Guide(PaperRecord):
-    """The tuning guide's cases."""
+class TuningGuide(PaperRecord):
+    """The cases of Huawei's tuning guide."""
 
     source: str
     cases: tuple[GuideCase, ...]
 
 
-class Torch(PaperRecord):
-    """TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
+class TorchThroughput(PaperRecord):
+    """PyTorch's TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
 
     source: str
     tflops: dict[str, dict[int, Span]]
     calibration: tuple[str, ...]
 
 
-class Paper(PaperRecord):
-    """TFLOP/s of native fp32."""
+class PaperThroughput(PaperRecord):
+    """The paper's TFLOP/s of native fp32."""
 
     source: str
     tflops: Span
 
 
-class Published(PaperRecord):
-    """The file. why: reasons of points that are missed, by what and quantity."""
+class PublishedTimes(PaperRecord):
+    """The contents of the file. why: reasons for points that are missed, by group and quantity."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
-    huawei: Huawei
+    huawei: HuaweiGemm
     pto: PtoCases
-    guide: Guide
-    torch: Torch
-    paper: Paper
+    guide: TuningGuide
+    torch: TorchThroughput
+    paper: PaperThroughput
     why: dict[str, dict[str, str]]
 
 
 @cache
-def published() -> Published:
-    """The file's record. Raises InputError for what does not fit, and where the source tree is not there."""
+def published() -> PublishedTimes:
+    """The file as a record. Raises InputError for invalid content, and where the source tree is not available."""
     file = measured.path("ascend910b.yaml")
     try:
-        return Published.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return PublishedTimes.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{file}: {error}") from None

@@ -27,7 +27,7 @@ class BufferedRate:
 
 
 def throughput(run: Callable[..., Result], size: int = EDGE) -> Iterator[BufferedRate]:
-    """Both bufferings, by `run` (hwsim.run)."""
+    """The throughput with both bufferings, by `run` (hwsim.run)."""
     for buffering, point in POINTS.items():
         result = run(m=size, n=size, k=size, buffering=buffering, exact=False, **SETTING)
         seconds = next(phase["seconds"] for phase in result.phases if phase["name"] == "gemm")

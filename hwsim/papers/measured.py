@@ -1,4 +1,5 @@
-"""Measured times and microbenchmarks as rows: the tables of configs/measured, which a checkout has and a wheel has not.
+"""Measured times and microbenchmarks as rows: the tables of configs/measured, which a source tree has and a wheel does
+not.
 
 Their columns and units: configs/measured/README.md. tools/measure appends to them.
 """
@@ -24,10 +25,11 @@ LAYOUTS = ("rows", "columns")
 class GemmTime:
     """One measured GEMM, C[m, n] = A[m, k] B[k, n]. Microseconds of one call, launch included; None: not measured.
 
-    device: name of its file. accumulate: as asked of the library, empty where nothing was. role: calibration may
-    set numbers of a device file; validation and blind are compared only; seen is compared with nothing: its shape is in
-    an earlier set; launch is what a GEMM of 16 x 16 x 16 takes. state: from a rested chip, or held busy for a second.
-    kernels: what the library started, in order, with grids ("" of a memset) and microseconds under the profiler.
+    device: name of its file. accumulate: as requested of the library, empty where nothing was. role: calibration may
+    set numbers of a device file; validation and blind are compared only; seen is compared with nothing, as its shape is
+    in an earlier set; launch is the time of a GEMM of 16 x 16 x 16. state: from a rested chip, or after a second of
+    load. kernels: what the library launched, in order, with grids ("" for a memset) and microseconds under the
+    profiler.
     """
 
     set: str
@@ -58,13 +60,13 @@ class GemmTime:
 
     @property
     def shape(self) -> str:
-        """MxNxK."""
+        """The shape as the text MxNxK."""
         return f"{self.m}x{self.n}x{self.k}"
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One number of a microbenchmark, in the unit that `quantity` ends on."""
+    """One number of a microbenchmark, in the unit with which `quantity` ends."""
 
     set: str
     date: str
@@ -76,7 +78,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Clusters of one GEMM's kernel: CTAs along x and y, its grid, megabytes (1e6) read from L2."""
+    """The thread-block clusters of one GEMM's kernel: CTAs along x and y, its grid, megabytes (1e6) read from L2."""
 
     set: str
     date: str
@@ -97,7 +99,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class TensorPipe:
-    """How busy the tensor pipe was in one GEMM's kernel, percent, and what it counted."""
+    """Utilisation of the tensor pipe in one GEMM's kernel, in percent, with the profiler's counts."""
 
     set: str
     date: str
@@ -119,7 +121,7 @@ Row = TypeVar("Row", GemmTime, Observation, Cluster, TensorPipe)
 
 
 def path(name: str) -> Path:
-    """A file of measurements. Raises InputError where there is none, as in an installed wheel."""
+    """The path of a file of measurements. Raises InputError where it does not exist, as in an installed wheel."""
     found = FOLDER / name
     if not found.is_file():
         raise InputError(
@@ -131,13 +133,13 @@ def path(name: str) -> Path:
 
 @cache
 def gemm_times(file: Path | None = None) -> tuple[GemmTime, ...]:
-    """The rows of gemm_times.csv (or of `file`) in its order. Raises InputError for what does not fit."""
+    """The rows of gemm_times.csv (or of `file`) in order. Raises InputError for invalid rows."""
     return tuple(_read(GemmTime, file or path("gemm_times.csv")))
 
 
 @cache
 def microbenchmarks(set: str) -> dict[str, dict[str, float]]:
-    """Values of one set of microbenchmarks.csv, by case and quantity. Raises InputError for a set that is not there."""
+    """The values of one set of microbenchmarks.csv, by case and quantity. Raises InputError for an unknown set."""
     found: dict[str, dict[str, float]] = {}
     names = dict.fromkeys(row.set for row in _observations())
     if set not in names:

@@ -1,6 +1,6 @@
-"""Two papers' error figures: LE-GEMM's distances by depth (its Fig. 10-11), BF16x9's SNR over exponents (its Fig. 5-6).
+"""Error figures of two papers: LE-GEMM's errors over k (its Fig. 10-11), BF16x9's SNR over exponents (its Fig. 5-6).
 
-Of large products some rows and columns are computed. The caller brings the product functions.
+Of large products only some rows and columns are computed. The caller passes the product functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SNR_EXPONENTS = (-145, -135, -126, -110, -80, -40, -10, 0, 10, 40, 80, 110)
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Errors of one method at one depth. double: the mean relative error against fp64 instead of fp32."""
+    """Errors of one method at one k. double: the mean relative error against fp64 instead of fp32."""
 
     device: str
     method: str
@@ -68,7 +68,7 @@ def distances(matmul: Product, chain: Product, depths: Sequence[int] = DEPTHS, s
 
 
 def distances_markdown(found: Iterable[Distance]) -> str:
-    """One row per device, method and depth."""
+    """The errors as a Markdown table: one row per device, method and k."""
     lines = ["| device | method | k | Max_error | MRED | mean relative error, fp64 |"]
     lines += ["| --- | --- | ---: | ---: | ---: | ---: |"]
     for x in sorted(found, key=lambda x: (x.device, x.method)):
@@ -80,7 +80,7 @@ def distances_markdown(found: Iterable[Distance]) -> str:
 class Noise:
     """Signal-to-noise ratios for elements of exponents a and b: of the scheme and of a plain FP32 chain, in dB.
 
-    None: no noise at all, or an overflow.
+    None: no error at all, or an overflow.
     """
 
     a: int
@@ -97,7 +97,9 @@ def snr(
     exponents: Sequence[int] = SNR_EXPONENTS,
     seed: int = 0,
 ) -> Iterator[Noise]:
-    """Pairs of exponents whose products' exponents lie from -149 to 127. Random significands and signs."""
+    """Signal-to-noise ratios for pairs of exponents whose products' exponents lie from -149 to 127. Random significands
+    and signs.
+    """
     m, k, n = SNR_SHAPE
     rng = np.random.default_rng(seed)
     rows = np.linspace(0, m - 1, SNR_SAMPLE).astype(int)
@@ -116,7 +118,9 @@ def snr(
 
 
 def snr_markdown(found: Iterable[Noise]) -> str:
-    """A row per exponent of A, a column per exponent of B: dB of the scheme, and what it gains over the chain."""
+    """A Markdown table with a row per exponent of A and a column per exponent of B: dB of the scheme, and its gain over
+    the chain.
+    """
     points = list(found)
     columns = sorted({x.b for x in points})
     lines = ["| A \\ B | " + " | ".join(f"2^{b}" for b in columns) + " |", "| ---: |" + " ---: |" * len(columns)]

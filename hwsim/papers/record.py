@@ -1,9 +1,9 @@
-"""What the files of published measurements have in common: strict records."""
+"""Base class for the records of published measurements."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class PaperRecord(BaseModel):
-    """Base of the parts of a file of measurements: no unknown keys, immutable."""
+    """Base class of the records in files of measurements: unknown keys are errors, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

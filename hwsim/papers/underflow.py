@@ -1,6 +1,6 @@
-"""SGEMM-cube's analysis of its low piece (arXiv 2507.23387, 3.1.2-3.1.3, Fig. 2): underflow, and bits that are kept.
+"""SGEMM-cube's analysis of its low piece (arXiv 2507.23387, 3.1.2-3.1.3, Fig. 2): underflow, and bits preserved.
 
-The paper's formulas (Eq. 3-6) beside a count over significands that are split as the scheme splits them.
+The paper's formulas (Eq. 3-6), compared with counts over significands that are split as the scheme splits them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def zeros_probability(n: int) -> float:
 
 
 def underflow_probability(exponent: int, *, gradual: bool) -> float:
-    """Probability that the unscaled low piece underflows, gradually or at all (`gradual`), or wholly (Eq. 5)."""
+    """Probability that the unscaled low piece underflows: gradually or completely (`gradual`), or completely (Eq.
+    5).
+    """
     first = exponent + BIAS - 2 - (HIGH_FRACTION if gradual else 0)
     return sum(zeros_probability(n) for n in range(max(first, -1), LOW_BITS))
 
@@ -50,8 +52,11 @@ def significant_bits_bound(exponent: int, scaling_exponent: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExponentLoss:
-    """One exponent. formula, counted: shares of (gradual or whole underflow, whole underflow) of the unscaled piece;
-    bound, kept: bits by scaling exponent, from the formula and for the worst of the significands."""
+    """Losses at one exponent.
+
+    formula, counted: probabilities of (gradual or complete underflow, complete underflow) of the unscaled piece. bound,
+    kept: bits by scaling exponent, from the formula and for the worst of the significands.
+    """
 
     exponent: int
     formula: tuple[float, float]
@@ -61,7 +66,7 @@ class ExponentLoss:
 
 
 def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[ExponentLoss]:
-    """The figure's points."""
+    """The points of the figure."""
     rng = np.random.default_rng(seed)
     low = np.arange(2 ** (LOW_BITS + 1))  # the bits that are cut, and the one that decides ties
     heads = rng.integers(0, 2 ** (FRACTION - LOW_BITS - 1), HEADS)
@@ -86,7 +91,7 @@ def points(exponents: Iterable[int] = EXPONENTS, seed: int = 0) -> Iterator[Expo
 
 
 def significant_bits(x: Float64, exponent: int, scaling_exponent: int) -> float:
-    """Fraction bits that the worst of x keeps in the two pieces: -log2(error / 2^exponent) - 1, from 0 to 23."""
+    """Fraction bits preserved for the worst element of x: -log2(error / 2^exponent) - 1, from 0 to 23."""
     with np.errstate(over="ignore", invalid="ignore"):
         high = x.astype(np.float16).astype(np.float64)
         low = np.ldexp((x - high).astype(np.float32), scaling_exponent).astype(np.float16).astype(np.float64)

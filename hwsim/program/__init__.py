@@ -1,1 +1,1 @@
-"""Programs: instructions, buffers, streams and semaphores; plans and schedules; the builder and the static checks."""
+"""Programs: instructions, buffers, streams and semaphores, a builder for them, and the static checker."""

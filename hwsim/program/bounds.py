@@ -1,7 +1,8 @@
-"""Least and greatest values of affine expressions over the loops around an instruction.
+"""Minimum and maximum of affine expressions over the loops around an instruction.
 
-Intervals first: they never miss a value, but quotients and remainders of one number count as independent there.
-Where that matters, the values themselves: every combination of the variables that derived ones are made of.
+Interval arithmetic comes first: it never misses a value, but treats quotients and remainders of one number as
+independent. Where that matters, the values are enumerated: every combination of the variables that derived ones are
+made of.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ POINTS = 1 << 22  # combinations looked at, at most
 
 
 class Bounds:
-    """ranges: of the loops and of CORE, and they stay; a variable in neither these nor `derived` is a counter."""
+    """Bounds of affine expressions. ranges: of the loop variables and CORE; a variable in neither these nor `derived`
+    is a counter.
+    """
 
     def __init__(self, ranges: Mapping[str, Interval], derived: Mapping[str, Derived]) -> None:
         self.ranges, self.derived = ranges, derived
@@ -28,11 +31,11 @@ class Bounds:
         self.inside: dict[str, bool] = {}  # the same: all loops that they depend on are around the instruction
 
     def is_around(self, loop: str) -> bool:
-        """Whether a loop is around the instruction."""
+        """Whether the instruction is in the body of a loop."""
         return self.ranges.get(loop, OUTSIDE) != OUTSIDE
 
     def outside(self, affine: Affine) -> str | None:
-        """A loop that the expression depends on and that is not around the instruction."""
+        """The name of a loop in the expression that is not around the instruction, or None."""
         for name, _ in affine.terms:
             if not self._is_inside(name):
                 break
@@ -41,7 +44,7 @@ class Bounds:
         return next((name for name in sorted(self._base(affine)) if self.ranges.get(name) == OUTSIDE), None)
 
     def extremes(self, affine: Affine) -> Interval | None:
-        """An interval that holds every value; None if it depends on a counter."""
+        """An interval that contains every value; None if the expression depends on a counter."""
         low = high = affine.constant
         for name, coefficient in affine.terms:
             found = self._of(name)
@@ -53,7 +56,7 @@ class Bounds:
         return low, high
 
     def exact(self, affine: Affine) -> Interval | None:
-        """The least and the greatest value taken; None if that depends on a counter, or is beyond POINTS."""
+        """The minimum and maximum, exactly; None if they depend on a counter, or on more than POINTS combinations."""
         base = sorted(self._base(Affine(0, tuple(t for t in affine.terms if t[0] in self.derived))))
         spans = [self.ranges.get(name) for name in base]
         rest = self.extremes(
@@ -97,7 +100,7 @@ class Bounds:
         return low, high
 
     def _base(self, affine: Affine) -> set[str]:
-        """The loops, counters and CORE that an expression is made of."""
+        """The loops, counters and CORE that an expression depends on."""
         found: set[str] = set()
         for name, _ in affine.terms:
             found |= self._base(self.derived[name].of) if name in self.derived else {name}

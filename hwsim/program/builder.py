@@ -1,6 +1,6 @@
-"""Writing programs: nested loops as `with` blocks, rings of slots with their semaphores, tiled extents.
+"""Builder for programs: nested loops as `with` blocks, ring buffers with their semaphores, blocked extents.
 
-It knows the shape of a program, not the device it is for and not the scheme it carries.
+It knows the structure of a program, not the device it is for and not the scheme it computes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hwsim.program.ir import (
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Slots of a buffer that one engine fills and another empties, in turn.
+    """A ring buffer: slots that one engine fills and another empties, in order.
 
     Semaphores `<name>.free` (initially all slots) and `<name>.full` (initially none) count them; the
     counters `<name>.push` and `<name>.pop` of the stream say which slot is next on either side.
@@ -46,12 +46,12 @@ class Ring:
 
     @property
     def free(self) -> Sync:
-        """One empty slot."""
+        """A Sync of one empty slot."""
         return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
-        """One filled slot."""
+        """A Sync of one filled slot."""
         return one_of(f"{self.name}.full")
 
     def tile(self, side: str, rows: int, cols: int, format: str, order: Order = "rows") -> LocalTile:
@@ -65,14 +65,14 @@ _advance = lru_cache(maxsize=4096)(Advance)
 
 
 class Derivations:
-    """Derived variables in the making. before: how many the stream has already, which number the names."""
+    """Derived variables under construction. before: the number that the stream already has, for distinct names."""
 
     def __init__(self, before: int = 0) -> None:
         self.before = before
         self.made: list[Derived] = []
 
     def derive(self, name: str, of: Affine, divisor: int) -> tuple[Affine, Affine]:
-        """As StreamBuilder.derive."""
+        """See StreamBuilder.derive."""
         number = self.before + len(self.made)
         quotient, remainder = f"{name}.quotient#{number}", f"{name}.remainder#{number}"
         self.made += (Derived(quotient, of, divisor, "quotient"), Derived(remainder, of, divisor, "remainder"))
@@ -80,7 +80,7 @@ class Derivations:
 
 
 class StreamBuilder:
-    """Collects the nodes of one stream."""
+    """Builds one stream."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,7 +90,9 @@ class StreamBuilder:
 
     @contextmanager
     def loop(self, name: str, count: int) -> Iterator[tuple[str, Affine]]:
-        """`count` passes over what is emitted inside; gives the loop's unique name and its variable."""
+        """Context manager: a loop of `count` iterations over what is emitted inside; yields the loop's unique name and
+        its variable.
+        """
         unique = f"{name}#{self._loops}"
         self._loops += 1
         self._stack.append([])
@@ -100,7 +102,7 @@ class StreamBuilder:
             self._stack[-1].append(Loop(unique, count, body))
 
     def blocks(self, name: str, extent: int, block: int) -> Iterator[Span]:
-        """Cover `extent` by blocks: a loop over the whole ones, then the rest as a block of its own.
+        """Iterate over `extent` in blocks: one loop over the full blocks, then the remainder as a block of its own.
 
         The body of the `for` statement is run (emits) once or twice, not once per block.
         """
@@ -112,7 +114,7 @@ class StreamBuilder:
             yield Span(Affine(whole), Affine(whole * block), rest, None, True)
 
     def derive(self, name: str, of: Affine, divisor: int) -> tuple[Affine, Affine]:
-        """The quotient (rounded down) and the remainder of `of` by `divisor`, as variables of the stream.
+        """Declare the quotient (rounded down) and the remainder of `of` by `divisor` as variables of the stream.
 
         `of` may name CORE, loops that are open here, counters, and what an earlier `derive` gave.
         """
@@ -120,11 +122,11 @@ class StreamBuilder:
 
     @property
     def derived(self) -> int:
-        """How many derived variables there are."""
+        """The number of derived variables."""
         return len(self._derivations.made)
 
     def adopt(self, made: Iterable[Derived]) -> None:
-        """Add derived variables that were made elsewhere, numbered from `derived` on (see Derivations)."""
+        """Append derived variables made by a Derivations with `before` equal to `derived`."""
         self._derivations.made.extend(made)
 
     def emit(
@@ -165,7 +167,7 @@ class StreamBuilder:
         return False
 
     def advance(self, counter: str, by: int = 1) -> None:
-        """Add `by` to a counter of the stream."""
+        """Add `by` to a counter of the stream, at run time."""
         self._stack[-1].append(_advance(counter, by))
 
     def pushed(self, ring: Ring) -> None:
@@ -183,9 +185,10 @@ class StreamBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Blocks of one size within an extent: index of the block, first element, elements, loop (None: one block).
+    """Blocks of one size within an extent, as yielded by `StreamBuilder.blocks`.
 
-    `last`: the extent's last block is among these.
+    index: of the block. start: its first element. size: its elements. loop: name of the loop over the blocks, None: one
+    block. last: the extent's last block is among these.
     """
 
     index: Affine
@@ -196,7 +199,7 @@ class Span:
 
 
 class KernelBuilder:
-    """Collects buffers, semaphores and core groups of one kernel."""
+    """Builds one kernel: its buffers, semaphores and core groups."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -210,19 +213,19 @@ class KernelBuilder:
         return name
 
     def semaphore(self, name: str, initial: int = 0, pieces: bool = False) -> Sync:
-        """Declare a semaphore; returns a Sync of one."""
+        """Declare a semaphore; returns a Sync of one of it."""
         self._semaphores[name] = Semaphore(name, initial, pieces)
         return Sync(name)
 
     def ring(self, name: str, memory: str, slots: int, slot_bytes: int, pieces: bool = False) -> Ring:
-        """Declare a buffer whose slots are handed over in order, with its two semaphores (pieces: see Semaphore)."""
+        """Declare a buffer whose slots are used in order, with its two semaphores (pieces: see Semaphore)."""
         self.buffer(name, memory, slots, slot_bytes)
         self.semaphore(f"{name}.free", slots, pieces)
         self.semaphore(f"{name}.full", 0, pieces)
         return Ring(name)
 
     def group(self, first: int, count: int, *streams: StreamBuilder) -> None:
-        """Add cores first .. first + count - 1 running `streams`."""
+        """Add cores first .. first + count - 1, which run `streams`."""
         self._groups.append(CoreGroup(first, count, tuple(stream.finish() for stream in streams)))
 
     def finish(self) -> Kernel:
@@ -231,10 +234,11 @@ class KernelBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Cores that get the same number of blocks of an extent dealt out in turn (block i to core i mod cores).
+class CoreShare:
+    """Consecutive cores with the same number of blocks of an extent, in cyclic distribution (block i to core i mod
+    cores).
 
-    whole: rounds of full blocks; rest: elements of the last, partial block, or 0.
+    first, count: the cores. whole: full blocks per core. rest: elements of the last, partial block, or 0.
     """
 
     first: int
@@ -243,23 +247,23 @@ class Share:
     rest: int
 
 
-def distribute(extent: int, block: int, cores: int) -> list[Share]:
-    """Deal the blocks of `extent` out to `cores` in turn; cores without a block are left out."""
+def distribute(extent: int, block: int, cores: int) -> list[CoreShare]:
+    """Distribute the blocks of `extent` over `cores` cyclically; cores without a block are left out."""
     whole, rest = divmod(extent, block)
     waves, extra = divmod(whole, cores)
     shares = []
     if extra:
-        shares.append(Share(0, extra, waves + 1, 0))
+        shares.append(CoreShare(0, extra, waves + 1, 0))
     if rest:
-        shares.append(Share(extra, 1, waves, rest))
+        shares.append(CoreShare(extra, 1, waves, rest))
     first = extra + bool(rest)
     if waves and first < cores:
-        shares.append(Share(first, cores - first, waves, 0))
+        shares.append(CoreShare(first, cores - first, waves, 0))
     return shares
 
 
-def blocks_of_share(stream: StreamBuilder, name: str, share: Share, block: int, cores: int) -> Iterator[Span]:
-    """The blocks of `share` in one stream: index and start depend on CORE."""
+def blocks_of_share(stream: StreamBuilder, name: str, share: CoreShare, block: int, cores: int) -> Iterator[Span]:
+    """The blocks of `share` in one stream; index and start depend on CORE."""
     core = variable(CORE)
     if share.whole:
         with stream.loop(name, share.whole) as (unique, turn):

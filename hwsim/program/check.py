@@ -1,18 +1,18 @@
-"""The static checker: refuses a program that breaks a rule of its device, and names the instruction.
+"""The static checker: refuses a program that violates a rule of its device, and names the instruction.
 
-It reads a program and a device model; it computes no values and no cycles. Rules that hold for every
-pass of a loop are decided from the text, with the extremes that affine expressions take over their loops:
-names, capacities, alignment, bounds, shapes, formats, engines, links. A leak of a semaphore is decided
-exactly as well, from the counts of loops. Deadlocks and unordered accesses are looked for by an abstract
-execution (hwsim.program.order) of one core per group, in which long loops are shortened.
+It reads a program and a device model; it computes no values and no cycles. Rules that hold for every iteration of a
+loop are checked on the text, with the bounds of affine expressions over their loops: names, capacities, alignment,
+bounds, shapes, formats, engines, links. A leak of a semaphore is also decided exactly, from the loop counts. Deadlocks
+and unordered accesses are found by an abstract execution (hwsim.program.order) of one core per group, in which long
+loops are shortened.
 
-What the shortened execution can miss: what happens only after more passes than it takes or beyond BUDGET
-instructions (the timing machine finds every deadlock, with the full counts); conflicts between cores;
-conflicts that only another interleaving shows when several engines signal one semaphore. How many hardware
-flags a semaphore takes is not counted (it depends on how far engines run apart). Addresses in
-global memory that depend on a counter are not checked against the bounds, nor those made of more than
-hwsim.program.bounds.POINTS values of loops by quotients and remainders. What it refuses is always real: a
-suspicion from shortened loops counts only if loops cut less, and then the true counts, confirm it.
+The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
+(the timing machine finds every deadlock, with the full counts); conflicts between cores; conflicts that need another
+interleaving, when several engines signal one semaphore. The number of hardware flags that a semaphore needs is not
+counted (it depends on how far engines run apart). Addresses in global memory that depend on a counter are not checked
+against the bounds, nor those with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
+There are no false alarms: a violation found with shortened loops counts only if less shortened loops, and then the true
+counts, confirm it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import OUTSIDE, Bounds, Interval
 from hwsim.program.flat import flattened
-from hwsim.program.forms import Remembered
+from hwsim.program.forms import FormCache
 from hwsim.program.ir import (
     CORE,
     Advance,
@@ -59,20 +59,20 @@ _FP32_ONLY = ("add", "sub", "mul", "scale")
 
 
 def check(program: Program, device: Device) -> None:
-    """Return if `program` keeps every rule of `device`; raise ProgramError at the first it breaks."""
+    """Check `program` against every rule of `device`; raises ProgramError at the first violation."""
     checked: set[int] = set()  # by id()
     for kernel in program.kernels:
-        # A copy with other names, of arrays that are alike, keeps the rules that its original keeps.
+        # A renamed copy of a checked kernel on equal arrays violates no rule either.
         if id(kernel.original) not in checked or not has_like_arrays(kernel, program.arrays):
             _Checker(Scope(kernel, program.arrays, device), program.arrays).check()
         checked.add(id(kernel))
 
 
 class _Checker:
-    """The rules of one kernel.
+    """Checks one kernel.
 
-    They are decided on its tables first, where nothing is looked at twice and nothing is named; where that leaves a
-    doubt, instruction by instruction, which names what is broken.
+    The tables are checked first, which is fast but names no instruction. If they may violate a rule, each instruction
+    is checked on its own, which gives the error message.
     """
 
     def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...]) -> None:
@@ -80,7 +80,7 @@ class _Checker:
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
 
     def check(self) -> None:
-        """Static rules first: the abstract execution relies on them."""
+        """Run all checks: the static ones first, because the abstract execution relies on them."""
         _unique(self.kernel, "buffer", [b.name for b in self.kernel.buffers])
         _unique(self.kernel, "semaphore", [s.name for s in self.kernel.semaphores])
         self._capacity()
@@ -98,7 +98,9 @@ class _Checker:
                 self._order(group, number, walker, few, balances[number])
 
     def _on_tables(self, fews: list[_Shortened]) -> list[tuple[Balance, Balance]] | None:
-        """The balances of each group (see `_balances`); None where a rule may be broken, but for those of order."""
+        """Check the tables against all rules except those of order. Returns the balances of each group (see
+        `_balances`), or None if a rule may be violated.
+        """
         try:
             _, flat = flattened(self.kernel, self.arrays, self.device.engines)
             known = _FORMS_CHECKED.of(self.device)
@@ -115,7 +117,7 @@ class _Checker:
             return None
 
     def _one_by_one(self) -> None:
-        """Raise at the first instruction that breaks a rule, but for those of order."""
+        """Check each instruction against all rules except those of order; raise at the first violation."""
         number = 0
         for group in self.kernel.groups:
             for stream in group.streams:
@@ -124,7 +126,7 @@ class _Checker:
                     number += 1
 
     def _numbers(self) -> dict[int, int]:
-        """Position of each instruction in the kernel, by id() of the object."""
+        """The position of each instruction in the kernel, by id() of the object."""
         numbers: dict[int, int] = {}
         for number, instr in enumerate(self.kernel.instrs()):
             numbers.setdefault(id(instr), number)
@@ -214,13 +216,13 @@ class _Checker:
 
 
 class _Shortened:
-    """Loop counts cut to at least two turns of every ring, ending on the slot that the true count ends on."""
+    """Shortens loop counts to at least two turns of every ring buffer, ending on the same slot as the true count."""
 
     def __init__(self, period: int) -> None:
         self.period, self.used = period, False
 
     def __call__(self, count: int) -> int:
-        """Passes to take of a loop with this count."""
+        """The number of iterations to execute of a loop with this count."""
         if count <= 3 * self.period:
             return count
         self.used = True
@@ -232,7 +234,7 @@ def _whole(count: int) -> int:
 
 
 def _period(slots: list[int], limit: int) -> int:
-    """A common multiple of the slots of the rings, of as many of them as keeps it at most `limit`."""
+    """A common multiple of the rings' slot counts, of as many rings as keeps it at most `limit`."""
     period = 1
     for number in sorted(slots):
         if lcm(period, number) <= limit:
@@ -241,7 +243,7 @@ def _period(slots: list[int], limit: int) -> int:
 
 
 class _Anywhere(Bounds):
-    """Bounds that no address breaks: for the rules that instructions of a form share."""
+    """Bounds that accept every address, to check only the rules that instructions of a form share."""
 
     def __init__(self) -> None:
         super().__init__({}, {})
@@ -257,17 +259,17 @@ class _Anywhere(Bounds):
 
 
 _ANYWHERE = _Anywhere()
-_FORMS_CHECKED: Remembered[bool] = Remembered()  # by form: its rules of shape are kept
+_FORMS_CHECKED: FormCache[bool] = FormCache()  # forms known to keep the shape rules
 
 
 class _Rules:
-    """The rules of one instruction. bounds: of the variables that its addresses may depend on."""
+    """Checks one instruction. bounds: of the variables that its addresses may depend on."""
 
     def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
         self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
 
     def check(self) -> None:
-        """Raise at the first rule broken."""
+        """Raise at the first violation."""
         instr, device = self.instr, self.scope.device
         if instr.engine not in device.engines:
             raise self._fail(
@@ -456,7 +458,7 @@ def _unique(kernel: Kernel, what: str, names: list[str]) -> None:
 
 
 def _instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[tuple[Instr, Bounds]]:
-    """Every instruction with the bounds of its variables; in the order in which they are numbered."""
+    """Every instruction with the bounds of its variables, in the order of numbering."""
     ranges: dict[str, tuple[int, int]] = {CORE: (group.first, group.first + group.count - 1)}
     derived = {one.name: one for one in stream.derived}
     advanced: set[str] = set()
@@ -496,7 +498,7 @@ def _instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[
 
 
 def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
-    """Refuse derived variables that have no value: `taken` are the names of loops, counters and CORE."""
+    """Refuse derived variables that cannot be evaluated; `taken`: names of loops, counters and CORE."""
     later = [one.name for one in stream.derived]
     for one in stream.derived:
         where = f"kernel '{kernel.name}', stream '{stream.name}': derived variable '{one.name}'"
@@ -511,7 +513,9 @@ def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
 
 
 def _balances(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance, Balance]:
-    """Per semaphore how much a core of `group` signals and awaits in all; the same with `counts` for those of loops."""
+    """Per semaphore, the total that a core of `group` signals and waits for; also with `counts` in place of the loop
+    counts.
+    """
     sums: dict[str, list[int]] = {}
 
     def visit(body: tuple[Node, ...], whole: int, few: int) -> None:

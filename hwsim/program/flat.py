@@ -1,8 +1,7 @@
-"""A kernel of a program as integer tables: what the compiled interpreters walk instead of Python objects.
+"""A kernel of a program as integer tables, which the compiled interpreters read instead of Python objects.
 
-Everything is int64. Names become indices: engines, memories and arrays in the order given by the caller,
-buffers and semaphores in the order of the kernel; loops, counters and derived variables (and CORE, variable 0)
-per stream.
+Everything is int64. Names become indices: engines, memories and arrays in the order given by the caller, buffers and
+semaphores in the order of the kernel; loops, counters and derived variables (and CORE, variable 0) per stream.
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 @dataclass(frozen=True, slots=True)
 class FlatStream:
-    """nodes: NODE_COLUMNS; variables: names, CORE first (of a copied kernel, those of its original); derived:
-    DERIVED_COLUMNS, in the order of computing.
+    """One stream as tables. nodes: NODE_COLUMNS; variables: names, CORE first (in a copied kernel, those of the
+    original); derived: DERIVED_COLUMNS, in order of evaluation.
 
-    Indices of instructions and of affine expressions are into the kernel's tables.
+    Indices of instructions and of affine expressions refer to the kernel's tables.
     """
 
     nodes: Table
@@ -75,16 +74,16 @@ class FlatStream:
 
 @dataclass(frozen=True, slots=True)
 class FlatKernel:
-    """Tables of one kernel. `instrs[i]` is the Instr of row i of `instr`.
+    """One kernel as tables. `instrs[i]` is the Instr of row i of `instr`.
 
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
     entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
-    sizes: instructions of each group. kinds: of each instruction, what kind it is (forms.kind_of), numbered from 0 as
-    they come; firsts: the first instruction of each kind; forms: of each kind, its form (forms.FormReader), where the
-    arrays were given. skipped: whether loops of no pass are left out.
-    walked: by name, the tables that the compiled walkers take, those of all streams in one: node, derived and stream
-    (first node, nodes, variables, first derived, derived).
+    sizes: instructions of each group. kinds: the kind of each instruction (forms.kind_of), numbered from 0 in order of
+    first occurrence; firsts: the first instruction of each kind; forms: the form of each kind (forms.FormReader), if
+    the arrays are known. skipped: whether loops with count 0 were left out.
+    walked: by name, the tables that the compiled interpreters take, with all streams concatenated: node, derived and
+    stream (first node, nodes, variables, first derived, derived).
     """
 
     instr: Table
@@ -113,7 +112,7 @@ def flatten(
     arrays: Mapping[str, int],
     column_major: Collection[str] = (),
 ) -> FlatKernel:
-    """Return the tables of `kernel`; tiles of the arrays `turned` with rows and columns exchanged.
+    """The tables of `kernel`; tiles of arrays in `column_major` have rows and columns exchanged.
 
     Raises KeyError for a name that the checker refuses.
     """
@@ -123,10 +122,9 @@ def flatten(
 def flattened(
     kernel: Kernel, arrays: tuple[GlobalArray, ...], engines: Mapping[str, object]
 ) -> tuple[tuple[str, ...], FlatKernel]:
-    """The engines that a kernel uses, of the device's and in their order, and its tables with those. They are kept.
+    """The engines that a kernel uses, in the device's order, and its tables with those; cached.
 
-    Tiles of arrays stored by columns have rows and columns exchanged. Raises KeyError for a name that the checker
-    refuses.
+    Tiles of column-major arrays have rows and columns exchanged. Raises KeyError for a name that the checker refuses.
     """
     found = _CACHE.get(kernel, arrays, engines)
     if found is None and kernel.original is not None and has_like_arrays(kernel, arrays):
@@ -148,7 +146,7 @@ def _forms(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) ->
 
 
 def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
-    """The engines that a kernel uses, and its tables with their numbers in place of those among all engines."""
+    """The engines that a kernel uses, and its tables with engines renumbered among those."""
     column = INSTR_COLUMNS.index("engine")
     used = sorted(set(flat.instr[:, column].tolist()))
     numbers = np.zeros(len(engines), np.int64)
@@ -158,7 +156,7 @@ def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tu
 
 
 def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> FlatKernel:
-    """The tables of a copy of the kernel whose tables are `flat`: other arrays, and names of its own."""
+    """The tables of `kernel`, a renamed copy of the kernel with the tables `flat`."""
     number = {one.name: i for i, one in enumerate(arrays)}
     places = np.array([number[kernel.names.get(one.name, one.name)] for one in arrays], np.int64)
     tile = flat.tile.copy()
@@ -195,6 +193,7 @@ class _Flattener:
         self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
 
     def flatten(self) -> FlatKernel:
+        """Build the tables."""
         parts: list[list[_Rows]] = []
         sizes: list[int] = []
         for group in self.kernel.groups:

@@ -1,7 +1,7 @@
-"""Kinds and forms of instructions: all of an instruction that its cost and its rules of shape depend on.
+"""Kinds and forms of instructions: hashable keys of everything that cost and shape rules depend on.
 
-A kind is compared within one kernel, a form across kernels and programs of one device. What is found out about a form
-is remembered with the device, so that programs of other sizes, which are made of much the same instructions, find it.
+A kind identifies an instruction within one kernel; a form identifies it across kernels and programs on one device.
+Results per form are cached per device, because programs of other sizes consist of mostly the same instructions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 _CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
-DEVICES = 16  # whose forms are remembered, at most
+DEVICES = 16  # with cached forms, at most
 FORMS = 1 << 12  # of one device, at most
 
 
@@ -33,9 +33,9 @@ _BUFFER_KEY = _all_but(Buffer, "name")
 
 
 def kind_of(instr: Instr) -> tuple[Hashable, ...]:
-    """All of an instruction but where its tiles begin, what it waits for and signals, and the values it computes with.
+    """Everything in an instruction except tile positions, waits, signals and scalars, as a hashable key.
 
-    Of one kernel on one device, instructions of a kind cost the same, and keep the same rules of shape.
+    Within one kernel on one device, instructions of a kind have the same cost and the same shape rules.
     """
     writes = instr.writes
     tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*writes, *instr.reads)]
@@ -43,18 +43,18 @@ def kind_of(instr: Instr) -> tuple[Hashable, ...]:
 
 
 class FormReader:
-    """What the arrays of a program and the buffers of a kernel are, whatever they are called."""
+    """Computes forms of instructions. arrays: of the program; buffers: of the kernel."""
 
     def __init__(self, arrays: Iterable[GlobalArray], buffers: Iterable[Buffer]) -> None:
         self.arrays = {one.name: (one.format, one.order, *one.stored[1:]) for one in arrays}
         self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
 
     def form_of(self, instr: Instr) -> Hashable:
-        """The kind of an instruction with what its arrays and buffers are, and not what they are called.
+        """The kind of an instruction (see `kind_of`) with the properties of its arrays and buffers in place of names.
 
-        Of an array that is its format, its order, and whether the tile takes whole lines of it. On one device,
-        instructions of a form cost the same, and keep the same rules of shape, in whatever programs they are.
-        None where an array or a buffer is missing.
+        The properties of an array are its format, its order, and whether the tile covers whole lines of it. On one
+        device, instructions of a form have the same cost and the same shape rules, in any program. None where an
+        array or a buffer is missing.
         """
         form: list[Hashable] = [_INSTR_KEY(instr), len(instr.writes)]
         for tile in (*instr.writes, *instr.reads):
@@ -74,18 +74,18 @@ class FormReader:
 
 
 def parts_of(device: Device) -> list[object]:
-    """All of a device but its clock."""
+    """Everything in a device except its clock."""
     return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
 
 
-class Remembered(Generic[_Value]):
-    """Values by form, of each device apart from its clock; bounded."""
+class FormCache(Generic[_Value]):
+    """A bounded cache of values by form, per device without its clock."""
 
     def __init__(self) -> None:
         self.devices: IdentityCache[dict[Hashable, _Value]] = IdentityCache(DEVICES, DEVICES)
 
     def of(self, device: Device) -> dict[Hashable, _Value]:
-        """The values by form, which the caller adds to; None is no form."""
+        """The cached values of a device by form, to which the caller adds; None is never a key."""
         parts = parts_of(device)
         found = self.devices.get(*parts)
         if found is None:

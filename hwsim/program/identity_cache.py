@@ -1,4 +1,4 @@
-"""What was worked out last of objects that are never changed, found again by their identity."""
+"""A cache keyed by the identity of immutable objects, for values computed from them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ _Value = TypeVar("_Value")
 
 
 class IdentityCache(Generic[_Value]):
-    """At most `most` values, of a weight of at most `weight` together, the last one whatever it weighs."""
+    """A cache of at most `most` values with a total weight of at most `weight`; the newest is kept whatever its
+    weight.
+    """
 
     def __init__(self, most: int, weight: int) -> None:
         self.most, self.limit, self.weight, self.lock = most, weight, 0, Lock()
         self.found: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], _Value, int]] = OrderedDict()
 
     def get(self, *of: object) -> _Value | None:
-        """What was kept of these very objects, or None."""
+        """The value stored for these very objects, or None."""
         key = tuple(map(id, of))
         with self.lock:
             entry = self.found.get(key)
@@ -27,7 +29,7 @@ class IdentityCache(Generic[_Value]):
         return entry[1]
 
     def put(self, value: _Value, weight: int, *of: object) -> None:
-        """Keep `value`, and the objects themselves, so that no others take their identities."""
+        """Store `value`; also keeps the objects alive, so that their identities are not reused."""
         key = tuple(map(id, of))
         with self.lock:
             if key in self.found:

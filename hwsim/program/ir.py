@@ -1,10 +1,10 @@
-"""The program: what every core of a device is told to do, loops kept as loops.
+"""The program representation: what every core of a device executes, with loops kept as loops.
 
-A program knows buffers, tiles, instructions and their order; it does not know which scheme it computes,
-which bits come out, or how long anything takes. Two machines interpret it (hwsim.machines).
+A program has buffers, tiles, instructions and their order; it does not know which scheme it computes, which bits come
+out, or how long anything takes. Two machines interpret it (hwsim.machines).
 
-A core runs one or more *streams*. A stream issues its instructions in order into the in-order queues of
-the core's *engines*, which run beside each other; semaphores order engines among themselves.
+A core runs one or more *streams*. A stream issues its instructions in order into the in-order queues of the core's
+*engines*, which run concurrently; semaphores order engines among themselves.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "s
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """constant + sum of coefficient * variable; a variable is a loop, a counter or a derived variable of
-    the stream, or CORE."""
+    """An affine expression: constant + sum of coefficient * variable, where a variable is a loop, a counter, a derived
+    variable or CORE.
+    """
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -58,13 +59,13 @@ ZERO = Affine()
 
 @lru_cache(maxsize=4096)
 def variable(name: str) -> Affine:
-    """The value of a loop, a counter, or CORE."""
+    """The expression that is just this variable: a loop, a counter, or CORE."""
     return Affine(0, ((name, 1),))
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A variable that stands for of // divisor, or of % divisor: how a number of a tile becomes a row and a column.
+    """A derived variable: of // divisor, or of % divisor, for example the row and column of a tile number.
 
     `of` may name CORE, loops, counters and other derived variables of the stream, but no derived one before itself.
     """
@@ -90,13 +91,13 @@ class GlobalArray:
 
     @property
     def stored(self) -> tuple[int, int]:
-        """Lines in memory, and the elements that follow one another in each."""
+        """(lines, elements per line): the contiguous lines in memory."""
         return (self.rows, self.cols) if self.order == "rows" else (self.cols, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """`slots` equal slots of `slot_bytes` in one of a core's memories (the device's name for it).
+    """A buffer in one of a core's memories (the device's name for it): `slots` slots of `slot_bytes` each.
 
     spread: cores beside each other over whose memories a slot lies, in equal parts, for instructions of all of them.
     """
@@ -109,13 +110,13 @@ class Buffer:
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of the memory of one core that all slots take."""
+        """Bytes that all slots need in the memory of one core."""
         return self.slots * self.slot_bytes // self.spread
 
 
 @dataclass(frozen=True, slots=True)
 class Semaphore:
-    """A counting semaphore of one core. A wait takes from it, a signal adds to it.
+    """A counting semaphore of one core. A wait subtracts from it, a signal adds to it.
 
     pieces: of time alone: what is signalled is handed over piece by piece, so that the wait is over when the signaller
     begins, and what waited does not end before it (timing machine).
@@ -128,7 +129,7 @@ class Semaphore:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Wait for, or signal, `count` of a semaphore."""
+    """A wait for, or a signal of, `count` of a semaphore."""
 
     semaphore: str
     count: int = 1
@@ -136,13 +137,13 @@ class Sync:
 
 @lru_cache(maxsize=4096)
 def one_of(semaphore: str) -> Sync:
-    """Wait for, or signal, one of a semaphore."""
+    """A wait for, or a signal of, one of a semaphore."""
     return Sync(semaphore)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTile:
-    """rows x cols elements of a global array, from (row, col)."""
+    """A tile of a global array: rows x cols elements from (row, col)."""
 
     array: str
     row: Affine
@@ -153,7 +154,7 @@ class GlobalTile:
 
 @dataclass(frozen=True, slots=True)
 class LocalTile:
-    """rows x cols elements of one slot of a buffer, from (row, col) within the slot.
+    """A tile in one slot of a buffer: rows x cols elements from (row, col) within the slot.
 
     The slot taken is `slot` modulo the buffer's number of slots, evaluated when the stream issues.
     `width`: elements per row of what lies in the slot, when the tile is a part of it (0: `cols`). `order`: what follows
@@ -171,7 +172,7 @@ class LocalTile:
     order: Order = "rows"
 
     def part(self, row: int, rows: int) -> LocalTile:
-        """Rows row .. row + rows - 1 of this tile."""
+        """The rows row .. row + rows - 1 of this tile."""
         return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
 
 
@@ -180,7 +181,7 @@ Tile = GlobalTile | LocalTile
 
 @dataclass(frozen=True, slots=True)
 class Instr:
-    """One instruction: which engine, what it does, what it touches, what it awaits and signals.
+    """One instruction: its engine, operation, operands, waits and signals.
 
     copy    writes[0] = reads[0] (formats equal)
     mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
@@ -219,7 +220,7 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`count` passes over `body`; `name` is the loop's variable, unique in the stream."""
+    """A loop of `count` iterations over `body`; `name` is the loop's variable, unique in the stream."""
 
     name: str
     count: int
@@ -228,7 +229,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Adds `by` to a counter of the stream (counters start at 0): the cursor of a ring of slots."""
+    """Adds `by` to a counter of the stream (counters start at 0), for example the cursor of a ring buffer."""
 
     counter: str
     by: int = 1
@@ -239,7 +240,7 @@ Node = Instr | Loop | Advance
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One thread of issue of a core. derived: variables that affine expressions in it may name."""
+    """One instruction stream of a core. derived: variables for the affine expressions in it."""
 
     name: str
     body: tuple[Node, ...]
@@ -248,7 +249,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class CoreGroup:
-    """Cores first .. first + count - 1, all running the same streams (addresses may depend on CORE)."""
+    """Cores first .. first + count - 1, which all run the same streams (addresses may depend on CORE)."""
 
     first: int
     count: int
@@ -257,10 +258,10 @@ class CoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device kernel (a phase): starts when the one before has ended on all cores.
+    """One device kernel (a phase); it starts when the previous one has finished on all cores.
 
-    original: the kernel of which it is a copy (hwsim.program.rename, which alone says so). names: the arrays that it
-    takes in place of those of the original, by their names there.
+    original: the kernel that this one is a renamed copy of (set by hwsim.program.rename alone). names: the arrays of
+    the copy, by the names that they have in the original.
     """
 
     name: str
@@ -271,7 +272,7 @@ class Kernel:
     names: Mapping[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def instrs(self) -> Iterator[Instr]:
-        """Every instruction as written (loops not repeated), in the order of groups and streams."""
+        """Every instruction as written (loop bodies once), in the order of groups and streams."""
         found: list[Instr] = []
         for group in self.groups:
             for stream in group.streams:
@@ -289,10 +290,10 @@ def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Kernels in order over global arrays. `inputs` are filled by the caller, `output` is read by it.
+    """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    computes: whether running it gives the plan's bits; False: it stands for the work and its time alone. gemm: the
-    record that it was written from, where there is one.
+    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone. gemm:
+    the record that it was made from, if any.
     """
 
     arrays: tuple[GlobalArray, ...]
@@ -304,7 +305,7 @@ class Program:
 
     @property
     def units(self) -> set[str]:
-        """Names of its matrix instructions."""
+        """The names of its matrix instructions."""
         own = {id(kernel) for kernel in self.kernels}
         kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
         return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}

@@ -1,11 +1,11 @@
-"""Abstract execution of one core: deadlocks, and accesses that nothing orders, found with vector clocks.
+"""Abstract execution of one core: finds deadlocks and unordered accesses (data races) with vector clocks.
 
-Every engine is a thread of in-order instructions, so two instructions of one engine are ordered. A semaphore
-is a queue of tokens; a token carries the clock of its signaller, and a wait joins the clocks of the tokens it
-takes. It knows no time: an instruction runs as soon as its queue has room for it and its waits can be taken.
+Every engine is a thread of in-order instructions, so two instructions of one engine are ordered. A semaphore is a queue
+of tokens; a token carries the clock of its signaller, and a wait joins the clocks of the tokens it takes. Time is not
+modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
 
-`counts` replaces the counts of loops, so that a long program can be walked in short; what is found in a
-shortened walk is a suspicion only (hwsim.program.check walks the true counts before it refuses).
+`counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
+a suspicion (hwsim.program.check repeats with the true counts before it refuses).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Queued:
 
 
 def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int) -> None:
-    """Run the streams of a core of `group` abstractly, for at most `budget` instructions.
+    """Execute the streams of a core of `group` abstractly, for at most `budget` instructions.
 
     numbers: position of an instruction in the kernel, by id() of the object. counts: passes taken of a loop
     with that count. Raises ProgramError for a deadlock, or two unordered accesses to overlapping elements of
@@ -50,9 +50,10 @@ def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Cal
 
 
 class Walker:
-    """The same for all groups of a kernel without saying what is wrong, compiled: `walk` does where it finds something.
+    """A compiled version of `walk` for all groups of a kernel, which only says whether there is a violation; `walk`
+    reports it.
 
-    engines, flat: of the kernel, as of hwsim.program.flat.flattened.
+    engines, flat: of the kernel, as from hwsim.program.flat.flattened.
     """
 
     def __init__(self, kernel: Kernel, device: Device, engines: tuple[str, ...], flat: FlatKernel) -> None:
@@ -68,7 +69,7 @@ class Walker:
         self.arrays = 1 + max(flat.tile[flat.tile[:, 0] == TILE_GLOBAL, 1].tolist(), default=-1)
 
     def is_orderly(self, group: int, period: int, budget: int) -> bool:
-        """Whether `walk` of a core of that group raises nothing. False also where it takes `walk` to say.
+        """Whether `walk` of a core of that group finds no violation. False also where only `walk` can decide.
 
         period: loops of more than three of them take two and what the count leaves (0: all take all passes).
         """
@@ -96,7 +97,7 @@ class _Walk:
         self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]] = {}
 
     def run(self, budget: int) -> None:
-        """Issue and run until all is done, stuck, or `budget` instructions have run."""
+        """Issue and execute until everything is done, nothing can go on, or `budget` instructions have run."""
         heads = [next(stream, None) for stream in self.streams]
         while budget > 0:
             before = budget
@@ -204,7 +205,7 @@ class _Walk:
 
 
 def _watched_arrays(group: CoreGroup) -> set[str]:
-    """Arrays that the core writes and that another engine of it reads or writes."""
+    """Arrays that one engine of the core writes and another reads or writes."""
     engines: dict[str, set[str]] = {}
     writes: set[str] = set()
 

@@ -1,7 +1,7 @@
-"""Addresses, scopes of variables and counts of semaphores of a kernel, decided on its tables in one walk.
+"""Fast path of the static checker: address bounds, variable scopes and semaphore counts in one pass over the tables.
 
-It says whether the rules are kept, not which one is broken: the rules that name the instruction (hwsim.program.check)
-do where this finds anything that it cannot vouch for. Intervals as in hwsim.program.bounds.
+It accepts a kernel or raises UnsureError, without naming an instruction; hwsim.program.check then checks instruction by
+instruction and reports the violation, if there is one. Intervals as in hwsim.program.bounds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _MMA = OPCODES.index("mma")
 Balance = dict[str, tuple[int, int]]  # by semaphore: signalled, awaited
 
 
-# What a variable or an expression takes: least (None: it depends on a counter), greatest; and where it has a value:
-# nodes begin .. end - 1 of the stream.
+# The values of a variable or an expression: minimum (None: it depends on a counter), maximum; and its scope: nodes
+# begin .. end - 1 of the stream.
 _Values = tuple[int | None, int, int, int]
 
 
 class UnsureError(Exception):
-    """A rule may be broken, or cannot be decided here."""
+    """A rule may be violated, or cannot be decided on the tables."""
 
 
 class Places:
-    """One kernel. `group` looks at the streams of one group of its cores."""
+    """The tables of one kernel as lists, which are faster than arrays to read one value at a time."""
 
     def __init__(self, kernel: Kernel, flat: FlatKernel, arrays: Sequence[GlobalArray]) -> None:
         self.kernel = kernel
@@ -64,9 +64,9 @@ class Places:
             raise UnsureError
 
     def group(self, number: int, counts: Callable[[int], int]) -> tuple[Balance, Balance]:
-        """Per semaphore how much a core of a group signals and awaits; the same with `counts` for those of loops.
+        """Check the streams of a group; the total that one of its cores signals and waits for, per semaphore.
 
-        Raises UnsureError.
+        The second result has the same totals with loop counts replaced by `counts` of them. Raises UnsureError.
         """
         group = self.kernel.groups[number]
         sums = [[0, 0, 0, 0] for _ in self.kernel.semaphores]
@@ -77,7 +77,7 @@ class Places:
 
 
 class _Stream:
-    """One stream: `variables` by number, a counter as an interval of None; `affines`: those looked at, by row."""
+    """Checks one stream. variables: by number, with None as the minimum of a counter; affines: cached, by row."""
 
     def __init__(self, of: Places, number: int, first_core: int, cores: int) -> None:
         first, nodes, variables, first_derived, derived = of.stream[number]
@@ -139,7 +139,10 @@ class _Stream:
         return known
 
     def walk(self, counts: Callable[[int], int], sums: list[list[int]]) -> None:
-        """Look at every instruction, and add to the `sums` of its semaphores."""
+        """Check every instruction, and add its signals and waits to `sums`.
+
+        A row of sums has signals and waits of a semaphore with the true loop counts, then with `counts` of them.
+        """
         sync, instrs = self.of.sync, self.of.instr
         whole = few = 1
         outer: list[tuple[int, int]] = []
@@ -176,7 +179,7 @@ class _Stream:
                 raise UnsureError
 
     def _inside(self, at: int, affine: int) -> _Values:
-        """The values of an expression at an instruction, all of whose loops are around it."""
+        """The values of an expression at an instruction; raises UnsureError outside the scope of its variables."""
         found = self.affines.get(affine) or self._values(affine)
         if not found[2] <= at < found[3]:
             raise UnsureError

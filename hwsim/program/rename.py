@@ -1,7 +1,7 @@
-"""A kernel with other names for its arrays, buffers and counters, which knows of what kernel it is the copy.
+"""Renamed copies of kernels: other names for arrays, buffers and counters, with a link to the original.
 
-Names stand one for one, so whatever does not name anything is the same of both kernels: their tables, their costs, and
-whether they keep the rules of a device, as long as the arrays are alike.
+The renaming is one-to-one, so the copy has the tables, the costs and the verdict of the checker of the original,
+provided that the arrays have the same shape, format and order.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from hwsim.program.ir import (
 
 
 def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mapping[str, str]) -> Kernel:
-    """`kernel` as `name`, with other arrays and buffers; what is not in these keeps its name.
+    """A copy of `kernel` called `name`. arrays, buffers: new names by old ones; anything else keeps its name.
 
-    With a buffer go its cursors, the counters `<buffer>.push` and `<buffer>.pop`, and its semaphores, `<buffer>.free`
-    and `<buffer>.full`.
+    The counters `<buffer>.push` and `<buffer>.pop` and the semaphores `<buffer>.free` and `<buffer>.full` of a ring
+    buffer are renamed with it. The copy has no `original` if two names would become one.
     """
     made = _Renaming(arrays, buffers)
     groups = tuple([made.group(group) for group in kernel.groups])
@@ -49,7 +49,7 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
 
 
 def has_like_arrays(kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> bool:
-    """Whether each array that a copied kernel takes in place of another is that but for its name."""
+    """Whether each array of a copied kernel equals the array that it replaces, except for the name."""
     by_name = {one.name: one for one in arrays}
     return all(
         a in by_name and b in by_name and replace(by_name[a], name=b) == by_name[b] for a, b in kernel.names.items()
@@ -61,17 +61,17 @@ _REST = attrgetter(*_FIELDS[_FIELDS.index("signals") + 1 :])
 
 
 class _Renaming:
-    """Copies of the parts of a kernel; what several instructions share is copied once."""
+    """Copies the parts of a kernel; a tile shared by several instructions is copied once."""
 
     def __init__(self, arrays: Mapping[str, str], buffers: Mapping[str, str]) -> None:
         self.arrays, self.buffers = arrays, buffers
         self.counters = {f"{a}.{side}": f"{b}.{side}" for a, b in buffers.items() for side in ("push", "pop")}
         self.semaphores = {f"{a}.{end}": f"{b}.{end}" for a, b in buffers.items() for end in ("free", "full")}
         self.tiles: dict[int, Tile] = {}
-        self.met: set[str] = set()  # arrays
+        self.met: set[str] = set()  # arrays that tiles name
 
     def is_one_to_one(self) -> bool:
-        """Whether arrays with different names still have different ones."""
+        """Whether the arrays used so far still have distinct names."""
         return len({self.arrays.get(name, name) for name in self.met}) == len(self.met)
 
     def group(self, group: CoreGroup) -> CoreGroup:

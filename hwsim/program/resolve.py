@@ -1,7 +1,7 @@
-"""What the names in a program mean on a device: the memory of a tile, the link of a copy, bytes and blocks.
+"""Resolves the names in a program for a device: the memory of a tile, the link of a copy, sizes in bytes and blocks.
 
-Shared by the checker and the timing machine, so that both read a program the same way. It knows neither
-time nor bits, and decides nothing: what is missing is None, and the caller says what that means.
+The checker and the timing machine share it, so that both interpret a program in the same way. It knows neither time nor
+bits, and decides nothing: what is missing is None, and the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GM: Literal["GM"] = "GM"  # the name of global memory in a device's links
 
 
 class Scope:
-    """One kernel of a program with the arrays it sees and the device it is for."""
+    """One kernel of a program with the arrays that it uses and the device it is for."""
 
     def __init__(self, kernel: Kernel, arrays: tuple[GlobalArray, ...], device: Device) -> None:
         self.kernel, self.device = kernel, device
@@ -30,11 +30,11 @@ class Scope:
             self.links.setdefault((link.engine, link.source, link.target), []).append((name, link))
 
     def memory(self, tile: Tile) -> str:
-        """Name of the memory a tile lies in; GM for a tile of a global array. KeyError: no such buffer."""
+        """The name of the memory that holds a tile; GM for a tile of a global array. KeyError: no such buffer."""
         return GM if isinstance(tile, GlobalTile) else self.buffers[tile.buffer].memory
 
     def format(self, tile: Tile) -> str:
-        """Format of a tile's elements. KeyError: no such array."""
+        """The format of a tile's elements. KeyError: no such array."""
         return self.arrays[tile.array].format if isinstance(tile, GlobalTile) else tile.format
 
     def bits(self, tile: Tile) -> int:
@@ -42,18 +42,18 @@ class Scope:
         return format_of(self.format(tile)).bits
 
     def stored(self, tile: Tile) -> tuple[int, int]:
-        """Lines of a tile that lie apart, and elements that follow one another in each."""
+        """(lines, elements per line): the contiguous lines of a tile in memory."""
         if isinstance(tile, GlobalTile) and self.arrays[tile.array].order == "columns":
             return tile.cols, tile.rows
         return tile.rows, tile.cols
 
     def bytes(self, tile: Tile) -> int:
-        """Bytes of a tile's elements, each line of memory from a whole byte."""
+        """Bytes of a tile's elements, with each line padded to whole bytes."""
         lines, length = self.stored(tile)
         return lines * -(-length * self.bits(tile) // 8)
 
     def padded_bytes(self, tile: LocalTile) -> int:
-        """Bytes that a tile takes in a core's memory: whole fractals on a device that has them.
+        """Bytes that a tile needs in a core's memory: padded to whole fractals on a device that has them.
 
         The vector unit's memory is linear: nothing is padded there.
         """
@@ -64,7 +64,7 @@ class Scope:
         return _up(tile.rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
-        """The device's link that a copy takes, or a cast on the way: same engine, source and target memory, or None."""
+        """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
         source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
         conversion = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
         for name, link in self.links.get((copy.engine, source, target), ()):
@@ -73,7 +73,7 @@ class Scope:
         return None
 
     def is_vector(self, instr: Instr) -> bool:
-        """Whether the vector unit does `instr`: elementwise, or a copy within its memory."""
+        """Whether `instr` runs on the vector unit: elementwise, or a copy within its memory."""
         vector = self.device.vector
         if vector is None or instr.engine != vector.engine or instr.opcode in ("mma", "sync"):
             return False
@@ -82,18 +82,18 @@ class Scope:
         )
 
     def place(self, index: int, instr: Instr) -> str:
-        """How messages name an instruction: kernel, position in the kernel, engine, opcode, label."""
+        """The text by which messages name an instruction: kernel, position in the kernel, engine, opcode, label."""
         label = f" '{instr.label}'" if instr.label else ""
         return f"kernel '{self.kernel.name}', instruction {index}: {instr.opcode}{label} on {instr.engine}"
 
 
 def mma_shape(instr: Instr) -> tuple[int, int, int]:
-    """(m, n, k) of an mma in elements, as its tiles have it."""
+    """(m, n, k) of an mma in elements, from its tiles."""
     return instr.writes[0].rows, instr.writes[0].cols, instr.reads[0].cols
 
 
 def mma_blocks(instr: Instr, model: InstructionModel) -> tuple[int, int, int]:
-    """Blocks of the device instruction that an mma takes along m, n, k, the last ones padded."""
+    """The number of device instructions that an mma needs along m, n, k, the last ones padded."""
     m, n, k = mma_shape(instr)
     return -(-m // model.rows), -(-n // model.n), -(-k // model.k)
 

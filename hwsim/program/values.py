@@ -1,6 +1,6 @@
-"""The values of variables and affine expressions while a stream is walked.
+"""Evaluation of variables and affine expressions during the execution of a stream.
 
-It knows the form of expressions; it does not know what a variable counts.
+It knows the form of expressions, not what a variable counts.
 """
 
 from __future__ import annotations

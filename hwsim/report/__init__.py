@@ -1,1 +1,1 @@
-"""Text for people: runs, programs, devices, single results step by step."""
+"""Reports as text for people: runs, programs, devices, single results step by step."""

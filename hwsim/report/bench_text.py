@@ -1,4 +1,4 @@
-"""The tables of `hwsim bench`, from its JSON object."""
+"""The report of `hwsim bench` as text tables, from its JSON object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """All sections that hold something."""
+    """The report: all sections that are not empty."""
     machine = found["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["packages"].items() if number)
     parts = [[f"{machine['processor']}, {machine['threads']} threads; kernel {found['kernel']}; {versions}"]]
@@ -27,7 +27,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def share(value: float) -> str:
-    """A share below one as 1/x."""
+    """A ratio as text; below one as 1/x."""
     return f"1/{1 / value:.1f}" if value < 1 else f"{value:.2f}"
 
 

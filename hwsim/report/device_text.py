@@ -1,18 +1,18 @@
-"""A device as text for people: its parts as tables, or every number with where it comes from."""
+"""Reports on a device: its parts as tables, or every number with its source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from hwsim.devices.device import Device
-from hwsim.devices.query import taken_format
+from hwsim.devices.query import native_format
 from hwsim.libraries import library_of, observed
 from hwsim.report import provenance_text
 from hwsim.report.text import count, data, facts, table
 
 
 def device_text(device: Device) -> str:
-    """The parts of `device`, without sources."""
+    """The parts of `device` as tables, without sources."""
     pairs = [
         ("name", device.name),
         ("title", device.title),
@@ -24,7 +24,7 @@ def device_text(device: Device) -> str:
         (
             "formats",
             ", ".join(f"{name} ({unit})" for name, unit in device.native.items())
-            + f"; a run without format takes {taken_format(device, 'fp32')} for float32 operands, "
+            + f"; a run without format takes {native_format(device, 'fp32')} for float32 operands, "
             + f"the operands' own where it is listed, and {device.default_format} for the rest",
         ),
         *_library(device),
@@ -43,7 +43,7 @@ def _clocks(device: Device) -> str:
 
 
 def _library(device: Device) -> Iterator[tuple[str, str]]:
-    """The library whose kernels are the candidate tiles."""
+    """The lines on the library whose kernels are the candidate tiles."""
     library = library_of(device)
     if library is not None and device.library is not None:
         seen = device.library.observations
@@ -51,7 +51,7 @@ def _library(device: Device) -> Iterator[tuple[str, str]]:
 
 
 def _sliced(device: Device) -> Iterator[tuple[str, str]]:
-    """Formats whose slices of K are not made of the native instruction."""
+    """The lines on formats whose split-K kernels do not use the native instruction."""
     seen = observed(device)
     units = {} if seen is None else seen.split_k_instructions
     if units:
@@ -59,12 +59,12 @@ def _sliced(device: Device) -> Iterator[tuple[str, str]]:
 
 
 def evidence_text(device: Device) -> str:
-    """How many numbers stand on which level of evidence, best first."""
+    """The number of numbers at each evidence level, best first."""
     return provenance_text.evidence_text(device.evidence)
 
 
 def sources_text(device: Device) -> str:
-    """Every number: path, value, evidence, source, and the range that sources give; then the citations."""
+    """Every number with its path, value, evidence, source, and the range that sources give; then the citations."""
     return provenance_text.provenance_table(
         device.model_dump(mode="json", by_alias=True), device.evidence, device.citations
     )

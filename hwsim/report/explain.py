@@ -1,7 +1,7 @@
-"""One output element of a matrix instruction, stage by stage, as a plain record (what `hwsim explain --json` prints).
+"""Explains one output element of a matrix instruction, stage by stage, as a plain record (`hwsim explain --json`).
 
-The stages are those of hwsim.numerics; here they are only named, paired with the operands' codes, and compared with
-each other to say what a stage has dropped. It knows devices and units; it adds nothing to their arithmetic.
+The stages are those of hwsim.numerics; here they are named, paired with the operands' codes, and compared with each
+other to show what a stage has dropped. The module knows devices and units; it adds nothing to their arithmetic.
 Integers that may be long (significands, sums) are text; codes are hexadecimal text.
 """
 
@@ -27,7 +27,7 @@ from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
 from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
-from hwsim.numerics.two_level import Fixed, TwoLevelStages
+from hwsim.numerics.two_level import FixedPoint, TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
 from hwsim.report.number_text import code_text, decimal, hex_float, power_form
 
@@ -50,7 +50,7 @@ def explain(
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
 ) -> Record:
-    """The record of one element of `name` on `device`: codes a, b (K' <= K, the rest +0), accumulator c.
+    """The record for one element of instruction `name` on `device`: codes a, b (K' <= K, the rest +0), accumulator c.
 
     scale_a, scale_b: codes of block scales, one per block of k. The result is compared with what `Device.dot`
     computes; a difference raises MismatchError. Raises InputError and UnsupportedError as `Device.dot`.
@@ -133,7 +133,9 @@ def number(fmt: str, code: int) -> Record:
 
 
 def _value(kind: str, sign: int, significand: int, last_place: int) -> Record:
-    """hex: hexadecimal floating point; exact: significand * 2^last place; decimal: ~ where it is cut."""
+    """An exact value. hex: hexadecimal floating point; exact: significand * 2^last place; decimal: with ~ where
+    shortened.
+    """
     if kind != "finite":
         text = "nan" if kind == "nan" else "-infinity" if sign else "infinity"
         return {"kind": kind, "hex": text, "exact": text, "decimal": text}
@@ -164,7 +166,7 @@ def _by_device(
 def _rounded_operands(
     codes: Sequence[int], fmt: str, model: InstructionModel, notes: list[str], which: str
 ) -> list[int]:
-    """Operands as the unit reads them, where the instruction rounds 32-bit words to its format first."""
+    """Operands as the unit reads them, where the instruction first rounds 32-bit words to its format."""
     if model.operand_rounding is None:
         return list(codes)
     notes.append(f"{which}: 32-bit words rounded {model.operand_rounding} to {fmt} first")
@@ -173,14 +175,14 @@ def _rounded_operands(
 
 
 def _lists(plain: Any) -> Any:
-    """Tuples as lists, as JSON has them."""
+    """The value with tuples replaced by lists, as in JSON."""
     if isinstance(plain, dict):
         return {key: _lists(value) for key, value in plain.items()}
     return [_lists(value) for value in plain] if isinstance(plain, tuple) else plain
 
 
 def _operand(fmt: str, code: int, specials: Specials) -> Record:
-    """A code as `number` has it; read_as: what the unit takes it for, where that is another value, else None."""
+    """An operand as in `number`; read_as: the value that the unit uses, where it differs, else None."""
     value, term = decode(format_of(fmt), code), read_operand(format_of(fmt), code, specials)
     same = (value.kind, value.sign, value.significand) == (term.kind, term.sign, term.significand)
     read = None if same else _value(term.kind, term.sign, term.significand, term.last_place)["hex"]
@@ -218,7 +220,7 @@ def _step(
 
 
 def _term(term: Addend) -> Record:
-    """A product or an accumulator inside the unit; exponent as the aligner sees it."""
+    """A product or an accumulator inside the unit; exponent as used for alignment."""
     return {**_value(term.kind, term.sign, term.significand, term.last_place), "exponent": term.exponent}
 
 
@@ -231,7 +233,7 @@ def _special(special: Exact | None) -> str | None:
 
 
 def _dropped(exact: Fraction, rounded: Fraction) -> str | None:
-    """exact - kept, without loss; None where nothing is gone."""
+    """The difference exact - rounded, exactly; None where it is zero."""
     rest = exact - rounded
     if not rest:
         return None
@@ -243,7 +245,7 @@ def _fraction(value: int, last_place: int) -> Fraction:
 
 
 def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_place: int, cuts: Sequence[int]) -> Record:
-    """Every term against the largest exponent: how far it is shifted, what stays (in units of the last place kept)."""
+    """Each term's alignment to the largest exponent: its shift, and what remains (in units of the last place kept)."""
     rows = []
     for name, term, rounded in zip(names, terms, cuts, strict=True):
         row: Record = {"term": name, "kind": term.kind, "exponent": None, "shift": None, "kept": None, "dropped": None}
@@ -267,7 +269,9 @@ def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_pla
 
 
 def _rounding(spec: DotSpec, value: Record | None, rounding: str, result: int, narrow: str | None = None) -> Record:
-    """How the sum became the code. value: the sum (`_fixed`), or None where an infinity or NaN overrules it."""
+    """The rounding of the sum to the resulting code. value: the sum (`_fixed`), or None where an infinity or NaN
+    overrules it.
+    """
     target, d = format_of(narrow or spec.d), format_of(spec.d)
     record: Record = {"rounding": rounding, "format": target.name, "dropped": None, "direction": None}
     if value is None:
@@ -381,10 +385,10 @@ def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Seque
 
 
 def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
-    def joined(fixed: Fixed) -> Record:
+    def joined(fixed: FixedPoint) -> Record:
         return _fixed(fixed.value, fixed.last_place)
 
-    def worth(fixed: Fixed) -> Fraction:
+    def worth(fixed: FixedPoint) -> Fraction:
         return _fraction(fixed.value, fixed.last_place)
 
     finite = [term for term in stages.products if term.kind == "finite"]

@@ -1,6 +1,6 @@
-"""The record of hwsim.report.explain as text for people: tables of terms, then the sum and its rounding, step by step.
+"""The record of hwsim.report.explain as text: tables of terms, then the sum and its rounding, step by step.
 
-It knows the record's keys; it computes nothing.
+The module knows the record's keys; it computes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIRECTIONS = {
 
 
 def explain_text(record: Record) -> str:
-    """The whole explanation."""
+    """The whole explanation as text."""
     lines = _heading(record)
     steps = record["steps"]
     if len(steps) > 1 and all(len(step["operands"]) == 1 for step in steps):
@@ -111,7 +111,7 @@ def _span(step: Record) -> str:
 
 
 def _number(number: Record) -> str:
-    """`0x3c00 = 0x1p+0 = 1`."""
+    """A number as `0x3c00 = 0x1p+0 = 1`."""
     return f"{number['code']} = {_value(number)}"
 
 
@@ -134,7 +134,7 @@ def _step(step: Record, given: int) -> list[str]:
 
 
 def _operands(step: Record, given: int) -> list[str]:
-    """Operands with their products (a composite has those in its parts), then the accumulator."""
+    """The operands with their products (for a composite, in its parts), then the accumulator."""
     products: Sequence[Record | None] = step.get("products") or [None] * len(step["operands"])
     rows, hidden = [], []
     for operand, product in zip(step["operands"], products, strict=True):
@@ -160,7 +160,7 @@ def _operands(step: Record, given: int) -> list[str]:
 
 
 def _read(operand: Record) -> str:
-    """The value, and what the unit takes it for where that is another."""
+    """The value, and the one that the unit uses where it differs."""
     return f"{operand['hex']} read as {operand['read_as']}" if operand["read_as"] else str(operand["hex"])
 
 
@@ -194,7 +194,7 @@ def _alignment(step: Record, given: int) -> list[str]:
 
 
 def binary(value: int, fraction_bits: int, whole: int) -> str:
-    """A signed integer in units of 2^-fraction_bits, in binary with its point: `+01.1000`."""
+    """A signed integer in units of 2^-fraction_bits, in binary with a binary point: `+01.1000`."""
     bits = f"{abs(value):0{fraction_bits + whole}b}"
     return f"{'-' if value < 0 else '+'}{bits[:-fraction_bits]}.{bits[-fraction_bits:]}"
 
@@ -207,7 +207,7 @@ def _gone(row: Record) -> str:
 
 
 def _sum(step: Record, words: str = "sum, exact") -> list[str]:
-    """The sum, its leading place, what the rounding drops."""
+    """The sum, its leading place, and what the rounding drops."""
     if step["special"]:
         return [f"  special      {step['special']}: {_why_special(step)}"]
     total, rounding = step["sum"], step["rounding"]
@@ -326,7 +326,7 @@ MODELS: Mapping[str, Callable[[Record, int], list[str]]] = MappingProxyType(
 
 
 def _chain(record: Record) -> list[str]:
-    """Steps of one product each, a line a step."""
+    """The steps of a chain with one product each, one line per step."""
     rows = []
     lines = [f"accumulator  {_number(record['steps'][0]['accumulator'])}"]
     integer = record["unit"]["model"] == "integer"

@@ -1,4 +1,4 @@
-"""A GEMM library as text for people: its kernels as tables, or every number with where it comes from."""
+"""Reports on a GEMM library: its kernels as tables, or every number with its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = ("kernel", "tile m x n", "K bytes", "warp", "accumulators", "stages", "us
 
 
 def library_text(library: Library) -> str:
-    """The kernels of `library` and how it cuts K, without sources."""
+    """The kernels of `library` and its split-K rules, without sources."""
     rules = library.split_k
     pairs = [
         ("name", library.name),
@@ -29,7 +29,7 @@ def library_text(library: Library) -> str:
 
 
 def sources_text(library: Library) -> str:
-    """Every number: path, value, evidence, source, and the range that sources give; then the citations."""
+    """Every number with its path, value, evidence, source, and the range that sources give; then the citations."""
     return provenance_table(library.model_dump(mode="json"), library.evidence, library.citations)
 
 
@@ -54,7 +54,7 @@ def _kernels(library: Library) -> Iterator[str]:
 
 
 def _conditions(kernel: KernelModel) -> str:
-    """When the kernel is used, in words."""
+    """The conditions for the use of a kernel, in words."""
     found = []
     if kernel.max_waves is not None:
         found.append("one wave" if kernel.max_waves == 1 else f"up to {kernel.max_waves} waves")

@@ -1,4 +1,4 @@
-"""Numbers as text without loss: hexadecimal floating point, and decimal, marked ~ where it is not the whole number."""
+"""Exact text for numbers: hexadecimal floating point, and decimal, marked ~ where digits are left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FAR = 4096  # binary exponents beyond it have no decimal text
 
 
 def hex_float(sign: int, significand: int, exponent: int) -> str:
-    """(-1)^sign * significand * 2^exponent as `-0x1.8p+3`: every bit of it."""
+    """The number (-1)^sign * significand * 2^exponent as `-0x1.8p+3`, exactly."""
     lead = "-" if sign else ""
     if not significand:
         return f"{lead}0x0p+0"
@@ -22,7 +22,7 @@ def hex_float(sign: int, significand: int, exponent: int) -> str:
 
 
 def decimal(sign: int, significand: int, exponent: int) -> str:
-    """The number in decimal: all of it, or DIGITS digits behind a ~."""
+    """The number in decimal: exactly, or DIGITS digits after a ~."""
     lead = "-" if sign else ""
     if not significand:
         return f"{lead}0"
@@ -38,10 +38,10 @@ def decimal(sign: int, significand: int, exponent: int) -> str:
 
 
 def power_form(sign: int, significand: int, exponent: int) -> str:
-    """`-1027 * 2^-10`: the significand as it is held, and the weight of its last place."""
+    """The number as `-1027 * 2^-10`: its significand, and the weight of its last place."""
     return f"{'-' if sign else ''}{significand} * 2^{exponent}"
 
 
 def code_text(code: int, bits: int) -> str:
-    """A code of a format of so many bits, `0x3c00`."""
+    """A code in hexadecimal, with the digits for that number of bits: `0x3c00`."""
     return f"0x{code:0{-(-bits // 4)}x}"

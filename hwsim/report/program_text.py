@@ -1,6 +1,6 @@
-"""A program as text for people: arrays, buffers with their room, and every stream with its loops.
+"""A program as text: arrays, buffers with their sizes, and every stream with its loops.
 
-It knows the form of a program and a device's memories; it does not know what a scheme computes.
+The module knows the form of a program and a device's memories; it does not know what a scheme computes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 
 
 def program_text(program: Program, device: Device) -> str:
-    """The whole program, one instruction a line."""
+    """The whole program, one instruction per line."""
     shown = {} if program.gemm is None else facts_of(program.gemm, device)
     lines = [f"program on {device.name}: {', '.join(f'{name} {value(x)}' for name, x in shown.items())}"]
     roles = dict.fromkeys(program.inputs, "input") | {program.output: "output"}
@@ -29,7 +29,7 @@ def program_text(program: Program, device: Device) -> str:
 
 
 def affine_text(affine: Affine) -> str:
-    """`8*row#0 + core + 3`: a sum over loops, counters and the number of the core."""
+    """An affine expression as text: `8*row#0 + core + 3`, a sum over loops, counters and the core's number."""
     terms = [name if factor == 1 else f"{count(factor)}*{name}" for name, factor in affine.terms]
     if affine.constant or not terms:
         terms.append(count(affine.constant))
@@ -81,7 +81,7 @@ def _nodes(body: Iterable[Node], depth: int) -> Iterator[str]:
 
 
 def instr_text(instr: Instr) -> str:
-    """One instruction: engine, what it does, what it awaits and signals."""
+    """One instruction as text: engine, operation, waits and signals."""
     parts = [f"{instr.engine:5}", _action(instr)]
     if instr.repeat != 1:
         parts.append(f"x {instr.repeat}")

@@ -1,4 +1,4 @@
-"""Where the numbers of a device or library file come from, as text for people."""
+"""Provenance of the numbers of a device or library file, as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def evidence_text(evidence: Mapping[str, Provenance]) -> str:
-    """How many numbers stand on which level of evidence, best first."""
+    """The number of numbers at each evidence level, best first."""
     found = Counter(str(about.evidence) for about in evidence.values())
     shown = ", ".join(f"{found[level]} {level}" for level in LEVELS if found[level])
     return f"{shown} (of {plural(len(evidence), 'number')})"
@@ -38,7 +38,7 @@ def provenance_table(tree: Any, evidence: Mapping[str, Provenance], citations: M
 
 
 def _at(found: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings; keys may hold dots themselves."""
+    """The value at a dotted path of nested mappings; keys may contain dots."""
     rest = path
     while rest:
         key = max((key for key in found if rest == key or rest.startswith(f"{key}.")), key=len)

@@ -1,4 +1,4 @@
-"""The result of a run as text for people: the problem, the device, cycles, errors, and where the time went."""
+"""The result of a run as text: problem, device, cycles, errors, and a breakdown of the time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_text(result: Result, chip: Device, inputs: str) -> str:
 
 
 def cause_text(cause: str) -> str:
-    """A cause of a stall in plain words."""
+    """The cause of a stall in plain words."""
     if cause == "empty":
         return "nothing issued to it yet"
     if cause == "done":
@@ -92,7 +92,7 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
 
 
 def _choice(result: Result) -> list[str]:
-    """What scheme="auto" looked at."""
+    """The lines on the candidates of scheme="auto"."""
     choice = result.options.get("choice")
     if choice is None:
         return []
@@ -142,7 +142,7 @@ def _tiles(x: dict[str, Any]) -> str:
 
 
 def _decisions(result: Result) -> list[str]:
-    """Who decided what."""
+    """The lines on who decided what."""
     rows = [(x.name, x.value, x.by, x.evidence, x.why) for x in result.gemm.decisions]
     return ["decided", *table(rows, ("what", "", "by", "evidence", "why"))]
 

@@ -1,4 +1,4 @@
-"""What assumed numbers do to a program's cycles, as text for people."""
+"""Sensitivity of a program's cycles to assumed numbers, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORTH = 0.0005  # numbers that move the cycles less are counted, not listed
 
 
 def sensitivity_text(found: Sequence[Influence], problem: str, cycles: int) -> str:
-    """A table of the numbers that matter, and how many do not."""
+    """A table of the numbers that change the cycles, and the count of those that do not."""
     lines = facts(
         [
             ("problem", problem),

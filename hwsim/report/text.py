@@ -1,4 +1,4 @@
-"""Plain text for people: numbers with separators and units, aligned columns. It knows no device and no result."""
+"""Text formatting: numbers with separators and units, aligned columns. It knows no device and no result."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def count(value: float) -> str:
-    """A number with thousands separators, rounded to a whole one."""
+    """A number rounded to an integer, with thousands separators."""
     return f"{value:,.0f}"
 
 
 def plural(value: int, one: str) -> str:
-    """`1 core`, `1,024 cores`."""
+    """A count with its noun: `1 core`, `1,024 cores`."""
     return f"{count(value)} {one}{'' if value == 1 else 's'}"
 
 
 def percent(share: float) -> str:
-    """A share of one as a percentage."""
+    """A ratio as a percentage."""
     return f"{100 * share:.1f} %"
 
 
 def data(size: float) -> str:
-    """Bytes in the largest binary unit that leaves at least one of it, and in bytes."""
+    """A size in the largest binary unit that gives at least one, and in bytes."""
     power = 0
     while power + 1 < len(BINARY) and size >= 1024 ** (power + 1):
         power += 1
@@ -34,7 +34,7 @@ def data(size: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that leaves one to three digits before the point."""
+    """A time in the unit that gives one to three digits before the decimal point."""
     for scale, unit in SECONDS:
         if seconds >= scale:
             return f"{seconds / scale:,.4g} {unit}"
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def value(item: object) -> str:
-    """A setting: mappings as key=value, None as what it means."""
+    """A setting as text: mappings as key=value, None in words."""
     if isinstance(item, dict):
         return " ".join(f"{key}={value(x)}" for key, x in item.items())
     if isinstance(item, float):
@@ -53,7 +53,7 @@ def value(item: object) -> str:
 def table(
     rows: Iterable[Sequence[str]], head: Sequence[str] = (), right: Sequence[int] = (), indent: str = "  "
 ) -> list[str]:
-    """Lines of aligned columns; `right`: columns aligned to the right, by number."""
+    """Lines of aligned columns; `right`: numbers of the columns that are right-aligned."""
     rows = [list(head), *map(list, rows)] if head else list(map(list, rows))
     if not rows:
         return []
@@ -68,7 +68,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
-    """Lines of `name  text`, the texts aligned and wrapped; an empty name goes on with the one before."""
+    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before."""
     pairs = list(pairs)
     lead = max((len(name) for name, _ in pairs), default=0) + 2
     lines = []

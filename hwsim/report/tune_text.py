@@ -1,4 +1,4 @@
-"""A search over blockings as text and data for people: the best points, a heat map over the tile's sides, CSV, PNG."""
+"""The result of a search over mappings as text and data: best points, a heat map over tile sizes, CSV, PNG."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _cells(point: TunedPoint, best: TunedPoint, objective: str) -> tuple[str, ..
 
 
 def _named(point: TunedPoint) -> str:
-    """The configuration in full: as given, and what the lowering chose."""
+    """The configuration in full: as given, and what the dataflow chose."""
     row = point.row()
     tile = ",".join(f"{side}={row[f'tile_{side}']}" for side in "mnk" if row[f"tile_{side}"] is not None)
     skipped = ("tile_m", "tile_n", "tile_k", "cycles", "seconds", "tflops", "hbm_bytes", "refused")
@@ -66,7 +66,9 @@ def _named(point: TunedPoint) -> str:
 
 
 def heat(found: Landscape) -> tuple[list[int], list[int], dict[tuple[int, int], float]]:
-    """(m of tiles, n of tiles, best value / value by (m, n)): 1 at the best, smaller elsewhere."""
+    """The heat map: (m of tiles, n of tiles, best value / value by (m, n)), which is 1 at the best and smaller
+    elsewhere.
+    """
     values: dict[tuple[int, int], float] = {}
     for point in found.points:
         tile = point.facts.get("tile")
@@ -92,7 +94,7 @@ def _cell(share: float | None) -> str:
 
 
 def tune_csv(found: Landscape) -> str:
-    """Every point as a line."""
+    """Every point as one line of CSV."""
     rows = [point.row() for point in found.points]
     names: dict[str, None] = {}
     for row in rows:
@@ -107,7 +109,7 @@ def tune_csv(found: Landscape) -> str:
 
 
 def tune_dict(found: Landscape) -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """The whole result, ready for JSON."""
     return {
         "objective": found.objective,
         "complete": found.complete,

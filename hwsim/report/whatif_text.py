@@ -1,4 +1,4 @@
-"""What to speed up, and the place under the roofline, as text for people."""
+"""What-if analysis and roofline point as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORTH = 0.0005  # parts that save less are named in one line
 
 
 def what_if_text(found: Sequence[WhatIf]) -> str:
-    """The parts of `what_if` that save time, as a table, and the names of the others."""
+    """A table of the parts of `what_if` that save time, and the names of the others."""
     rows = [(one.part, count(one.cycles), percent(one.saved)) for one in found if one.saved >= WORTH]
     rest = [one.part for one in found if one.saved < WORTH]
     lines = ["what to speed up: cycles if this part took no time"]
@@ -26,7 +26,7 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
 
 
 def roofline_text(point: Roofline) -> str:
-    """One point under the roofline."""
+    """One roofline point as text."""
     limit = "the matrix units" if point.bound == "compute" else "HBM"
     return "\n".join(
         [

@@ -1,1 +1,1 @@
-"""From a request to the one resolved record of a GEMM: scheme, units, order of summation, mapping."""
+"""Resolution of a request into the record of a GEMM: scheme, instructions, order of summation, mapping."""

@@ -1,7 +1,7 @@
-"""scheme="auto": the cheapest scheme of a device whose predicted error meets a target.
+"""scheme="auto": selects the fastest scheme on a device whose predicted error meets a target.
 
-The error is predicted from the operands (hwsim.resolve.predicted_error), the time by the timing machine. It knows
-schemes by their declarations alone, and explains itself: every candidate is told with the reason it was not taken.
+The error is predicted from the operands (hwsim.resolve.predicted_error), the time by the timing machine. The module
+knows schemes by their declarations alone, and reports every candidate with the reason why it was not selected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SchemeCandidate:
     """One scheme with its options. error: predicted, relative to C in the Frobenius norm; None where it does not run.
 
     seconds, cycles: predicted, without launches; None where they were not needed, or are not known. verdict: one of the
-    names above; detail: in words.
+    constants of this module; detail: its explanation.
     """
 
     scheme: str
@@ -51,7 +51,7 @@ class SchemeCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SchemeChoice:
-    """The candidate taken, and all of them, the taken one first, then by time and error."""
+    """The selected candidate, and all of them: the selected one first, then by time and error."""
 
     taken: SchemeCandidate
     error_target: float
@@ -59,7 +59,7 @@ class SchemeChoice:
     candidates: list[SchemeCandidate] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For a result's options, ready for JSON."""
+        """The selection as a result's options show it, ready for JSON."""
         return {
             "error_target": self.error_target,
             "metric": METRIC,
@@ -70,7 +70,7 @@ class SchemeChoice:
 
 @dataclass(slots=True)
 class _Draft:
-    """A candidate on its way."""
+    """A candidate under evaluation."""
 
     scheme: Scheme
     options: dict[str, Any]
@@ -89,7 +89,7 @@ def choose(
     input_format: str = "fp32",
     progress: Callable[[float], None] | None = None,
 ) -> SchemeChoice:
-    """The cheapest candidate for C[m, n] = A[m, k] B[k, n] whose predicted error is at most `error_target`.
+    """Select the fastest candidate for C[m, n] = A[m, k] B[k, n] whose predicted error is at most `error_target`.
 
     sizes: m, n, k. operands: A and B; None: N(0, 1) of `input_format` is assumed. Candidates are all schemes that take
     the operands' format or one that they are rounded to, with their default options, and the native formats.
@@ -120,7 +120,7 @@ def choose(
 
 
 def _combinations(chip: Device, input_format: str) -> list[tuple[Scheme, dict[str, Any]]]:
-    """Schemes with the options of each that are tried: the defaults; every native format."""
+    """The schemes and options that are tried: each with its defaults, and native with every native format."""
     found: list[tuple[Scheme, dict[str, Any]]] = []
     whole = format_of(input_format).is_integer
     for scheme in schemes().values():
@@ -143,7 +143,7 @@ def _foresee(
     input_format: str,
     sample: Sample,
 ) -> None:
-    """Plan and predicted error, or why there is none."""
+    """Fill in the plan and the predicted error of a candidate, or the reason why there are none."""
     options = dict(draft.options)
     try:
         planned = plan_for(

@@ -1,6 +1,6 @@
-"""What a plan is predicted to cost on a device: its program's cycles by the timing machine, at the clock under load.
+"""Predicted cost of a plan on a device: its program's cycles by the timing machine, at the clock under load.
 
-Choices are made by these numbers. It knows records, dataflows and the timing machine; it does not choose.
+Selections use these numbers. The module knows records, dataflows and the timing machine; it selects nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """Core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the mapping's, by name."""
+    """Predicted cost: core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the
+    mapping's, by name.
+    """
 
     cycles: int
     seconds: float
@@ -41,7 +43,8 @@ def cost(
     *,
     warm: int = 1,
 ) -> PlanCost:
-    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`; sizes: m, n, k; options: of the mapping; warm: of `under_load`.
+    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`. sizes: m, n, k. options: of the mapping. warm: as in
+    `under_load`.
 
     Raises UnsupportedError where the device has no dataflow or no times for the plan.
     """
@@ -55,7 +58,7 @@ def plan_record(
     options: Mapping[str, Any],
     schedule: Schedule | None = None,
 ) -> Gemm:
-    """The mapped record of a plan for (m, n, k). options: of the mapping.
+    """The mapped record of a plan for sizes (m, n, k). options: of the mapping.
 
     Raises UnsupportedError and InputError as the dataflow does.
     """
@@ -75,5 +78,5 @@ def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:
 
 
 def plan_input(plan: Plan | Mixed) -> str:
-    """The format of the operands that the plan splits (a mixture: fp32)."""
+    """The format of the operands that the plan splits (for a mixture, fp32)."""
     return getattr(plan, "input_format", "fp32")

@@ -1,6 +1,6 @@
-"""How good it is known that a run's bits are those of the chip: its arithmetic, and what the vendor's library does.
+"""Evidence for a run: how well it is known that its bits and cycles are those of the chip and of the vendor's library.
 
-Pure functions of a device, a plan and what was chosen; what was observed stands in the library's file.
+Pure functions of a device, a plan and what was chosen; observations are in the library's file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ TILE = 128  # of C, m and n: what InOrderModel.tiles counts
 
 
 def of_numerics(chip: Device, gemm: Gemm, unit: str) -> Level:
-    """The weakest level of what fixes the bits of the record's products; `unit`: the program's for `gemm.unit`."""
+    """The weakest evidence level behind the bits of the record's products; `unit`: the instruction that the program
+    uses for `gemm.unit`.
+    """
     plans = gemm.plan.plans if isinstance(gemm.plan, Mixed) else (gemm.plan,)
     wanted = None if isinstance(gemm.plan, Mixed) else gemm.schedule.instruction
     levels = []
@@ -42,10 +44,10 @@ def of_numerics(chip: Device, gemm: Gemm, unit: str) -> Level:
 
 
 def of_schedule(chip: Device, gemm: Gemm) -> Level:
-    """How good it is known that the vendor's library runs the record's GEMMs in this way.
+    """The evidence level for the claim that the vendor's library runs the record's GEMMs in this order of summation.
 
-    The level of the library's observations for GEMMs within what was seen (in_order); an assumption beyond: other
-    formats and shapes, a schedule of the caller's own, terms in an order that nobody runs.
+    The level of the library's observations for GEMMs within the observed range (in_order); "assumption" beyond it:
+    other formats and shapes, a schedule given by the caller, terms in an order that no library runs.
     """
     plan, cut = gemm.single, gemm.decided("split_k")
     formats = {piece.format for piece in (*plan.a_pieces, *plan.b_pieces)}
@@ -66,14 +68,14 @@ def of_schedule(chip: Device, gemm: Gemm) -> Level:
 
 
 def of_times(chip: Device, gemm: Gemm, unit: str) -> Level:
-    """The weakest level that the cycles of the record rest on; a mixture's are those of a model at best."""
+    """The weakest evidence level behind the cycles of the record; at best "model" for a mixture."""
     level = timing_evidence(chip, unit)
     mixes = isinstance(gemm.plan, Mixed) and len(parts_of(gemm)[1]) > 1
     return max(level, Level.MODEL, key=list(Level).index) if mixes else level
 
 
 def _of_calls(plan: Plan) -> bool:
-    """Whether each product is one that a library is called for: alone over all of K, from zero."""
+    """Whether each product is a separate library call: accumulated from zero over all of K."""
     if plan.split != "round" or any(term.k_group is not None for term in plan.terms):
         return False
     if plan.products == 1:
@@ -95,7 +97,7 @@ def _is_default(chip: Device, plan: Plan, schedule: Schedule, seen: InOrderModel
 
 
 def _finishes_so(gemm: Gemm, seen: InOrderModel) -> bool:
-    """Whether the sum was seen to be finished in this way."""
+    """Whether this epilogue is within what was observed."""
     epilogue = gemm.epilogue
     plain = Epilogue(epilogue.alpha, epilogue.beta, output_format=epilogue.output_format)
     if epilogue != plain or gemm.problem.bias is not None or gemm.output not in seen.outputs:

@@ -1,6 +1,6 @@
-"""A scheme or native fp32, whichever the timing machine finds faster (hybrid=True).
+"""hybrid=True: a scheme or native fp32, whichever the timing machine predicts to be faster.
 
-Small and bandwidth-bound problems gain nothing from products of narrow pieces. It chooses by predicted time.
+Small and bandwidth-bound problems gain nothing from products of narrow pieces.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ NATIVE = "native"  # what the result's options call the other way
 
 
 def native_plan(format: str, input_format: str) -> Plan:
-    """One product of the operands, rounded to `format`, in one chain over K."""
+    """The plan of one product of the operands, rounded to `format`, in one chain over K."""
     piece = (Piece(format),)
     return Plan(NATIVE, piece, piece, (chain((0, 0)),), TermValue(0), input_format=input_format)
 
 
 def faster(chip: Device, planned: Planned, problem: Problem) -> Planned:
-    """`planned`, or native fp32 where that takes less time. Options say which was `taken`, and `predicted_us` of both.
+    """`planned`, or native fp32 where that is faster. The options record the decision (`taken`) and both times
+    (`predicted_us`).
 
     Raises UnsupportedError where the device has no native fp32, no dataflow, or no times.
     """

@@ -1,6 +1,6 @@
-"""The mapping of a record by its family's dataflow, and the checked program that it says.
+"""Mapping of a record by the dataflow of the device's family, and the checked program of a mapped record.
 
-It joins dataflows with mixtures of plans and with what all dataflows have in common; it decides nothing itself.
+The module connects dataflows with mixed plans and with steps common to all dataflows; it makes no choice itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
 
 
-def asked(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a mapping that were given (None: not), checked against the dataflow's declarations.
+def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a mapping that were given (not None), validated against the dataflow's declarations.
 
     Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
     """
@@ -46,11 +46,11 @@ def asked(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
-    """The record with its mapping. options: as given by a user; split_k and the layouts belong to the record proper.
+    """The record with its mapping. options: as given by a user; split_k and the layouts change the record itself.
 
-    Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family carries.
+    Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
     """
-    given = asked(device, options)
+    given = checked_options(device, options)
     flow = dataflow(device)
     if gemm.single.products > MOST_PRODUCTS:
         raise UnsupportedError(
@@ -61,22 +61,24 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     if isinstance(gemm.plan, Mixed):
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
-        return replace(mixed.mapped(flow, with_parts(_one(gemm, flow), device), device, given), problem=gemm.problem)
+        return replace(
+            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, given), problem=gemm.problem
+        )
     if slices is not None:
         gemm = _cut(gemm, device, slices, given)
-    made = flow.map(_one(gemm, flow), device, given)
+    made = flow.map(_without_stack(gemm, flow), device, given)
     return replace(made, problem=gemm.problem)
 
 
-def _one(gemm: Gemm, flow: Dataflow) -> Gemm:
-    """The record as the dataflow takes it: one matrix of a stack where its programs know no stacks."""
+def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
+    """The record for the dataflow: reduced to one matrix of a batch where its programs support no batches."""
     if flow.features.stacks or not gemm.problem.lead:
         return gemm
     return replace(gemm, problem=replace(gemm.problem, lead=()))
 
 
 def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
-    """The record with the storage orders that were asked for."""
+    """The record with the requested storage orders."""
     orders = {name: given.pop(name) for name in ("a_layout", "b_layout") if given.get(name) is not None}
     if not orders:
         return gemm
@@ -88,7 +90,7 @@ def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
 
 
 def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]) -> Gemm:
-    """The record with K in so many slices ("auto": as many as take the least estimated time)."""
+    """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
     schedule = gemm.schedule
     said = schedule.split_k != 1 or schedule.slice_k is not None
     if said and slices != schedule.split_k:
@@ -116,13 +118,13 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
 def program_of(gemm: Gemm, device: Device) -> Program:
     """The checked program of a mapped record."""
     flow = dataflow(device)
-    one = _one(gemm, flow)
+    one = _without_stack(gemm, flow)
     made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
     check(made, device)
     return replace(made, gemm=gemm)
 
 
 def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:
-    """What a result's `options` show of a mapped record: JSON data by name."""
+    """The mapping as a result's `options` show it: JSON data by name."""
     flow = dataflow(device)
     return mixed.facts(flow, gemm, device) if isinstance(gemm.plan, Mixed) else flow.facts(gemm)

@@ -1,6 +1,6 @@
-"""What is done with a GEMM whose blocks may follow different plans: one plan for all, or each block its own (Ape, 5.3).
+"""Strategy for a GEMM with a mixed plan (Ape, 5.3): one plan for all blocks, or each block its own.
 
-It knows what the data say (hwsim.evaluate.mixed) and what programs cost; it computes no result.
+The module knows block statistics (hwsim.evaluate.mixed) and predicted costs of programs; it computes no result.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.mixed import DECIDE, Merge, look
+from hwsim.dataflows.mixed import DECIDE, ProgramSequence, add_block_counting
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import census, types_of_operands
-from hwsim.gemm.mixed import HYBRID, Census, census_of, short_name
+from hwsim.evaluate.mixed import count_block_products, types_of_operands
+from hwsim.gemm.mixed import HYBRID, BlockCounts, block_counts_of, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
@@ -31,13 +31,14 @@ PERCENT = 100
 def surveyed(
     chip: Device, mixed: Mixed, sizes: tuple[int, int, int], operands: tuple[Operand, Operand] | None
 ) -> tuple[Mixed, dict[str, Any]]:
-    """`mixed` with what the data say of its blocks, and that as options of the result: `blocks` (products of blocks by
-    plan) and, where the strategy is left to be decided, `decided` and the times `predicted_us` (microseconds).
+    """`mixed` with its block statistics filled in, and the entries for the result's options.
 
-    Without operands `wide_percent` says how many percent of the products take the second plan.
+    The entries are `blocks` (block products by plan) and, where the strategy is "decide", `decided` and the times
+    `predicted_us` (microseconds). Without operands, `wide_percent` gives the percentage of products with the second
+    plan.
     """
     if operands is not None:
-        found = census(*types_of_operands(mixed, *operands), len(mixed.plans))
+        found = count_block_products(*types_of_operands(mixed, *operands), len(mixed.plans))
     else:
         found = _assumed(mixed.wide_percent or 0, mixed, sizes)
     made = dataclasses.replace(mixed, blocks=found.counts)
@@ -49,36 +50,36 @@ def surveyed(
     return made, said
 
 
-def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> Census:
+def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> BlockCounts:
     if not 0 <= percent <= PERCENT:
         raise InputError(f"scheme {mixed.scheme}: wide_percent = {percent}; allowed: 0 to {PERCENT}")
     total = 1
     for size, block in zip(sizes, mixed.block, strict=True):
         total *= -(-size // block)
     wide = round(total * percent / PERCENT)
-    return Census((total - wide, wide, *[0] * (len(mixed.plans) - 2)))
+    return BlockCounts((total - wide, wide, *[0] * (len(mixed.plans) - 2)))
 
 
 def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping[str, Any]) -> dict[str, float]:
-    """Predicted microseconds of every strategy that the data admit, by name: one plan for all blocks, or hybrid.
+    """Predicted microseconds of every strategy that the operands allow, by name: one plan for all blocks, or hybrid.
 
-    From samples, as in section 5.3: each plan's own program is timed over a few blocks of K, which gives its time
-    per K and what it costs besides; the kernels that look and count are timed as they are.
-    Raises UnsupportedError where the device has no dataflow, or no timing data.
+    From samples, as in section 5.3: each plan's own program is timed over a few blocks of K, which gives its time per K
+    and its fixed cost; the kernels that classify and count blocks are timed as they are. Raises UnsupportedError where
+    the device has no dataflow, or no timing data.
     """
-    counted = census_of(mixed)
+    counted = block_counts_of(mixed)
     reason = timing.missing(chip)
     if reason is not None:
         raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
-    looking = Merge(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
+    looking = ProgramSequence(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
     flow = dataflow(chip)
-    look(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
+    add_block_counting(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
     overhead = timing.seconds(timing.run(looking.program(), chip), chip)
     costs = {plan.scheme: _cost(chip, plan, m, n, k, mixed.block[2], options) for plan in mixed.plans}
     found = {
         short_name(mixed, plan): overhead + costs[plan.scheme](k)
         for number, plan in enumerate(mixed.plans)
-        if number >= counted.least
+        if number >= counted.cheapest_plan
     }
     mixture = zip(mixed.plans, depths_of(counted.shares, k), strict=True)
     found[HYBRID] = overhead + sum(costs[plan.scheme](depth) for plan, depth in mixture if depth)
@@ -88,7 +89,7 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
 def _cost(
     chip: Device, plan: Plan, m: int, n: int, k: int, block: int, options: Mapping[str, Any]
 ) -> Callable[[int], float]:
-    """Seconds of a plan over some K, a straight line through two samples."""
+    """Seconds of a plan as a linear function of K, from two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
     times = [cost(plan, chip, (m, n, x), options, warm=0).seconds for x in lengths]

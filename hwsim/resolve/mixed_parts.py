@@ -1,6 +1,6 @@
-"""The parts of a GEMM whose blocks follow different plans: a record for each plan's share and each counting GEMM.
+"""The parts of a GEMM with a mixed plan: one record for each plan's share of K, and one for each counting GEMM.
 
-Each plan's kernels take its share of K, with the kernels that look at the blocks and count them beside (Ape, 5.2).
+Each plan's kernels take a share of K; kernels that classify and count the blocks come first (Ape, 5.2).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.mixed import looks
-from hwsim.gemm.mixed import census_of, one_for_all
+from hwsim.dataflows.mixed import classifies_blocks
+from hwsim.gemm.mixed import block_counts_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
@@ -24,16 +24,16 @@ GRANULE = 32  # of K that a plan's kernels are given: a stage of 16-bit operands
 
 
 def with_parts(gemm: Gemm, device: Device) -> Gemm:
-    """The record with its parts, unmapped: GEMMs that count blocks (where they are looked at), then the plans'."""
+    """The record with its parts, unmapped: GEMMs that count blocks (where blocks are classified), then the plans'."""
     plan, problem = gemm.plan, gemm.problem
     assert isinstance(plan, Mixed)
     whole = one_for_all(plan)
     if whole is not None:
         depths = [problem.k if one is whole else 0 for one in plan.plans]
     else:
-        depths = depths_of(census_of(plan).shares, problem.k)
+        depths = depths_of(block_counts_of(plan).shares, problem.k)
     used = [(one, depth) for one, depth in zip(plan.plans, depths, strict=True) if depth]
-    parts = list(counters(plan, device, problem.sizes)) if looks(plan) else []
+    parts = list(counters(plan, device, problem.sizes)) if classifies_blocks(plan) else []
     for index, (one, depth) in enumerate(used):
         is_first, is_last = index == 0, index + 1 == len(used)
         epilogue = Epilogue() if not is_last else gemm.epilogue
@@ -55,7 +55,7 @@ def counters(plan: Mixed, device: Device, sizes: tuple[int, int, int]) -> list[G
 
 
 def depths_of(shares: Sequence[float], k: int) -> list[int]:
-    """K of each plan's kernels: its share in whole granules, at least one where it has blocks at all."""
+    """K of each plan's kernels: its share of K in whole granules, at least one where the plan has any block."""
     found = [0] * len(shares)
     left = k
     used = [p for p, share in enumerate(shares) if share]

@@ -1,4 +1,4 @@
-"""A scheme's options and plan, as the choices of a study pass them on."""
+"""A scheme's options and plan, as passed between the functions of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from hwsim.gemm.plan import Mixed, Plan
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A scheme's complete options and its plan. refused: {choice: why not} of an option that was left to the device."""
+    """A scheme's complete options and its plan.
+
+    refused: {choice: reason} for choices of an option left to the device that the device does not support.
+    """
 
     options: dict[str, Any]
     plan: Plan | Mixed

@@ -1,4 +1,4 @@
-"""The plan that a scheme makes on a device: format, options, and what it leaves to the device and the data."""
+"""Makes the plan of a scheme on a device: format, options, and the choices left to the device or the data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices.query import taken_format
+from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import evaluator
 from hwsim.gemm.plan import Mixed, Plan
@@ -31,12 +31,13 @@ def plan_for(
     scheme_options: Mapping[str, Any],
     operands: tuple[Operand, Operand] | None = None,
 ) -> Planned:
-    """The scheme's complete options and its plan for `problem`; with hybrid=True the faster of it and native fp32.
+    """The scheme's complete options and its plan for `problem`; with hybrid=True, of it or native fp32, whichever is
+    faster.
 
-    Without `format`, a scheme that has that option takes the input's, if the device has a unit for it, else the
-    device's default. operands: A and B, for schemes whose options the data decide. Of the choices that a scheme
-    leaves to the device the first that it carries is taken. Raises InputError for options that do not fit,
-    UnsupportedError for a format without a unit, and where the device carries none of the choices.
+    Without `format`, a scheme with that option uses the input's format if the device has a unit for it, otherwise the
+    device's default. operands: A and B, for schemes whose options depend on the data. Of the choices that a scheme
+    leaves to the device, the first supported one is used. Raises InputError for options that do not fit,
+    UnsupportedError for a format without a unit, and where the device supports none of the choices.
     """
     planned = _own_plan(chip, scheme, problem, format, scheme_options, operands)
     return hybrid.faster(chip, planned, problem) if planned.options.get("hybrid") is True else planned
@@ -55,7 +56,7 @@ def _own_plan(
         options["format"] = format
     has_format = scheme.takes_native_formats
     if has_format and options.get("format") is None:
-        options["format"] = taken_format(chip, input_format)
+        options["format"] = native_format(chip, input_format)
     complete = scheme.complete(options)
     if has_format and complete["format"] not in chip.native:
         raise UnsupportedError(
@@ -89,7 +90,7 @@ def _own_plan(
 
 
 def carries(device: Device, plan: Plan | Mixed) -> str | None:
-    """Why the device's units cannot carry the plan, or None where they can."""
+    """The reason why the device's units cannot execute the plan, or None where they can."""
     try:
         if isinstance(plan, Mixed):
             check_mixed(device, plan)
@@ -103,7 +104,7 @@ def carries(device: Device, plan: Plan | Mixed) -> str | None:
 def with_epilogue(
     schedule: Schedule, *, alpha: float | None = None, beta: float | None = None, output: str | None = None
 ) -> Schedule:
-    """The schedule with these in its epilogue. Raises InputError where it says something else already."""
+    """The schedule with these values in its epilogue. Raises InputError where it already has others."""
     plain, own = Epilogue(), schedule.epilogue
     wanted = {"alpha": alpha, "beta": beta, "output_format": output}
     given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}

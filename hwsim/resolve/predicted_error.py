@@ -1,16 +1,17 @@
-"""The error of a plan, predicted from the exponents of its operands: nothing is computed by the plan.
+"""Predicts the error of a plan from the exponents of its operands, without computing the product.
 
-Three parts, by the papers' rules:
+Three contributions, by the papers' rules:
 
-* what a split leaves of an element of exponent e: half a unit in the last place of its last piece, no finer than that
-  piece's subnormals allow, and everything where a piece overflows (SGEMM-cube, Eq. 3-6; Ape, Table 2; a rest below the
-  operand's own last place is none, so that three scaled bf16 pieces lose nothing);
+* the residual of the split for an element of exponent e: half a unit in the last place of its last piece, but no finer
+  than that piece's subnormals allow, and the whole element where a piece overflows (SGEMM-cube, Eq. 3-6; Ape, Table 2;
+  a residual below the operand's own last place is zero, so that three scaled bf16 pieces lose nothing);
 * the products of pieces that the plan leaves out;
 * the additions: sqrt(S) unit roundoffs of the largest partial sum for S steps that round to nearest, S for units that
-  cut, whose errors all go one way; runs of K that are promoted count for themselves.
+  truncate, whose errors all have one sign; promoted runs of K count separately.
 
-Errors of elements are taken as independent, so they add up like random numbers, unless the split cuts. The result is
-relative to C in the Frobenius norm, and meant to be on the high side. It knows plans and dot units, no scheme by name.
+Errors of elements are taken as independent, so they add up like random numbers, unless the split truncates. The result
+is relative to C in the Frobenius norm, and is meant to overestimate. The module knows plans and dot units, no scheme by
+name.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ MEAN_CUT = 0.375  # of a unit in the last place, relative: a half at the low end
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some rows of A (fp64, special values as 0) and columns of B, with what their product is like.
+    """A sample of the operands: some rows of A (fp64, NaN and infinity as 0) and columns of B, with statistics of their
+    product.
 
     format: of the operands. result: root mean square of C. peak: the largest one of sums over the first part of K.
     energy: sqrt of the sum over k of mean a^2 times mean b^2: the size of C if signs were random. coherence: peak over
@@ -74,7 +76,7 @@ def sample_of(a: Operand, b: Operand) -> Sample:
 
 
 def normal_sample(k: int, format: str) -> Sample:
-    """What operands of N(0, 1) are like."""
+    """The sample for operands from N(0, 1), with K = k."""
     rng = np.random.default_rng(SEED)
     a, b = rng.standard_normal((64, k)), rng.standard_normal((k, 64))
     return _sampled(a, b, format, (_top(a), _top(b)))
@@ -88,7 +90,7 @@ def _rows(x: NDArray[Any]) -> Array:
 
 
 def _top(x: NDArray[Any]) -> float:
-    """Largest finite magnitude."""
+    """The largest finite magnitude."""
     rows, top = x.reshape(-1, x.shape[-1]), 0.0
     for start in range(0, len(rows), CHUNK):
         with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -107,15 +109,15 @@ def _sampled(a: Array, b: Array, fmt: str, tops: tuple[float, float]) -> Sample:
             peak = max(peak, _rms(total))
         most = _rms(np.abs(a) @ np.abs(b))
         coherence = peak / most if most else 0.0
-        return Sample(a, b, fmt, _rms(total), peak, _together(a**2, b**2), coherence, *tops)
+        return Sample(a, b, fmt, _rms(total), peak, _rms_of_sum(a**2, b**2), coherence, *tops)
 
 
 def _rms(x: Array) -> float:
     return math.sqrt(float(np.mean(x * x))) if x.size else 0.0
 
 
-def _together(a_squares: Array, b_squares: Array) -> float:
-    """Size of a sum over k of independent products, from the squares of their factors."""
+def _rms_of_sum(a_squares: Array, b_squares: Array) -> float:
+    """Root mean square of a sum over k of independent products, from the squares of their factors."""
     with np.errstate(all="ignore"):
         return math.sqrt(float(a_squares.mean(axis=0) @ b_squares.mean(axis=1)))
 
@@ -124,24 +126,26 @@ def _together(a_squares: Array, b_squares: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
-    """What is left of each element before each piece, and after the last: bounds, sign-free, fp64.
+class Residuals:
+    """Residuals of a split: bounds on what is left of each element before each piece and after the last, unsigned,
+    fp64.
 
-    drift: what the last rest is on average where it goes one way (cuts), signed; None: nearest rounding.
+    mean: expected value of the last residual, signed, where the rounding is one-sided (truncation); None: round to
+    nearest.
     """
 
     before: tuple[Array, ...]
     after: Array
-    drift: Array | None
+    mean: Array | None
 
 
-def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: float) -> Rests:
-    """Bounds of the rests of the elements `x` of an operand of format `source`; top: its largest magnitude."""
+def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: float) -> Residuals:
+    """The residuals of the elements `x` of an operand of format `source`; top: its largest magnitude."""
     flushes = any(spec.unit.specials.flush_operands for spec in _specs(plan, device) if hasattr(spec.unit, "specials"))
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
     size = np.abs(x)
     if plan.split == "bytes":
-        return Rests((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
+        return Residuals((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
     if plan.split == "slices":
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     taken, stored = format_of(plan.input_format), format_of(source)
@@ -160,11 +164,11 @@ def rests_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: 
             normal = math.ldexp(1.0, format_of(piece.format).min_exponent - scale)
             lost = lost + np.where((rest < normal) | bool(before), np.minimum(rest, normal), 0.0)
         before.append(rest)
-        rest = _after(rest, piece, scale, own, saturates)
+        rest = _residual_after(rest, piece, scale, own, saturates)
     whole = rest + lost
     if pieces[-1].rounding in ("RZ", "RD", "RU") and np.isfinite(whole).all():
-        return Rests(tuple(before), whole, np.copysign(whole / 2, x))
-    return Rests(tuple(before), whole, None)
+        return Residuals(tuple(before), whole, np.copysign(whole / 2, x))
+    return Residuals(tuple(before), whole, None)
 
 
 def _largest(piece: Piece) -> float:
@@ -174,7 +178,7 @@ def _largest(piece: Piece) -> float:
 
 
 def _quantum(size: Array, fmt: Format) -> Array:
-    """Last place of elements in a format (of an integer: 1)."""
+    """The unit in the last place of elements in a format (1 for an integer format)."""
     if fmt.is_integer:
         return np.ones_like(size)
     exponent = np.frexp(size)[1] - 1
@@ -182,8 +186,10 @@ def _quantum(size: Array, fmt: Format) -> Array:
     return found
 
 
-def _after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -> Array:
-    """What rounding rests of at most this size, times 2^scale, to the piece leaves, in units of the operand."""
+def _residual_after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -> Array:
+    """The residual after rounding residuals of at most this size, times 2^scale, to the piece, in units of the
+    operand.
+    """
     fmt = format_of(piece.format)
     scaled = np.ldexp(rest, scale)
     quantum = _quantum(scaled, fmt)
@@ -196,8 +202,10 @@ def _after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -
     return np.where(beyond, lost, error)
 
 
-def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Rests:
-    """Fixed point below the largest element of each row of A (axis 1) or column of B (axis 0) of the sample."""
+def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Residuals:
+    """Residuals of slices in fixed point, scaled by the largest element of each row of A (axis 1) or column of B (axis
+    0) of the sample.
+    """
     exponent = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
     bits = plan.slice_bits
     before = tuple(np.minimum(np.abs(x), np.ldexp(1.0, exponent - bits * i)) for i in range(len(pieces)))
@@ -205,8 +213,8 @@ def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Rests
     after = np.minimum(np.abs(x), last if pieces[-1].rounding == "RZ" else last / 2)
     if pieces[-1].rounding == "RZ":
         # Bits of the operand below the last slice; none where the operand has none.
-        return Rests(before, after, np.copysign(after / 2, x))
-    return Rests(before, after, None)
+        return Residuals(before, after, np.copysign(after / 2, x))
+    return Residuals(before, after, None)
 
 
 # --- the additions ---------------------------------------------------------------------------------------------------
@@ -214,10 +222,10 @@ def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Rests
 
 @dataclass(frozen=True, slots=True)
 class Roundoff:
-    """One step of a unit, relative to the largest partial sum.
+    """Rounding errors of one step of a unit, relative to the largest partial sum.
 
-    random: errors of either sign. biased: the mean of cuts of the sum, all toward zero. aligned: of products that all
-    have the sign of the sum, cut where they are aligned to it.
+    random: of either sign. biased: mean of truncation of the sum toward zero. aligned: mean of truncation of products
+    at alignment, where all have the sign of the sum.
     """
 
     random: float
@@ -226,7 +234,7 @@ class Roundoff:
 
 
 def roundoff_of(spec: DotSpec) -> tuple[Roundoff, int]:
-    """Roundoff of a step of the unit, and products per step."""
+    """The rounding errors of one step of the unit, and its products per step."""
     unit: Any = spec.unit
     if unit.model == "integer":
         return Roundoff(0.0, 0.0, 0.0), 1
@@ -256,13 +264,13 @@ def roundoff_of(spec: DotSpec) -> tuple[Roundoff, int]:
 
 
 def _specs(plan: Plan, device: Device) -> list[DotSpec]:
-    """Dot units of the plan's products."""
+    """The dot units of the plan's products."""
     formats = {(plan.a_pieces[i].format, plan.b_pieces[j].format) for term in plan.terms for i, j in term.products}
     return [dot_spec(device, instruction_for(device, *pair)) for pair in sorted(formats)]
 
 
 def _sums(plan: Plan, term: Term, device: Device, sample: Sample, share: float, of_k: float) -> float:
-    """Absolute error of the additions of one term whose size is `share` of C's; of_k: share of K that it runs over."""
+    """Absolute error of the additions of one term whose size is `share` of C's; of_k: share of K that it covers."""
     i, j = term.products[-1]
     name = instruction_for(device, plan.a_pieces[i].format, plan.b_pieces[j].format)
     spec, model = dot_spec(device, name), find(device, name)
@@ -288,7 +296,7 @@ def _sums(plan: Plan, term: Term, device: Device, sample: Sample, share: float, 
 
 
 def _large_products(term: Term) -> int:
-    """Products that are added while the accumulator holds its full sum: from the stage of the largest one on."""
+    """Number of products added while the accumulator holds its full sum: from the stage of the largest product on."""
     order = [min(sum(pair) for pair in stage.products) for stage in term.stages]
     first = order.index(min(order))
     return sum(len(stage.products) for stage in term.stages[first:])
@@ -298,30 +306,30 @@ def _large_products(term: Term) -> int:
 
 
 def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: float = 1.0) -> float:
-    """Predicted ||C - A B|| / ||A B||, Frobenius norms; infinite where a piece overflows.
+    """The predicted ||C - A B|| / ||A B||, Frobenius norms; infinite where a piece overflows.
 
-    of_k: share of K that the plan runs over. For blocks of different plans: the errors of each on the elements and the
-    share that it takes.
+    of_k: share of K that the plan covers. For a mixture: the errors of each plan on its elements, weighted by its
+    share.
     """
     if isinstance(plan, Mixed):
         return math.hypot(*(predicted_error(one, device, part, share) for one, part, share in _parts(plan, sample)))
-    plan = scheduled.settled(plan, dot_spec(device, scheduled.first_unit(plan, Schedule(), device)))
-    a = rests_of(sample.a, plan, "a", sample.format, device, sample.a_top)
-    b = rests_of(sample.b, plan, "b", sample.format, device, sample.b_top)
+    plan = scheduled.with_result_formats(plan, dot_spec(device, scheduled.first_unit(plan, Schedule(), device)))
+    a = residuals_of(sample.a, plan, "a", sample.format, device, sample.a_top)
+    b = residuals_of(sample.b, plan, "b", sample.format, device, sample.b_top)
     if not (np.isfinite(a.after).all() and np.isfinite(b.after).all()):
         return math.inf
     if not sample.result:
         return 0.0 if not sample.energy else math.inf
-    squares = _together(a.after**2, sample.b**2) ** 2 + _together(sample.a**2, b.after**2) ** 2
-    for rest, other, is_left in ((a.drift, sample.b, True), (b.drift, sample.a, False)):
+    squares = _rms_of_sum(a.after**2, sample.b**2) ** 2 + _rms_of_sum(sample.a**2, b.after**2) ** 2
+    for rest, other, is_left in ((a.mean, sample.b, True), (b.mean, sample.a, False)):
         if rest is not None:
             squares += _rms(rest @ other if is_left else other @ rest) ** 2
     formed = {pair for term in plan.terms for pair in term.products}
     missing = sorted(
         ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum
     )
-    squares += sum(_together(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
-    if missing and (a.drift is not None or b.drift is not None):
+    squares += sum(_rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
+    if missing and (a.mean is not None or b.mean is not None):
         # Cut pieces have the operands' signs. Those left out that are largest are alike, the others far below.
         i, j = missing[0]
         alike = sum(sum(pair) == i + j for pair in missing)
@@ -329,7 +337,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
         squares += (alike * _rms(np.matmul(*pieces))) ** 2
     for term in plan.terms:
         share = max(
-            _together(a.before[i] ** 2, b.before[j] ** 2) / sample.energy if sample.energy else 0.0
+            _rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) / sample.energy if sample.energy else 0.0
             for i, j in term.products
         )
         squares += _sums(plan, term, device, sample, min(share, 1.0), of_k) ** 2
@@ -337,7 +345,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
 
 
 def _joins(plan: Plan) -> float:
-    """Roundings of the terms' sum and of the result."""
+    """Number of roundings in the combination of the terms and of the result."""
     digits = DIGITS.get(plan.arithmetic)
     result = format_of(plan.output_format)
     last = 0.0 if result.is_integer else 2.0**-result.precision
@@ -345,7 +353,7 @@ def _joins(plan: Plan) -> float:
 
 
 def _parts(mixed: Mixed, sample: Sample) -> list[tuple[Plan, Sample, float]]:
-    """Each plan that blocks need, with the elements that it takes (the others as 0) and its share of the products."""
+    """Each plan that is needed, with the elements that it handles (the others as 0) and its share of the products."""
     blocks = dict(zip((plan.scheme for plan in mixed.plans), mixed.blocks or (1,) * len(mixed.plans), strict=True))
     total, strategy = sum(blocks.values()), mixed.strategy
     found = []

@@ -1,4 +1,4 @@
-"""The evaluator of a scheme's GEMM, for studies that need bits alone: no mapping, no program."""
+"""Makes the evaluator of a scheme's GEMM, for studies that need bits only: no mapping, no program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prepare(
     scheme_options: Mapping[str, Any] | None = None,
     operands: tuple[Operand, Operand] | None = None,
 ) -> Evaluator:
-    """The evaluator of `scheme` and a schedule on `chip`; a beta other than 0 needs problem.has_c.
+    """The evaluator of `scheme` under a schedule on `chip`; a beta other than 0 needs problem.has_c.
 
     Raises as `plan_for` and `record_of`.
     """

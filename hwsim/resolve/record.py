@@ -1,6 +1,6 @@
-"""The record of a plan on a device, but for the mapping: units, order of summation and epilogue with nothing left open.
+"""Makes the record of a plan on a device, without the mapping: units, order of summation and epilogue, complete.
 
-It knows plans, schedules and devices' units; it knows no scheme and no dataflow.
+The module knows plans, schedules and devices' units; it knows no scheme and no dataflow.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def record_of(
 ) -> Gemm:
     """The record of `plan` for `problem` on `device`, without a mapping.
 
-    schedule: what is asked for of the order of summation and the epilogue; the rest follows from the plan and the
-    device. beta is 1 where a C is given and it is left open, else 0. Raises UnsupportedError for a plan that no
-    instruction of the device serves, InputError where plan and schedule contradict each other.
+    schedule: the requested order of summation and epilogue; the rest follows from the plan and the device. beta
+    defaults to 1 where a C is given, else to 0. Raises UnsupportedError for a plan that no instruction of the device
+    supports, InputError where plan and schedule contradict each other.
     """
     wanted = schedule or Schedule()
     if isinstance(plan, Mixed):
@@ -42,15 +42,15 @@ def record_of(
     single = plan.plans[-1] if isinstance(plan, Mixed) else plan
     full = evaluator.resolved(wanted, single, device)
     unit = evaluator.first_unit(single, full, device)
-    settled = evaluator.settled(single, dot_spec(device, unit))
-    output = full.epilogue.output_format or settled.output_format
+    complete = evaluator.with_result_formats(single, dot_spec(device, unit))
+    output = full.epilogue.output_format or complete.output_format
     beta = full.epilogue.beta
     if beta is None:
         beta = 1.0 if problem.has_c else 0.0
     if beta and not problem.has_c:
         raise InputError(f"beta = {beta:g} needs a C; give c, or beta = 0")
     epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
-    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], settled)) if isinstance(plan, Mixed) else settled
+    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
     return Gemm(
         DeviceId(device.name, device.sha256, device.asked_mhz),
         problem,
@@ -64,10 +64,10 @@ def record_of(
 
 
 def check_mixed(device: Device, mixed: Mixed) -> None:
-    """Raise UnsupportedError where a plan does not run, or does not give what the others give."""
+    """Raise UnsupportedError where one of the plans does not run, or its result format differs from the others'."""
     for plan in mixed.plans:
         unit = evaluator.first_unit(plan, evaluator.resolved(Schedule(), plan, device), device)
-        given = evaluator.settled(plan, dot_spec(device, unit)).output_format
+        given = evaluator.with_result_formats(plan, dot_spec(device, unit)).output_format
         if given != plan.output_format:
             raise UnsupportedError(
                 f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "

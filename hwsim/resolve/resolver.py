@@ -1,7 +1,7 @@
-"""From a request to the one record of a GEMM: scheme, plan, order of summation, mapping, and who decided what.
+"""Resolves a request into the record of a GEMM: scheme, plan, order of summation, mapping, and who decided what.
 
-This is the only place where records are made for runs. What was resolved is kept by request, as small products would
-otherwise wait for it; schemes whose plan depends on the operands are resolved anew.
+This is the only place where records are made for runs. Resolved requests are cached, because resolving takes longer
+than a small product; schemes whose plan depends on the operands are resolved anew.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_ASKED = "not asked for"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for, apart from the arrays themselves.
+    """A request for one GEMM, apart from the arrays themselves.
 
     scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
     epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
@@ -60,7 +60,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """All of it as text, so that 1 and True, or 0.0 and -0.0, are two requests."""
+        """The request as text; it distinguishes 1 from True and 0.0 from -0.0."""
         fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
         wanted = (self.exact, self.timing, self.functional, self.scheduled)
         return repr((id(self.device), id(self.scheme), fixed, wanted, self.problem, self.schedule))
@@ -68,10 +68,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A record with what is made from it, once: evaluator and program.
+    """A record with its evaluator and program, each made once.
 
-    options: as a result shows them. refused: {choice: why not} of what the scheme left to the device. no_program: why
-    there is no program; empty where there is one.
+    options: as a result shows them. refused: {choice: reason} for the choices that the scheme left to the device.
+    no_program: the reason why there is no program; empty where there is one.
     """
 
     gemm: Gemm
@@ -82,7 +82,7 @@ class Resolved:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """Computes the bits directly."""
+        """The direct evaluator of the record."""
         return Evaluator(self.gemm, self.device)
 
     @cached_property
@@ -91,20 +91,20 @@ class Resolved:
         return None if self.no_program else program_of(self.gemm, self.device)
 
     @property
-    def in_one(self) -> bool:
-        """Whether one program is for all matrices of a stack."""
+    def has_stack_program(self) -> bool:
+        """Whether one program computes all matrices of a batch."""
         return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What a result's `options` show of the mapping and of the order of summation."""
+        """The mapping and the order of summation as a result's `options` show them."""
         if self.gemm.mapping is not None:
             return facts_of(self.gemm, self.device)
         return {"k_group": accumulated_k(self.gemm, self.device), "unit": self.gemm.unit}
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
-    """The record of a request. operands: A and B, for schemes whose options or plans the data decide.
+    """The resolved record of a request. operands: A and B, for schemes whose options or plans depend on the data.
 
     Raises InputError for what does not fit together, UnsupportedError for what the device cannot do.
     """
@@ -119,10 +119,10 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
 
 
 def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
-    """A record that was resolved before, with its program where the dataflow carries it. exact: bits will do.
+    """A saved record with its program, where the dataflow supports it. exact: a result without cycles is acceptable.
 
-    Raises UnsupportedError for a record of more than hwsim computes, and for one without cycles where bits are not
-    wanted.
+    Raises UnsupportedError for a record with features that hwsim does not compute, and for one without cycles where
+    bits are not wanted.
     """
     beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
     beyond += ["library"] if gemm.library is not None else []
@@ -142,14 +142,14 @@ def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
 
 
 class _ResolvedCache:
-    """The resolved requests that were asked for last."""
+    """The most recently used resolved requests."""
 
     def __init__(self, most: int) -> None:
         self.most, self.lock = most, Lock()
         self.found: OrderedDict[str, tuple[Request, Resolved]] = OrderedDict()
 
     def get(self, request: Request) -> Resolved | None:
-        """What was resolved for an equal request of the same device, or None."""
+        """The cached result of an equal request for the same device, or None."""
         key = request.key
         with self.lock:
             entry = self.found.get(key)
@@ -159,7 +159,7 @@ class _ResolvedCache:
         return entry[1]
 
     def put(self, request: Request, resolved: Resolved) -> None:
-        """Keep it, and the device that its key names by identity."""
+        """Add an entry; it also keeps the device alive, whose identity is part of the key."""
         with self.lock:
             self.found[request.key] = request, resolved
             while len(self.found) > self.most:
@@ -193,7 +193,9 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
 
 
 def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
-    """The record with its mapping where one is asked for and there is one; else why there is no program."""
+    """The record with its mapping, where one is asked for and possible; otherwise the reason why there is no
+    program.
+    """
     device, options = request.device, request.mapping
     try:
         flow = dataflow(device)
@@ -227,7 +229,7 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
 
 
 def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision, ...]:
-    """Who decided what: the scheme's plan, the instruction and the order of summation, then the mapping's own."""
+    """The decisions: the scheme's plan, the instruction and the order of summation, then the mapping's own."""
     device = request.device
     unit = gemm.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
     own = {decision.name: decision for decision in gemm.decisions}
@@ -262,7 +264,7 @@ def _by(request: Request, gemm: Gemm) -> By:
 
 
 def _order(gemm: Gemm) -> str:
-    """How K is summed, in words."""
+    """The order of summation over K, in words."""
     schedule, k = gemm.schedule, gemm.problem.k
     slices = schedule.slice_lengths(k) if schedule.sum is None else ()
     words = []
@@ -278,7 +280,7 @@ def _order(gemm: Gemm) -> str:
 
 
 def accumulated_k(gemm: Gemm, device: Device) -> int:
-    """The length of K that is accumulated in the unit from zero (K = k at most)."""
+    """The length of K that the unit accumulates from zero (at most K = k)."""
     groups = {term.k_group for term in gemm.single.terms}
     own = groups.pop() if len(groups) == 1 else None
     if own == "instruction":

@@ -1,8 +1,8 @@
-"""Advice on a run that leaves K in one piece: that split-K would be much faster.
+"""Advice for a run without split-K: that split-K would be much faster.
 
-A vendor's library cuts K where C has few tiles; a run does not unless it is asked to, as that changes bits. Plans of
-one product alone are looked at: the others are no GEMM of a library. It knows the dataflows' estimate, neither bits
-nor the timing machine.
+A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The
+advice covers plans of one product: the others are not GEMMs of a library. The module knows the dataflows' estimates,
+neither bits nor the timing machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ CODE = "k_not_cut"
 
 
 def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One notice {"code", "count": of slices, "message"}, or none. gemm: mapped; options: of the mapping, as given."""
+    """A list with one notice {"code", "count": number of slices, "message"}, or none. gemm: mapped; options: of the
+    mapping, as given.
+    """
     is_single = not isinstance(gemm.plan, Mixed) and gemm.plan.products == 1
     if not is_single or gemm.decided("split_k") is not None or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
         return []

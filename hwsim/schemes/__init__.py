@@ -1,4 +1,4 @@
-"""The schemes by name: hwsim's own, and those that installed packages register.
+"""Registry of GEMM schemes: hwsim's own, and those that installed packages register.
 
 A package registers a scheme through the entry point group `hwsim.schemes` (a `Scheme` object).
 """
@@ -28,7 +28,7 @@ OWN = (
 
 
 def schemes() -> dict[str, Scheme]:
-    """All schemes by name; a broken plug-in warns and is left out."""
+    """All schemes by name; a broken plug-in causes a warning and is left out."""
     found = {scheme.name: scheme for scheme in OWN}
     for entry in sorted(entry_points(group="hwsim.schemes"), key=lambda e: e.name):
         try:
@@ -40,7 +40,7 @@ def schemes() -> dict[str, Scheme]:
 
 
 def scheme_of(name: str) -> Scheme:
-    """The scheme called `name`. Raises InputError listing those there are."""
+    """The scheme called `name`. Raises InputError with a list of all schemes for an unknown name."""
     own = next((scheme for scheme in OWN if scheme.name == name), None)
     if own is not None:  # looking for plug-ins takes milliseconds
         return own

@@ -1,4 +1,6 @@
-"""Ape: FP32 from FP16, BF16 or TF32 products, INT16 from INT8 ones, and blocks that choose (Ape, 4 and 5)."""
+"""Ape: FP32 from FP16, BF16 or TF32 products, INT16 from INT8 products, and an adaptive choice per block (Ape, sections
+4 and 5).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ LARGEST_BLOCK = (1 << 31) - 1  # beyond any matrix that fits a host: all of it i
 
 
 def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """x2 = RN((x - x1) 2^12); acc0 = A1 B1, acc1 = A1 B2 + A2 B1, C = acc0 + acc1 2^-12.
+    """ape-fp32-f: two FP16 pieces, x2 = RN((x - x1) 2^12); acc0 = A1 B1, acc1 = A1 B2 + A2 B1, C = acc0 + acc1 2^-12.
 
     termwise: C = A1 B1; C += 2^-12 A2 B1; C += 2^-12 A1 B2, as the authors' released code calls the library.
     """
@@ -54,9 +56,9 @@ def plan_f(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Three BF16 pieces, six products chained in one accumulator in the order of Listing 4.
+    """ape-fp32-b: three BF16 pieces, six products chained in one accumulator in the order of Listing 4.
 
-    termwise: each added to C, in the order of the authors' released code.
+    termwise: each product is added to C, in the order of the authors' released code.
     """
     listed = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))
     released = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
@@ -65,7 +67,7 @@ def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Two TF32 pieces, three products chained in one accumulator."""
+    """ape-fp32-t: two TF32 pieces, three products chained in one accumulator."""
     products = chain((0, 0), (0, 1), (1, 0), interleave=options["interleave"])
     return _of_pieces("ape-fp32-t", "tf32", 2, (products,), options, problem)
 
@@ -73,7 +75,7 @@ def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:
 def _of_pieces(
     name: str, fmt: str, count: int, terms: tuple[Term, ...], options: Mapping[str, Any], problem: Problem
 ) -> Plan:
-    """`count` unscaled pieces; several terms are calls that add to C."""
+    """A plan with `count` unscaled pieces; several terms are library calls that add to C."""
     pieces = (Piece(fmt),) * count
     return Plan(
         name,
@@ -89,8 +91,11 @@ def _of_pieces(
 
 
 def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """x = 2^8 h + l; four products shifted by 16, 8, 8, 0. With biased low bytes, l' = l - 128, the sums over K of both
-    operands put back what is missing: 128 (sum a + sum b) - 128^2 K."""
+    """ape-int16: x = 2^8 h + l; four INT8 products shifted by 16, 8, 8, 0.
+
+    With biased low bytes, l' = l - 128, a correction by the sums over K of both operands is added: 128 (sum a + sum b)
+    - 128^2 K.
+    """
     biased = options["low_byte"] == "biased"
     pieces = (Piece("int8"), Piece("int8" if biased else "uint8"))
     value: Expression = sums(Scaled(TermValue(0), 16), Scaled(TermValue(1), 8), Scaled(TermValue(2), 8), TermValue(3))
@@ -111,7 +116,7 @@ def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
-    """Blocks in fp32-f's range take it, others fp32-b, and native fp32 beyond that (section 5)."""
+    """ape: blocks in fp32-f's range use it, the others fp32-b, and native fp32 beyond fp32-b's range (section 5)."""
     part = {"accumulation": "chained", "interleave": options["interleave"], "k_group": None}
     native = Plan(
         "native", (Piece("fp32"),), (Piece("fp32"),), (chain((0, 0)),), TermValue(0), input_format=problem.input_format
@@ -128,13 +133,13 @@ def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
 
 
 def inspect_f(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements that two FP16 pieces do not hold in full."""
+    """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent in full."""
     low = below(a, b, FP32_F_RANGE[0], "below 6.1e-5 keep fewer than 22 bits")
     return special_notices(a, b) + low + fp16_pieces(a, b, SHIFT)
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials."""
+    """Notices: NaNs and infinities."""
     return special_notices(a, b)
 
 
@@ -177,7 +182,7 @@ SCHEMES = (
     ),
     Scheme(
         "ape",
-        "FP32, block by block from FP16 or BF16 products or native",
+        "FP32 from FP16, BF16 or native FP32 products, chosen per block",
         f"{SOURCE}, 5",
         (
             Option("block", int, 128, "elements of a block along m, n and k", least=16, most=LARGEST_BLOCK),
@@ -185,7 +190,7 @@ SCHEMES = (
                 "strategy",
                 str,
                 "hybrid",
-                "each block its own type, or one for all; decide: the fastest that the data admit",
+                "hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow",
                 choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
             ),
             Option(

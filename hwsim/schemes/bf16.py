@@ -1,8 +1,8 @@
 """BF16x9, x6 and x3: FP32 from products of three BF16 pieces (Henry et al.; cuBLAS on Blackwell, arXiv 2605.16617).
 
-Three ways to add the products up, by `accumulation`: "fastf32" is the FastF32 main loop of tcgen05 (bands i + j from
-the least significant, the accumulator scaled by 2^-8 between bands inside the unit); "bands" does the scaling between
-bands outside the unit, for units without scale-input-d; "termwise" adds whole products, each accumulated over all of K.
+The option `accumulation` selects how products are added: "fastf32" is the FastF32 main loop of tcgen05 (bands i + j
+from the least significant, the accumulator scaled by 2^-8 between bands inside the unit); "bands" scales between bands
+outside the unit, for units without scale-input-d; "termwise" adds whole products, each accumulated over all of K.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ BANDS = {
 
 
 def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Pieces RN, saturating at the largest finite value; infinities enter as the largest fp32 and are put back after.
+    """Split into BF16 pieces, rounded to nearest even and saturating; infinities enter as the largest fp32 and are
+    restored afterwards.
 
-    fastf32 and bands: p_i of (x - p_0 - ...) 2^(8 i); termwise: unscaled.
-    Raises InputError for an option that the accumulation does not read.
+    fastf32 and bands: p_i of (x - p_0 - ...) 2^(8 i); termwise: unscaled pieces. Raises InputError for an option that
+    the accumulation does not use.
     """
     bands, accumulation = BANDS[name], options["accumulation"]
     unread, unset = ("promotion_interval", 1) if accumulation == "termwise" else ("k_group", None)
@@ -70,7 +71,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials; nothing else is lost in the split."""
+    """Notices: NaNs and infinities; the split loses nothing else."""
     return special_notices(a, b)
 
 
@@ -86,7 +87,7 @@ OPTIONS = (
         "promotion_interval", int, 1, "fastf32, bands: steps of 16 of K between additions outside the unit", least=1
     ),
     Option("k_group", int, None, "termwise: length of K accumulated in the unit from zero; by default all", least=1),
-    Option("hybrid", bool, False, "take native fp32 instead where the timing machine finds it faster"),
+    Option("hybrid", bool, False, "use native fp32 instead where the timing machine predicts that it is faster"),
 )
 
 SCHEMES = tuple(

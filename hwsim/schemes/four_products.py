@@ -16,7 +16,7 @@ PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 
 
 def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
-    """x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain; termwise: each added to C."""
+    """x1 = fp16(x), x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain; termwise: each product added to C."""
     pieces = (Piece("fp16", options["rounding"]),) * 2
     terms = terms_of(name, options, PRODUCTS)
     return Plan(
@@ -33,7 +33,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements that FP16 pieces do not hold."""
+    """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, 0, options["rounding"])
 
 
@@ -46,7 +46,7 @@ SCHEMES = tuple(
     for name, title, source, rounding in (
         (
             "markidis",
-            "FP32 from 4 FP16 products, pieces cut",
+            "FP32 from 4 FP16 products, truncated pieces",
             "Markidis et al., NVIDIA tensor core programmability, performance and precision, IPDPSW 2018",
             _rounding("RZ", "of both pieces: RZ as SGEMM-cube's Table 2 says; RNE is CUDA's own conversion"),
         ),

@@ -1,4 +1,6 @@
-"""LE-GEMM: FP32 from three FP16 products in two accumulators, pieces cut instead of rounded (LE-GEMM, Algorithm 1)."""
+"""LE-GEMM: FP32 from three FP16 products in two accumulators; pieces are truncated, not rounded (LE-GEMM, Algorithm
+1).
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements that FP16 pieces do not hold."""
+    """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, SHIFT, "RZ")
 
 
 SCHEME = Scheme(
     "le-gemm",
-    "FP32 from 3 FP16 products, bit-cut pieces, two accumulators",
+    "FP32 from 3 FP16 products, truncated pieces, two accumulators",
     "LE-GEMM, J. Syst. Archit. 160 (2025) 103336, Algorithm 1, Eq. 5-8",
     (
         Option(

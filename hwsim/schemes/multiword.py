@@ -39,7 +39,7 @@ def plan(
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials."""
+    """Notices: NaNs and infinities."""
     return special_notices(a, b)
 
 

@@ -1,4 +1,4 @@
-"""Native GEMM: one product of the operands, rounded to the unit's format if they are not in it already."""
+"""Native GEMM: one product of the operands, rounded to the unit's format where they are in another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements beyond the format's range."""
+    """Notices: NaNs and infinities, and elements beyond the format's range."""
     fmt = format_of(options["format"])
     top = decode(fmt, fmt.largest_code())
     largest = float(top.significand) * 2.0**top.exponent
@@ -57,13 +57,17 @@ SCHEME = Scheme(
     (
         Option("format", str, None, "operand format; by default the input's, or the device's default"),
         Option(
-            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+            "k_group",
+            int,
+            None,
+            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            least=1,
         ),
         Option(
             "accumulate",
             str,
             "fast",
-            "one chain over K, or, 8-bit floats only, the sums of every 128 of K added in fp32 (promoted)",
+            "fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32",
             choices=("fast", "promoted"),
         ),
     ),

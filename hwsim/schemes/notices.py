@@ -1,4 +1,4 @@
-"""What schemes have to say about their operands: counts of elements that a split into fp16 pieces does not serve."""
+"""Notices of schemes about operands: counts of elements that two fp16 pieces cannot represent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 
 
 def finite_magnitudes(a: Array, b: Array) -> Array:
-    """Magnitudes of the finite elements of both operands that are not zero."""
+    """Magnitudes of the finite non-zero elements of both operands."""
     x = np.concatenate([np.ravel(a), np.ravel(b)])
     found: Array = np.abs(x[np.isfinite(x) & (x != 0)])
     return found
 
 
 def counted(*counts: tuple[str, int, str]) -> list[Notice]:
-    """A notice for each (code, count, what) whose count is not zero."""
+    """A notice for each (code, count, what) with a non-zero count."""
     return [Notice(code, count, f"{count} {what}") for code, count, what in counts if count]
 
 
 def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") -> list[Notice]:
-    """Elements whose high fp16 piece is zero or overflows, or whose low one, scaled by 2^scale_exponent, does.
+    """Notices: elements whose high fp16 piece underflows to zero or overflows, or whose low piece, scaled by
+    2^scale_exponent, does.
 
     rounding: of the high piece, "RNE" or "RZ".
     """
@@ -44,5 +45,5 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
 
 
 def below(a: Array, b: Array, least: float, what: str) -> list[Notice]:
-    """Elements of magnitude below `least`."""
+    """A notice with the count of elements of magnitude below `least`."""
     return counted(("below_full_precision", int((finite_magnitudes(a, b) < least).sum()), f"elements {what}"))

@@ -1,4 +1,4 @@
-"""Ootomo and Yokota: three products, the large one added outside the unit after every instruction (IJHPCA 36, 2022)."""
+"""Ootomo and Yokota: three products; the leading one is promoted after every instruction (IJHPCA 36, 2022)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ FP16_SHIFT = 11
 
 
 def plan(name: str, fmt: str, rounding: str, shift: int, options: Mapping[str, Any], problem: Problem) -> Plan:
-    """acc0 += A1 B1 of each instruction from zero, nearest even outside the unit, so that its truncation does not pile
-    up; acc1 = A1 B2 + A2 B1 chained in the unit; C = acc0 + acc1 2^-shift."""
+    """acc0 += A1 B1 of each instruction from zero, added outside the unit to nearest even; acc1 = A1 B2 + A2 B1 chained
+    in the unit.
+
+    C = acc0 + acc1 2^-shift. Addition outside the unit avoids the accumulation of the unit's truncation errors.
+    """
     pieces = (Piece(fmt, rounding), Piece(fmt, rounding, shift))
     small: Expression = TermValue(1)
     return Plan(
@@ -31,12 +34,12 @@ def plan(name: str, fmt: str, rounding: str, shift: int, options: Mapping[str, A
 
 
 def inspect_fp16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials, and elements that FP16 pieces do not hold."""
+    """Notices: NaNs and infinities, and elements that FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, FP16_SHIFT)
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials."""
+    """Notices: NaNs and infinities."""
     return special_notices(a, b)
 
 

@@ -1,7 +1,7 @@
-"""Ozaki's scheme: FP64 from error-free slices whose products the unit adds without a rounding (Ozaki et al., 2012).
+"""Ozaki's scheme: FP64 from integer slices whose products the unit accumulates without rounding (Ozaki et al., 2012).
 
-Slices are cut toward zero here. The 2012 paper rounds them to nearest, by (x + s) - s, so that
-they may have either sign, and other digits. Cutting is ours.
+Slices are truncated toward zero here. The 2012 paper rounds them to nearest, by (x + s) - s, so that they may have
+either sign, and other digits. Truncation is ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ WIDTH = {"fp16": (24, 11), "int8": (31, 7)}
 
 
 def slice_bits(fmt: str, k: int) -> int:
-    """beta: 2 beta + ceil(log2 k) fits the accumulator. Raises InputError where not even one bit does."""
+    """Bits per slice, beta, such that 2 beta + ceil(log2 k) fits the accumulator. Raises InputError where not even one
+    bit fits.
+    """
     accumulator, digits = WIDTH[fmt]
     bits = min(digits, (accumulator - (k - 1).bit_length()) // 2)
     if bits < 1:
@@ -34,7 +36,7 @@ def slice_bits(fmt: str, k: int) -> int:
 
 
 def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Slices of beta bits; products i + j < s (or all s^2), added from the least significant."""
+    """Slices of beta bits; products with i + j < s (or all s^2), added from the least significant."""
     bits = slice_bits(fmt, problem.k)
     count = options["slices"]
     if count is None:
@@ -65,7 +67,7 @@ def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def survey(fmt: str, a: Array, b: Array, options: Mapping[str, Any]) -> dict[str, Any]:
-    """slices = 0: as many as leave nothing of any element of A or B."""
+    """Resolves slices = 0: the number of slices that represents every element of A and B exactly."""
     if options["slices"] != 0:
         return dict(options)
     bits, needed = slice_bits(fmt, a.shape[-1]), 1
@@ -82,13 +84,17 @@ def survey(fmt: str, a: Array, b: Array, options: Mapping[str, Any]) -> dict[str
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials."""
+    """Notices: NaNs and infinities."""
     return special_notices(a, b)
 
 
 OPTIONS = (
     Option(
-        "slices", int, None, "slices per operand; by default enough for 53 bits, 0: as many as the data have", least=0
+        "slices",
+        int,
+        None,
+        "slices per operand; default: enough for 53 bits; 0: as many as represent the operands exactly",
+        least=0,
     ),
     Option("truncate", bool, True, "leave out products of slices i + j >= slices (counted from 0)"),
     Option(

@@ -1,4 +1,6 @@
-"""QuanTensor: FP32 from integer products, fixed point with a scale per row of A and column of B (Li et al.)."""
+"""QuanTensor: FP32 from integer products of fixed-point pieces, with a scale per row of A and column of B (Li et
+al.).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ FP32_SPAN = 277  # digits from 2^127 down to 2^-149
 
 
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
-    """Pieces most significant first, the last rounded; products joined in fp32 from the least significant."""
+    """Pieces from the most significant on, the last one rounded; products combined in fp32 from the least
+    significant.
+    """
     bits, count = SLICE_BITS[options["format"]], options["pieces"]
     if count > (most := -(-FP32_SPAN // bits)):
         raise InputError(
@@ -46,7 +50,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Specials."""
+    """Notices: NaNs and infinities."""
     return special_notices(a, b)
 
 

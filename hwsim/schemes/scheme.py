@@ -1,6 +1,6 @@
-"""What a scheme is: typed options, a plan made from them, and a look at the data for warnings.
+"""The interface of a GEMM scheme: typed options, a plan made from them, and an inspection of the operands for warnings.
 
-A scheme knows nothing of devices, engines or cycles; the plan it returns is all that a lowering reads.
+A scheme knows nothing of devices, engines or cycles; the plan that it returns is all that a dataflow reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the data that a user should know: a code for scripts, a count, a sentence."""
+    """A warning about the operands: a code for scripts, a count, and a message."""
 
     code: str
     count: int
@@ -31,12 +31,12 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A GEMM scheme. plan(options, problem) and inspect(a, b, options) get complete, checked options.
+    """A GEMM scheme. plan(options, problem) and inspect(a, b, options) receive complete, validated options.
 
-    input_formats: operand formats it takes as they are; others are rounded to the first of them.
-    alternatives: name of an option whose None means: the first of its choices whose plan the device can carry.
-    survey: options that the data decide; survey(a, b, options) returns the complete options, and is called before
-    `plan` where operands are given.
+    input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
+    name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
+    that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
+    operands are given.
     """
 
     name: str
@@ -51,16 +51,16 @@ class Scheme:
 
     @property
     def takes_native_formats(self) -> bool:
-        """Whether its `format` is any of the device's own, and the device's choice by default."""
+        """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)
 
     def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """Defaults filled in, values checked. Raises InputError naming the options there are."""
+        """Validated options with defaults. Raises InputError with a list of the options for an unknown one."""
         return checked(self.options, given, f"scheme {self.name}")
 
 
 def special_notices(a: Array, b: Array) -> list[Notice]:
-    """Counts of NaNs and infinities in the operands."""
+    """Notices with the counts of NaNs and infinities in the operands."""
     found = []
     for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
         count = sum(int(test(x).sum()) for x in (a, b))
@@ -74,7 +74,7 @@ INTERLEAVE = Option(
     "interleave",
     str,
     "instruction",
-    "products of one accumulator alternate instruction by instruction, or each runs over all of K",
+    "products of one accumulator alternate per instruction, or (k) each runs over all of K",
     choices=("instruction", "k"),
 )
 ACCUMULATION = Option(
@@ -87,7 +87,9 @@ ACCUMULATION = Option(
 
 
 def is_termwise(name: str, options: Mapping[str, Any]) -> bool:
-    """What ACCUMULATION says. Raises InputError for an interleaving that single products do not have."""
+    """Whether the option `accumulation` asks for separate products. Raises InputError where `interleave` is given with
+    it.
+    """
     if options["accumulation"] == "chained":
         return False
     if options["interleave"] != INTERLEAVE.default:
@@ -101,9 +103,10 @@ Pair = tuple[int, int]
 def terms_of(
     name: str, options: Mapping[str, Any], products: Sequence[Pair], calls: Sequence[Pair] | None = None
 ) -> tuple[Term, ...]:
-    """Products (piece of A, piece of B) as ACCUMULATION says: one chain, or a term each, in the order of `calls`.
+    """The terms for a list of products (piece of A, piece of B): one chain, or one term per product, in the order of
+    `calls`.
 
-    calls: by default that of `products`. Raises InputError as `is_termwise`.
+    calls: by default the order of `products`. Raises InputError as `is_termwise`.
     """
     if is_termwise(name, options):
         return tuple(chain(pair) for pair in calls or products)

@@ -35,7 +35,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
-    """Counts of elements that Eq. 6 excludes, and of pieces that overflow or vanish."""
+    """Notices: elements that Eq. 6 excludes, and pieces that overflow or underflow to zero."""
     sb = options["scaling_exponent"]
     exponent = np.frexp(finite_magnitudes(a, b))[1] - 1
     outside = counted(
@@ -61,11 +61,15 @@ SCHEME = Scheme(
             "accumulation",
             str,
             "termwise",
-            "join the three terms after all of K, or after every k_group",
+            "combine the three terms after all of K (termwise), or after every k_group (elementwise)",
             choices=("termwise", "elementwise"),
         ),
         Option(
-            "k_group", int, None, "length of K accumulated in the unit from zero; by default the lowering's", least=1
+            "k_group",
+            int,
+            None,
+            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            least=1,
         ),
     ),
     plan,

@@ -1,1 +1,1 @@
-"""Studies: error metrics, inputs, sweeps and the papers' experiments."""
+"""Studies: accuracy tables, comparisons of two settings, tuning, sensitivity, and the speed of hwsim itself."""

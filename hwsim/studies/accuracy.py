@@ -1,7 +1,7 @@
-"""Errors of every scheme on every device that runs it, for the same inputs, beside a plain FP32 chain.
+"""Errors of every scheme on every device that runs it, for the same inputs, with a plain FP32 chain for comparison.
 
 The reference is the product of the operands that a scheme takes (rounded to fp32, or fp64 as they are), to 104 bits.
-The caller brings the product function.
+The caller passes the product function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NORMWISE, ELEMENTWISE = "relative_frobenius", "mean_relative"
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A pair of fp64 matrices. metric: what the table shows of the errors."""
+    """A pair of fp64 matrices. metric: the error metric that the table shows for them."""
 
     name: str
     a: Array
@@ -41,14 +41,16 @@ class Inputs:
     metric: str = NORMWISE
 
     def operands(self, format: str) -> tuple[Array, Array]:
-        """As a scheme takes them: fp64, or rounded to fp32."""
+        """The operands as a scheme takes them: fp64, or rounded to fp32."""
         return (self.a, self.b) if format == "fp64" else (self.a.astype(np.float32), self.b.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A scheme with its arguments, or a native format; takes: the format of its operands; times: the device's times
-    have a part in its bits."""
+    """A scheme with its arguments, or a native format.
+
+    takes: the format of its operands. times: whether its bits depend on the device's times (through its choices).
+    """
 
     name: str
     arguments: Mapping[str, Any]
@@ -58,7 +60,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPoint:
-    """One scheme on one device with one pair of matrices: errors by metric, and which of them the table shows."""
+    """Errors by metric of one scheme on one device for one pair of matrices, and the metric that the table shows."""
 
     device: str
     scheme: str
@@ -67,7 +69,7 @@ class AccuracyPoint:
     errors: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; errors that are not finite (overflow) are None."""
+        """The point as plain data; errors that are not finite (overflow) are None."""
         errors = {name: x if math.isfinite(x) else None for name, x in self.errors.items()}
         return {"device": self.device, "scheme": self.scheme, "inputs": self.inputs, "errors": errors}
 
@@ -80,7 +82,7 @@ def all_inputs(edge: int = EDGE, depth: int = DEPTH, conditions: Iterable[float]
         Inputs("N(0, 1)", rng.standard_normal(shapes[0]), rng.standard_normal(shapes[1])),
         Inputs("[-1, 1]", rng.uniform(-1, 1, shapes[0]), rng.uniform(-1, 1, shapes[1])),
     ]
-    found += [Inputs(f"2^±{span}", *inputs.wide(edge, edge, depth, 2, span)) for span in SPANS]
+    found += [Inputs(f"2^±{span}", *inputs.spread_normal(edge, edge, depth, 2, span)) for span in SPANS]
     for condition in conditions:
         a, b = inputs.conditioned(CONDITIONED, 3, condition)
         found.append(Inputs(f"cond {condition:.0e}".replace("e+0", "e"), a[:edge], b[:, :edge], ELEMENTWISE))
@@ -104,7 +106,7 @@ def methods(device: Any) -> list[Method]:
 
 
 def arithmetic(device: Any) -> str:
-    """What fixes the bits on a device: units, instructions, vector unit, memories (a dataflow may cut K by them)."""
+    """Everything that fixes the bits on a device: units, instructions, vector unit, memories (through the tile's K)."""
     chip = load(device)
     parts = chip.model_dump_json(
         include={"family", "default_format", "dot_units", "matrix_instructions", "native", "vector", "memories"},
@@ -116,7 +118,7 @@ def arithmetic(device: Any) -> str:
 def errors_of(a: Array, b: Array, exact: tuple[Array, Array], computed: Array) -> dict[str, float]:
     """Errors by metric; exact: the product as a pair of doubles.
 
-    l1, l2, linf: norms of the error over those of A and B (TF32/TF64, 3.1); without a number where C overflows.
+    l1, l2, linf: norms of the error over those of A and B (TF32/TF64, 3.1); undefined where C overflows.
     """
     high, low = exact
     with np.errstate(all="ignore"):
@@ -142,7 +144,7 @@ def table(
 ) -> Iterator[AccuracyPoint]:
     """Yield the points, the plain FP32 chain first. names: only these schemes (a native format as "native fp16").
 
-    matmul(a, b, device=, scheme= or format=); chain(a, b): plain fp32.
+    matmul(a, b, device=, scheme= or format=): the product function. chain(a, b): plain fp32.
     """
     exact: dict[tuple[str, str], tuple[Array, Array]] = {}
     wanted = set(names)
@@ -176,7 +178,9 @@ def table(
 
 
 def markdown(points: Iterable[AccuracyPoint]) -> str:
-    """One row for each scheme and each group of devices with the same errors; columns are the inputs."""
+    """The points as a Markdown table: one row for each scheme and group of devices with the same errors, one column per
+    input.
+    """
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for point in points:
         error = point.errors[point.metric]

@@ -1,6 +1,7 @@
-"""Tiles chosen by the papers' formulas alone, beside a search: SGEMM-cube's Eq. 11, LE-GEMM's thread-parallelism model.
+"""Tiles from the papers' formulas, for comparison with a search: SGEMM-cube's Eq. 11, LE-GEMM's thread-parallelism
+model.
 
-They count traffic and threads; they know no cycles.
+The formulas count traffic and threads; they know no cycles.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ WARP_TILE = 64 * 64  # elements of C that a warp of the libraries' large tiles o
 
 
 def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
-    """SGEMM-cube, Eq. 11: the b_m that moves least; of the blocks that go with it the largest of B (Eq. 10), then the
-    least traffic (Eq. 9), n_fused by Eq. 8.
+    """The tile by SGEMM-cube's Eq. 11: the b_m with the least traffic, then the largest block of B (Eq. 10).
 
-    Raises UnsupportedError for a device without the blocks of a DaVinci core.
+    Ties go to the least traffic (Eq. 9); n_fused follows from Eq. 8. Raises UnsupportedError for a device without the
+    memories of a DaVinci core.
     """
     if not _has_chooser(device, "eq11"):
         raise UnsupportedError(f"--chooser eq11: Eq. 11 is for coupled DaVinci cores; {device.name} is {device.family}")
@@ -50,7 +51,9 @@ def _has_chooser(device: Device, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """LE-GEMM, section 4.2, of one tile. threads: Eq. 12. per_byte: Eq. 15. load, work: Eq. 16, 17, per thread."""
+    """LE-GEMM's parallelism model (section 4.2) of one tile. threads: Eq. 12. per_byte: Eq. 15. load, work: Eq. 16, 17,
+    per thread.
+    """
 
     threads: float
     per_byte: float
@@ -59,7 +62,7 @@ class Parallelism:
 
 
 def parallelism(device: Device, tile: dict[str, int], m: int, n: int) -> Parallelism:
-    """Eq. 12 and 15 to 17; phi, the wavefronts of a workgroup: one for each 64 x 64 elements of C, at least one."""
+    """Evaluate Eq. 12 and 15 to 17; phi, the wavefronts of a workgroup: one per 64 x 64 elements of C, at least one."""
     t_m, t_n, t_k = tile["m"], tile["n"], tile["k"]
     wave = dataflow(device).features.wave_threads
     waves = max(1, t_m * t_n // WARP_TILE)
@@ -74,12 +77,12 @@ def parallelism(device: Device, tile: dict[str, int], m: int, n: int) -> Paralle
 def tlp(
     device: Device, tiles: Iterable[dict[str, int]], is_legal: Callable[[dict[str, int]], bool], m: int, n: int
 ) -> dict[str, int]:
-    """The tile that LE-GEMM's model takes: the most computation per byte (Eq. 15) among those that give every core a
-    workgroup (Eq. 12); the most threads where none gives enough. Then the least work per thread (Eq. 17), and of
-    T_K, which the model says nothing of: the nearest to Table 2's 32.
+    """The tile by LE-GEMM's model: the most computation per byte (Eq. 15) among tiles that give every core a workgroup
+    (Eq. 12).
 
-    The paper maximises both and leaves their weights open; this order is ours.
-    Raises UnsupportedError for a DaVinci core, which has no threads.
+    Where none does, the one with the most threads. Ties go to the least work per thread (Eq. 17), and for T_K, which
+    the model does not cover, to the nearest to Table 2's 32. The paper maximises both quantities and leaves their
+    weights open; this order is ours. Raises UnsupportedError for a DaVinci core, which has no threads.
     """
     if not _has_chooser(device, "tlp"):
         raise UnsupportedError(f"--chooser tlp: its model counts threads; {device.name} is {device.family}")

@@ -1,7 +1,7 @@
-"""Speed of the compiled parts beside libraries doing the like in the same process.
+"""Speed of hwsim's compiled parts, compared with libraries that do similar work in the same process.
 
-Rates of one process only compare with each other; machines are shared and differ. The two sides of a ratio are run
-in turns and the best of each is taken, so that what else runs on the machine distorts least.
+Absolute rates are comparable within one process only, because machines are shared and differ. The two sides of a ratio
+run alternately, and the best time of each counts, which reduces the influence of other load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BIAS = 127  # of fp32's exponents, and bf16's and tf32's
 
 @dataclass(frozen=True, slots=True)
 class UnitRate:
-    """GMAC/s of one unit at size^3 and NumPy's at that size and number of threads (float64 beside fp64)."""
+    """GMAC/s of one dot unit at size^3, and of NumPy at that size and number of threads (float64 for fp64)."""
 
     device: str
     format: str
@@ -52,11 +52,11 @@ class UnitRate:
 
     @property
     def ratio(self) -> float:
-        """Of NumPy's rate."""
+        """The rate relative to NumPy's."""
         return self.gmac_per_second / self.numpy_gmac_per_second
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and the ratio."""
+        """All fields and the ratio, as plain data."""
         return asdict(self) | {"ratio": self.ratio}
 
 
@@ -75,11 +75,11 @@ class ConversionRate:
 
     @property
     def ratio(self) -> float | None:
-        """Of torch's rate; None without torch."""
+        """The rate relative to torch's; None without torch."""
         return None if self.torch_per_second is None else self.per_second / self.torch_per_second
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and the ratio."""
+        """All fields and the ratio, as plain data."""
         return asdict(self) | {"ratio": self.ratio}
 
 
@@ -110,7 +110,7 @@ class EngineRate:
 
 @dataclass(frozen=True, slots=True)
 class SchemeRate:
-    """One GEMM by a scheme: seconds, those within the dot kernels, and NumPy's float32 product of the same size."""
+    """Time of one GEMM by a scheme: total, within the dot kernels, and of NumPy's float32 product of the same size."""
 
     scheme: str
     device: str
@@ -124,11 +124,11 @@ class SchemeRate:
 
     @property
     def outside(self) -> float:
-        """Share of the time outside the dot kernels."""
+        """Share of the time spent outside the dot kernels."""
         return 1 - self.dot_seconds / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, the share outside and the time in NumPy products."""
+        """All fields, the share outside, and the time in units of NumPy products."""
         return asdict(self) | {"outside": self.outside, "times": self.seconds / self.numpy_seconds}
 
 
@@ -226,7 +226,7 @@ def scheme_rate(
 
 
 def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
-    """Shortest time of each, in seconds; they are run in turns until the time is over, at least twice."""
+    """The shortest time of each function, in seconds; they run alternately for `seconds`, at least twice."""
     best = dict.fromkeys(work, float("inf"))
     end, turns = time.perf_counter() + seconds, 0
     while turns < 2 or time.perf_counter() < end:
@@ -240,7 +240,7 @@ def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
 
 @dataclass(slots=True)
 class EngineSpeed:
-    """CPU seconds within the compiled engine, and the instructions it executed."""
+    """CPU seconds within the compiled timing engine, and the instructions that it executed."""
 
     seconds: float = 0.0
     instructions: int = 0
@@ -248,7 +248,7 @@ class EngineSpeed:
 
 @contextmanager
 def engine_clock() -> Iterator[EngineSpeed]:
-    """What the timing machine's engine takes and does meanwhile."""
+    """Context manager that measures the timing machine's engine: CPU seconds and instructions."""
     spent = EngineSpeed()
 
     class Timed(engine.Machine):
@@ -273,7 +273,7 @@ CALLERS = ("hwsim.arithmetic.", "hwsim.evaluate.", "hwsim.machines.")
 
 @contextmanager
 def dot_clock() -> Iterator[list[float]]:
-    """Seconds spent in the dot kernels as evaluator and machines call them, in a list of one number."""
+    """Context manager that measures seconds spent in the dot kernels, as a list of one number."""
     spent = [0.0]
 
     def timed(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -302,8 +302,11 @@ def dot_clock() -> Iterator[list[float]]:
 
 
 def _codes(size: int, fmt: Format, exponents: Exponents, seed: int) -> Array:
-    """Operands of a format: N(0, 1), scaled to the range of small integers, or any fraction and, from the least normal
-    number to 2^58, any exponent: products fall far below binary32, and no sum overflows it."""
+    """Random operand codes of a format: N(0, 1), scaled to the range of small integers for integer formats.
+
+    With exponents "full": any fraction and any exponent from the least normal number to 2^58, so that products fall far
+    below binary32 and no sum overflows it.
+    """
     rng = np.random.default_rng(seed)
     if exponents == "full":
         words = rng.integers(0, 1 << 32, (size, size), np.uint32)
@@ -330,7 +333,7 @@ def _astype(x: Array, dtype: np.dtype[Any]) -> Work:
 
 
 def _torch(x: Array, format: str) -> Work | None:
-    """torch's conversion to the format, one thread; None where torch is not installed."""
+    """A function for torch's conversion to the format, one thread; None where torch is not installed."""
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]  # optional
     except ImportError:

@@ -1,4 +1,4 @@
-"""What `hwsim bench` measures, and what is wanted of it: data only."""
+"""Benchmarks and performance targets of `hwsim bench`, as data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Exponents = Literal["ordinary", "full"]
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """One unit with operands of one kind.
+    """Benchmark of one dot unit with one kind of operands.
 
-    device: name; empty for a `spec` of its own. exponents: "ordinary": N(0, 1); "full": spread from the least normal
-    number up. wanted: the least share of NumPy's rate (float32; float64 for fp64), one thread, AVX-512, 1024^3;
-    None: no wish.
+    device: name; empty for a `spec` given directly. exponents: "ordinary": N(0, 1); "full": spread from the least
+    normal number up. wanted: target as a share of NumPy's rate (float32; float64 for fp64), one thread, AVX-512,
+    1024^3; None: no target.
     """
 
     device: str
@@ -28,7 +28,9 @@ class UnitRow:
 
 @dataclass(frozen=True, slots=True)
 class ConversionRow:
-    """float32 to a format. wanted: the least share of torch's rate on the CPU (to nearest), one thread."""
+    """Benchmark of a conversion from float32. wanted: target as a share of torch's rate on the CPU (to nearest), one
+    thread.
+    """
 
     format: str
     rounding: Literal["RNE", "RZ"]
@@ -37,9 +39,9 @@ class ConversionRow:
 
 @dataclass(frozen=True, slots=True)
 class SchemeRow:
-    """A whole GEMM. wanted_outside: the largest share of its time outside the dot kernels.
+    """Benchmark of a whole GEMM. wanted_outside: target for the share of time outside the dot kernels.
 
-    wanted_times: the most it may take, in NumPy float32 products of the same size; None: no wish.
+    wanted_times: target for the time, in NumPy float32 products of the same size; None: no target.
     """
 
     scheme: str
@@ -91,6 +93,6 @@ ENGINE_WANTED = 5e6  # simulated instructions per second, one core
 
 
 def rows_of(device: str, formats: list[str]) -> list[UnitRow]:
-    """The rows of a device: those of the table, and its other native formats without a wish."""
+    """The benchmarks of a device: those of the table, and its other native formats without a target."""
     known = [row for row in UNITS if row.device == device and row.format in formats]
     return known + [UnitRow(device, name) for name in formats if name not in {row.format for row in known}]

@@ -1,7 +1,7 @@
-"""Two ways of computing one GEMM, compared bit for bit: which elements differ, by how much, and from which k on.
+"""Compares two ways of computing one GEMM bit for bit: which elements differ, by how much, and from which k on.
 
-The ways differ in device, scheme, options or schedule; the operands are the same. The first difference of an element
-is looked for in its running sums: the value of that row and column over the first k of K, through both units.
+The ways differ in device, scheme, options or schedule; the operands are the same. The first difference of an element is
+found from its running sums: the value of that row and column over the first k of K, by both ways.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.operands import Operand, alike, chosen, operand
+from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
@@ -37,7 +37,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (made if empty)."""
+    """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (generated if
+    empty).
+    """
 
     device: str | Path | Mapping[str, Any] | Device
     scheme: str | Scheme = DEFAULT_SCHEME
@@ -50,7 +52,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class ElementDifference:
-    """One differing element. left, right: values; ulps: distance in places of the format, None for infinities, NaNs.
+    """One differing element. left, right: values; ulps: distance in units in the last place, None for infinities, NaNs.
 
     relative: |left - right| over the larger magnitude; None where it is not a number.
     """
@@ -67,10 +69,11 @@ class ElementDifference:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where an element's running sums part: equal over k < k_first, unlike over k < k_end. Codes in hex, values beside.
+    """Where the running sums of an element diverge: equal over k < k_first, different over k < k_end.
 
-    The sums are looked at after every `step` of K, the shortest length that is whole instructions of both units.
-    equal_again: at how many of the later such places they are equal again. last_equal: the code before, or None.
+    Codes are in hex, with values beside them. Sums are compared after every `step` of K, the shortest length that is a
+    whole number of instructions of both units. equal_again: number of later comparisons in which they are equal.
+    last_equal: the code before the divergence, or None.
     """
 
     row: int
@@ -88,11 +91,11 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What `diff` found. largest_ulps, largest_relative: over differing elements that are finite on both sides.
+    """The result of `diff`. largest_ulps, largest_relative: over differing elements that are finite on both sides.
 
-    special: differing elements with an infinity or NaN on either side. first: the first places by row and column.
-    worst: the largest distance (special ones first). step: of the chosen element, or the worst; None if equal there.
-    schedules: both, resolved, as plain data.
+    special: number of differing elements with an infinity or NaN on either side. first: the first positions by row and
+    column. worst: the largest distance (infinities and NaNs first). step: divergence of the chosen element, or of the
+    worst; None if equal there. schedules: both, resolved, as plain data.
     """
 
     left: str
@@ -114,7 +117,7 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """Differing elements over all, 0 to 1."""
+        """Differing elements over all elements, 0 to 1."""
         return self.differing / self.elements if self.elements else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class Difference:
         return {"schema": "hwsim.diff/1"} | asdict(self) | {"share": self.share}
 
     def to_text(self) -> str:
-        """A few lines for people."""
+        """A summary of a few lines."""
         lines = [
             f"left   {self.left}",
             f"right  {self.right}",
@@ -166,11 +169,11 @@ def diff(
     """Compute A B in both settings and compare the codes.
 
     a, b: matrices as hwsim.run takes them (codes need `input_format`, or a `format` in the setting). element: (row,
-    column) whose first difference in K is looked for; by default the worst one (not for plans mixed block by block).
-    rows, cols: compare only those (places are still those of the whole product). first: how many places are listed.
-    Each setting is evaluated from its plan and schedule: on devices with a program of their own, give `k_group` or a
-    schedule to say what it does.
-    Raises InputError where the two have different output formats, or for operands or places that do not fit.
+    column) whose first difference in K is searched; by default the worst one (not for plans mixed block by block).
+    rows, cols: compare only those (positions are still those of the whole product). first: number of positions listed.
+    Each setting is evaluated from its plan and schedule: for devices whose program determines the bits, give `k_group`
+    or a schedule. Raises InputError where the two have different output formats, or for operands or positions that do
+    not fit.
     """
     threads = worker_count(threads)
     sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
@@ -223,10 +226,10 @@ def diff(
 def first_step(
     left: tuple[Evaluator, Operand, Operand], right: tuple[Evaluator, Operand, Operand], row: int, column: int
 ) -> Divergence | None:
-    """Where the running sums of C[row, column] part (setting, A, B on each side), or None if they never do.
+    """Where the running sums of C[row, column] diverge, or None; each side is (setting, A, B).
 
-    The running sum over the first k is the finished result of a product that ends there, its slices where the
-    schedule puts them for the whole of K.
+    The running sum over the first k is the finished result of a product that ends there, with slices where the schedule
+    puts them for the whole of K.
     """
     sums, step = [], 1
     k = left[1].shape[1]
@@ -266,12 +269,12 @@ class _Running:
         self.layout = side.schedule.layout(a.shape[1])
 
     def at(self, k: int) -> int:
-        """The code over the first k."""
+        """The code of the sum over the first k."""
         return int(self.side.evaluate(self.a, self.b, layout=self.layout.prefix(k))[0, 0])
 
 
 class _Compared:
-    """Two arrays of codes of one format, and where they lie in the whole product."""
+    """Two arrays of codes of one format, and their position in the whole product."""
 
     def __init__(self, left: Array, right: Array, output: str, rows: Array, cols: Array) -> None:
         self.codes, self.output = (left, right), output
@@ -293,9 +296,11 @@ class _Compared:
         self.largest_relative = float(usable.max()) if usable.size else 0.0
 
     def places(self, count: int) -> tuple[ElementDifference, ...]:
+        """The first `count` differing elements, by row and column."""
         return tuple(self._place(i) for i in range(min(count, self.differing)))
 
     def worst(self) -> ElementDifference | None:
+        """The differing element with the largest distance."""
         if not self.differing:
             return None
         if self.special:
@@ -320,7 +325,7 @@ class _Compared:
 
 def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tuple[Evaluator, Operand, Operand]:
     scheme = scheme_of(setting.scheme) if isinstance(setting.scheme, str) else setting.scheme
-    left, right = alike(
+    left, right = to_common_format(
         *(operand(x, y, input_format=input_format, format=setting.format) for x, y in (("A", a), ("B", b)))
     )
     if left.shape[1] != right.shape[0]:
@@ -343,7 +348,7 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
 
 def _indices(name: str, index: Any, size: int) -> Array:
     whole = np.arange(size)
-    return whole if index is None else whole[chosen(name, index, size)]
+    return whole if index is None else whole[selected_indices(name, index, size)]
 
 
 def _label(side: Evaluator) -> str:
@@ -368,7 +373,9 @@ def _value(code: int, output: str) -> float:
 
 
 def _ordered(codes: Array, output: str) -> Array:
-    """Integers that grow by one from each number of the format to the next; +0 and -0 are one. 64 bits: Python's."""
+    """Integers that increase by one from each number of the format to the next; +0 and -0 are equal. 64-bit formats:
+    Python integers.
+    """
     fmt = format_of(output)
     sign = fmt.signed & (codes >> codes.dtype.type(fmt.bits - 1)).astype(bool)
     if fmt.is_integer:

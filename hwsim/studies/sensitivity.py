@@ -1,7 +1,7 @@
-"""How a program's cycles move when each assumed number of a device goes over its range, one at a time.
+"""Sensitivity of a program's cycles to the assumed numbers of a device, each varied over its range, one at a time.
 
-The program stays as it was lowered: what moves is the hardware's time, not the choice of tiles. It knows the device's
-provenance and the timing machine; it does not know what the program computes.
+The program stays as it was written: only the hardware's times vary, not the choice of tiles. The module knows the
+device's provenance and the timing machine; it does not know what the program computes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ASIDE = ("vector.specials", "vector.repeat_bytes", "l2.line_bytes")  # that are 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """One number and the cycles at both ends of its range.
+    """One number of a device, and the cycles at both ends of its range.
 
     path: dotted, as in the device file. from_span: the range is what sources give, else the value less and more
     SPREAD. refused: why the device does not take an end (its cycles are then None).
@@ -50,7 +50,7 @@ class Influence:
 
     @property
     def moved(self) -> float:
-        """Largest change, as a share of the cycles."""
+        """The largest change, as a share of the cycles."""
         extremes = [end for end in (self.cycles_low, self.cycles_high) if end is not None]
         return max((abs(end - self.cycles) / self.cycles for end in extremes), default=0.0) if self.cycles else 0.0
 
@@ -58,7 +58,7 @@ class Influence:
 def sensitivity(
     program: Program, device: Device, *, progress: Callable[[float], None] | None = None
 ) -> list[Influence]:
-    """Every number that the program's time can rest on and that is assumed, or that sources disagree about.
+    """The influence of every number behind the program's time that is assumed, or on which sources disagree.
 
     The most influential first. Raises UnsupportedError where the device has no times for the program.
     """
@@ -86,7 +86,7 @@ def sensitivity(
 
 
 def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, float, float, bool]]:
-    """(path, value, low, high, whether from a span) of what is varied."""
+    """The numbers to vary: (path, value, low, high, whether the range is from sources)."""
     tree = device.model_dump(by_alias=True)
     timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(program.units)]
     for path, about in device.evidence.items():
@@ -109,7 +109,7 @@ def _is_within(path: str, parts: list[str] | tuple[str, ...]) -> bool:
 
 
 def _value(tree: Any, path: str) -> Any:
-    """The value at a dotted path; keys may hold dots themselves. None where there is none."""
+    """The value at a dotted path; keys may contain dots. None where there is none."""
     if not isinstance(tree, dict):
         return None
     if path in tree:

@@ -1,8 +1,8 @@
-"""The best blocking of a plan on a device by search: every configuration is a program that the timing machine times.
+"""Search for the best mapping of a plan on a device; every configuration is a program that the timing machine times.
 
-First every tile with the rest as the lowering chooses it, then from the best of them one option at a time, as long as
-that helps; or all combinations. What the lowering refuses is kept with its reason. It knows dataflows by what they
-declare: tiles and options.
+First every tile with the other options as the dataflow chooses them, then, from the best of them, one option at a time,
+as long as that helps; or all combinations. Configurations that the dataflow refuses are kept with the reason. The
+module knows dataflows by what they declare: tiles and options.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ BUDGET = 400  # programs timed, by default
 
 @dataclass(frozen=True, slots=True)
 class TunedPoint:
-    """One configuration: `options` as the lowering takes them (absent: it chooses); what came of it, or why nothing.
+    """One configuration: `options` as the dataflow takes them (absent: it chooses), and its result, or the reason why
+    there is none.
 
-    facts: the lowering's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
+    facts: the dataflow's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
     read and written.
     """
 
@@ -46,7 +47,7 @@ class TunedPoint:
     shown: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """Flat, for a table: the tile's sides by name, then the other facts, then the numbers."""
+        """The point as a flat mapping, for a table: tile sizes by name, then the other facts, then the numbers."""
         given = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
         tile = given.pop("tile", None) or {}
         sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
@@ -57,8 +58,10 @@ class TunedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """What a search found. default: as the lowering chooses. analytic: what formulas choose, by name. complete: whether
-    the search ended by itself and not at its budget."""
+    """The result of a search. default: the dataflow's own choice. analytic: the choices of formulas, by name.
+
+    complete: whether the search finished, rather than reaching its budget.
+    """
 
     objective: str
     points: list[TunedPoint]
@@ -79,11 +82,12 @@ def tune(
     budget: int = BUDGET,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
-    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the fewest cycles or bytes of HBM.
+    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the fewest cycles or bytes of HBM
+    traffic.
 
-    sizes: m, n, k. exhaustive: all combinations. budget: programs that are timed at most.
-    Raises InputError for an unknown objective or chooser, UnsupportedError where the device has no dataflow or no times
-    for the plan, or the formula is for other devices.
+    sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. Raises InputError for an
+    unknown objective or chooser, UnsupportedError where the device has no dataflow or no times for the plan, or the
+    formula is for other devices.
     """
     for name, value, allowed in (("objective", objective, OBJECTIVES), ("chooser", chooser, CHOOSERS)):
         if value not in allowed:
@@ -113,26 +117,28 @@ def tune(
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Tiles to begin with, and what else may vary: values by option; "k" stands for the tile's."""
+    """The search space: initial tiles, and values by option; "k" is that of the tile."""
 
     tiles: list[dict[str, int]]
     others: dict[str, tuple[Any, ...]]
 
 
 def _space(search: _Search) -> _Space:
-    """As the dataflow declares it: its tiles, the axes of its options, and what bits leave open of instructions."""
+    """The search space that the dataflow declares: its tiles, the axes of its options, and instructions with the same
+    bits.
+    """
     chip, flow = search.chip, dataflow(search.chip)
     gemm = plan_record(search.plan, chip, search.sizes, {})
     others = {option.name: option.axis for option in flow.options if option.axis}
     if any(option.name == INSTRUCTION.name for option in flow.options):
-        kinds = Instructions(chip).kinds(gemm.unit)
-        if len(kinds) > 1:
-            others[INSTRUCTION.name] = (None, *kinds)
+        families = Instructions(chip).equivalent_families(gemm.unit)
+        if len(families) > 1:
+            others[INSTRUCTION.name] = (None, *families)
     return _Space([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
 
 
 class _Search:
-    """Points timed so far."""
+    """The points timed so far."""
 
     def __init__(
         self,
@@ -150,12 +156,12 @@ class _Search:
         self.shown = (*(option.name for option in dataflow(chip).options), "unit")
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
-        """What is least at the best point."""
+        """The sort key of a point; least at the best point."""
         pair = (float(point.cycles or 0), float(point.hbm_bytes or 0))
         return pair[::-1] if self.by_traffic else pair
 
     def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
-        """The point of these options; is_extra: also beyond the budget."""
+        """Time one configuration and return its point; is_extra: also beyond the budget."""
         given = {name: value for name, value in options.items() if value is not None}
         key = repr(sorted(given.items(), key=lambda item: item[0]))
         if key in self.points:
@@ -187,7 +193,7 @@ class _Search:
         )
 
     def is_legal(self, tile: dict[str, int]) -> bool:
-        """Whether the lowering takes the tile."""
+        """Whether the dataflow accepts the tile."""
         try:
             plan_record(self.plan, self.chip, self.sizes, {"tile": tile})
         except HwsimError:
@@ -195,7 +201,7 @@ class _Search:
         return True
 
     def run(self, space: _Space, exhaustive: bool) -> None:
-        """Time points of the space."""
+        """Search the space."""
         if exhaustive:
             combinations = [
                 {"tile": tile, **dict(zip(space.others, values, strict=True))}
@@ -218,7 +224,7 @@ class _Search:
         return found
 
     def _climb(self, point: TunedPoint, space: _Space) -> None:
-        """One option at a time, the best value of each, until a whole round changes nothing."""
+        """Coordinate search: one option at a time, the best value of each, until a whole round changes nothing."""
         while True:
             before = point
             for name, values in space.others.items():

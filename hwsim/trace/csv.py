@@ -1,4 +1,4 @@
-"""A trace as comma-separated text: one line per row, names in full, times in cycles."""
+"""Writes a trace as comma-separated text: one line per row, names in full, times in cycles."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A trace as trace-event JSON, which ui.perfetto.dev and Chrome open. It knows rows and that format only.
+"""Writes a trace as trace-event JSON, which ui.perfetto.dev and Chrome open. It knows rows and that format only.
 
-One cycle is one nanosecond of the viewer's time line (the name of each process says so, and gives the clock):
-scaling by the clock would round different times to the same one. Times below a cycle are cut to whole
-cycles, all in the same way, so that what follows on one track never begins before the last has ended.
+One cycle is shown as one nanosecond (the name of each process says so, and gives the clock), because scaling by the
+clock would round different times to the same one. Times below a cycle are truncated to whole cycles, all in the same
+way, so that events on one track never overlap.
 
-A process is one kind of cores. Its tracks: the kernels; each engine's occupancy (an engine does one thing at
-a time, so these never overlap); and, as an instruction may be complete only after its engine has gone on, what is
-still in flight then, on as many tracks as there are such at once (events on one track may nest, not overlap).
-A counter shows the bytes in flight from and to global memory.
+A process is one kind of core. Its tracks: the kernels; each engine's occupancy (an engine does one thing at a time, so
+these never overlap); and, since an instruction may complete after its engine has gone on, the instructions still in
+flight, on as many tracks as there are such at once (events on one track may nest, not overlap). A counter shows the
+bytes in flight to and from global memory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _in_flight_bytes(pid: int, rows: NDArray[Any]) -> Iterator[str]:
 def _engine(
     trace: TraceRows, pid: int, tracks: Iterator[int], engine: str, rows: NDArray[Any], tiles: list[str]
 ) -> Iterator[str]:
-    """Events of one engine of one core, rows in order of start."""
+    """Events of one engine of one core; rows in order of start."""
     track = next(tracks)
     yield from _track(pid, track, engine)
     free_slots: list[tuple[int, int]] = []  # of the tracks of what is in flight: when each is empty, its number
@@ -131,7 +131,7 @@ def _named(trace: TraceRows, rows: NDArray[Any], field: str) -> list[str]:
 
 
 def _us(cycles: int) -> str:
-    """The format counts microseconds; three decimals are whole nanoseconds."""
+    """A time in microseconds, the format's unit; three decimals are whole nanoseconds."""
     return f"{cycles // 1000}.{cycles % 1000:03d}"
 
 

@@ -1,4 +1,4 @@
-"""Rows of a trace with their names: what the writers of every format read. It knows no file format."""
+"""Trace rows with their names, as read by the writers of every format. It knows no file format."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TraceRows:
         return len(self.rows)
 
     def column(self, name: str) -> NDArray[Any]:
-        """One field of all rows; for a field with names the names, "" where there is none."""
+        """One field of all rows; for a field with names, the names, "" where there is none."""
         values = self.rows[name]
         if name not in self.names:
             return np.asarray(values)

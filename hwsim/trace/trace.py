@@ -1,6 +1,6 @@
-"""A trace: one row per instruction of one core of each kind, in cycles, and the files it can be written to.
+"""Traces: one row per instruction of one core of each kind, in cycles, and the file formats for them.
 
-It knows rows and their names; it does not know how times come about, or what a program computes.
+The module knows rows and their names; it does not know how times are computed, or what a program computes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SUFFIXES = (".json", ".csv", ".npz")
 
 @dataclass(frozen=True)
 class Trace(TraceRows):
-    """What the simulated cores did: the rows (TraceRows says what they hold), and the files they go to."""
+    """A trace of the simulated cores: its rows (see TraceRows), and methods that write them to files."""
 
     LIMIT: ClassVar[int] = 1_000_000
 
     @classmethod
     def of(cls, timing: Timing, device: Device) -> Trace:
-        """The trace that a timing was asked to keep. Raises InputError if it kept none."""
+        """The trace that a timing run recorded. Raises InputError if it recorded none."""
         columns = timing.trace
         if columns is None:
             raise InputError("the timing has no trace; run it with trace=Trace.LIMIT")
@@ -51,7 +51,7 @@ class Trace(TraceRows):
         return cls(rows, names, device.name, device.clock_mhz, columns.complete)
 
     def write(self, path: str | Path) -> None:
-        """Write the file that the suffix of `path` asks for: .json (Perfetto), .csv or .npz.
+        """Write the trace in the format given by the suffix of `path`: .json (Perfetto), .csv or .npz.
 
         Raises InputError for another suffix, or a file that cannot be written.
         """
@@ -84,7 +84,7 @@ _SOURCES = {"tile_row": "row", "tile_col": "col", "waited_for": "cause"} | {
 
 
 def check_suffix(path: str | Path) -> Path:
-    """`path`, if its suffix names a format of traces. Raises InputError."""
+    """Return `path` if its suffix is that of a trace format. Raises InputError."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(

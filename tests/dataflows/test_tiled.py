@@ -561,5 +561,5 @@ def test_the_instruction_for_a_tile_is_that_of_its_size_whatever_was_asked_befor
     assert Instructions(load("h200")).fitted(name, 128, 128) == widths[128]
     pair = Instructions(load("b200")).fitted
     alone = "tcgen05.mma.m128n256k16.f16.f32.f16.f16"
-    assert instruction(load("b200"), pair(alone, 128, 256, 2)).together == 2
-    assert instruction(load("b200"), pair(alone, 128, 256, 1)).together == 1
+    assert instruction(load("b200"), pair(alone, 128, 256, 2)).core_count == 2
+    assert instruction(load("b200"), pair(alone, 128, 256, 1)).core_count == 1

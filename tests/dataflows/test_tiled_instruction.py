@@ -118,11 +118,11 @@ def test_families_without_the_option_say_so():
 
 def test_kinds_are_told_apart_by_name_and_share_bits():
     chip = load("b200")
-    kinds = Instructions(chip).kinds(chip.native["fp16"])
+    kinds = Instructions(chip).equivalent_families(chip.native["fp16"])
     assert [kind.split(".")[0] for kind in kinds] == ["mma", "tcgen05"]
     assert len({(instruction(chip, kind).unit, instruction(chip, kind).k) for kind in kinds}) == 1
-    assert Instructions(chip).kinds(chip.native["fp64"]) == [chip.native["fp64"]]
-    whole = Instructions(chip).kinds(chip.native["int8"])  # of mma.sync there are no times
+    assert Instructions(chip).equivalent_families(chip.native["fp64"]) == [chip.native["fp64"]]
+    whole = Instructions(chip).equivalent_families(chip.native["int8"])  # of mma.sync there are no times
     assert [kind.split(".")[0] for kind in whole] == ["tcgen05"]
 
 

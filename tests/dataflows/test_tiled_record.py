@@ -14,7 +14,7 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.partition import Partition
 from hwsim.dataflows.tiled.program import blocking_of
-from hwsim.dataflows.tiles import Cores, places, slices_of, tile_grids
+from hwsim.dataflows.tiles import CoreWaves, places, slices_of, tile_grids
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
@@ -271,11 +271,11 @@ class LastTileFirst:
         return sum(grid.tiles for grid in self.grids)
 
     def cores(self):
-        return [Cores(0, 1, (1,))]
+        return [CoreWaves(0, 1, (1,))]
 
     def tiles(self, stream, cores):
         for grid in reversed(self.grids):
-            yield from places(stream, [grid], Cores(0, 1, (grid.tiles,)), 1, 1)
+            yield from places(stream, [grid], CoreWaves(0, 1, (grid.tiles,)), 1, 1)
 
 
 @pytest.mark.parametrize("device", FAMILIES)

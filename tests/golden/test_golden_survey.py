@@ -25,7 +25,7 @@ def recorded() -> survey.Survey:
 
 
 @cache
-def known() -> dict[int, survey.Found]:
+def known() -> dict[int, survey.ScheduleFinding]:
     return survey.from_json((HERE / "schedules.json").read_text())
 
 
@@ -86,7 +86,7 @@ def test_the_search_finds_them_again() -> None:
     assert survey.find(entry(2 * 13 + 1), names=False) == known()[2 * 13 + 1].schedule
     # A block that nothing gives is not found.
     altered = dataclasses.replace(badd, d=badd.d ^ badd.d.dtype.type(1))
-    assert survey.search(altered) == survey.Found("not found")
+    assert survey.search(altered) == survey.ScheduleFinding("not found")
 
 
 def test_names_of_kernels() -> None:
@@ -105,7 +105,7 @@ def test_names_of_kernels() -> None:
 
 
 def test_report_and_json() -> None:
-    found = {gemm.index: known().get(gemm.index, survey.Found("default")) for gemm in recorded().entries}
+    found = {gemm.index: known().get(gemm.index, survey.ScheduleFinding("default")) for gemm in recorded().entries}
     last = survey.report(recorded(), found).splitlines()[-1]
     assert last == "| all |  |  |  | 720 | 491 | 111 | 118 | 0 | 0 | 21 |"
     assert survey.from_json(survey.to_json(known())) == known()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows.expressions import in_turn
+from hwsim.dataflows.expressions import sequential_form
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.schemes import scheme_of
@@ -137,7 +137,7 @@ def test_sums_deeper_than_python_calls(sum: str) -> None:
     options = {"slices": 36, "truncate": False, "sum": sum}
     got = hwsim.matmul(a, b, device="a100", scheme="ozaki-int8", **options)
     assert got == 0
-    assert in_turn(scheme_of("ozaki-int8").plan(options, Problem("fp64", 1, 1, 2)).combine) is not None
+    assert sequential_form(scheme_of("ozaki-int8").plan(options, Problem("fp64", 1, 1, 2)).combine) is not None
 
 
 # bf16x9. All 2^32 codes: python tests/schemes/exhaustive_split.py.

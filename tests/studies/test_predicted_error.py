@@ -12,7 +12,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.numerics.units import DotSpec, FmaChainUnit, FusedUnit, IntegerUnit
 from hwsim.operands import operand
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.predicted_error import normal_sample, predicted_error, rests_of, roundoff_of, sample_of
+from hwsim.resolve.predicted_error import normal_sample, predicted_error, residuals_of, roundoff_of, sample_of
 from hwsim.schemes import scheme_of, schemes
 
 ABOVE = 1.1  # measured / predicted, at most: where nearly everything is lost both are about 1
@@ -97,7 +97,7 @@ def rest_bits(scheme: str, exponent: int, device: str = "v100", **options) -> fl
     chip = hwsim.device(device)
     planned = plan_for(chip, scheme_of(scheme), Problem("fp32", 1, 1, 1), None, options)
     x = np.array([[1.5 * 2.0**exponent]])
-    rest = rests_of(x, planned.plan, "a", "fp32", chip, float(x.max())).after
+    rest = residuals_of(x, planned.plan, "a", "fp32", chip, float(x.max())).after
     return math.inf if rest[0, 0] == 0 else math.log2(x[0, 0]) - math.log2(rest[0, 0])
 
 

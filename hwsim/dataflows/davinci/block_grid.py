@@ -1,4 +1,4 @@
-"""Block distribution of C over cores: a grid of equal blocks of whole tiles, one to a core, as in Huawei's samples."""
+"""Block distribution of C over cores: a grid of equal blocks of whole tiles, one per core, as in Huawei's samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hwsim.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class BlockGrid:
-    """C cut into blocks of block_m x block_n, one to a core: core ci * rows + ri has block (ri, ci)."""
+    """A partition of C into blocks of block_m x block_n, one per core: core ci * rows + ri computes block (ri, ci)."""
 
     rows: int
     cols: int
@@ -18,7 +18,7 @@ class BlockGrid:
 
     @classmethod
     def of(cls, m: int, n: int, tile: tuple[int, int], cores: int, given: tuple[int, int] | None = None) -> BlockGrid:
-        """The grid of at most `cores` blocks of whole tiles with the fewest tiles in the largest, then the squarest.
+        """The grid of at most `cores` blocks whose largest block has the fewest tiles; ties go to the squarest block.
 
         given: (rows, columns) of blocks instead. Raises InputError where those are more than there are cores.
         """
@@ -40,7 +40,7 @@ class BlockGrid:
         return best[1]
 
     def groups(self, m: int, n: int) -> list[tuple[int, int, int, int]]:
-        """(first core, cores, rows, columns of C of each) of cores that follow one another with blocks of one size."""
+        """Groups of consecutive cores with blocks of one size: (first core, cores, rows, columns of C per core)."""
         found: list[tuple[int, int, int, int]] = []
         for core in range(self.rows * self.cols):
             ci, ri = divmod(core, self.rows)

@@ -1,4 +1,4 @@
-"""Blocks of K of a DaVinci kernel: which product starts an accumulator from zero."""
+"""Accumulation over blocks of K in a DaVinci kernel: which product initialises an accumulator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hwsim.program.builder import Span
 
 
 def zero_at(block: Span) -> tuple[str, ...] | None:
-    """Loops at 0 for which the first product of these blocks of K starts from zero (`Instr.zero_at`)."""
+    """The loops at whose first iteration the first product of these blocks of K starts from zero (`Instr.zero_at`)."""
     if block.loop is not None:
         return (block.loop,)
     return None if block.index.constant else ()

@@ -1,8 +1,9 @@
-"""Dataflow of a coupled DaVinci core (Ascend 910A): cube, vector unit and all buffers in one core.
+"""The dataflow of coupled DaVinci cores (Ascend 910A): cube, vector unit and all buffers are in one core.
 
-Algorithm 1 of SGEMM-cube (arXiv 2507.23387): block rows of A over the cores; groups of N_fused blocks of A stay in L1
-while B streams past through L1, L0A and L0B with one or two buffers each; a finished block of C goes through UB to
-global memory by read, add, write. Each group is accumulated in L0C from zero and added to C by the vector unit.
+Algorithm 1 of SGEMM-cube (arXiv 2507.23387): block rows of A are distributed over the cores; groups of N_fused blocks
+of A stay in L1 while B is streamed through L1, L0A and L0B, single- or double-buffered; a finished block of C goes
+through UB to global memory by read, add, write. Each group is accumulated in L0C from zero and added to C by the vector
+unit.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ MOST_TILES = 64  # that a search begins with
 
 
 class CoupledDataflow:
-    """The dataflow of the family davinci (see hwsim.dataflows.protocol). It chooses how much of K the cube accumulates
-    from zero where the plan leaves it open, so that the bits depend on the blocking."""
+    """The dataflow of the family davinci (see hwsim.dataflows.protocol).
+
+    Where the plan leaves it open, it chooses how much of K the cube accumulates from zero, so the bits depend on the
+    blocking.
+    """
 
     name = NAME
     options: tuple[Option, ...] = declared.COUPLED
@@ -50,28 +54,29 @@ class CoupledDataflow:
     features = Features(k_group=True, choosers=("eq11",))
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
-        """The record with tile, n_fused, buffering, and `schedule.promotion_k` where it was open and K is longer.
+        """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
+        longer.
 
-        Raises InputError for a blocking that the core does not hold, UnsupportedError for what its programs do not
-        carry.
+        Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
+        support.
         """
         plan = check_carried(gemm, NAME, epilogue=False, layouts=False)
         core = CoupledPlan.of(plan, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
-        """The kernels: operands split, C (or the terms) zeroed, the GEMM, the terms joined."""
+        """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
         kernel, plan = _kernel_of(gemm), plan_of(gemm)
         refuse_epilogue(gemm, NAME)
         core = CoupledPlan.of(plan, kernel.instruction, device)
         return _program(gemm, core, _tiling(kernel), device)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
-        """None: K is not cut into slices."""
+        """Always None: split-K is not supported."""
         return None
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
-        """tile, n_fused, buffering, k_group (K accumulated from zero) and unit."""
+        """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero) and unit."""
         kernel = _kernel_of(gemm)
         tiling, is_joined = _tiling(kernel), plan_of(gemm).join == "group"
         return {
@@ -83,7 +88,7 @@ class CoupledDataflow:
         }
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """For each (b_m, b_n) the b_k with the least estimate, and of those the few best."""
+        """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
         core = CoupledPlan.of(plan_of(gemm), gemm.unit, device)
         found = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
         return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in found]
@@ -125,7 +130,7 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device) -> P
 
 
 def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> Pass:
-    """C from the terms, or the work of it."""
+    """The pass that combines the terms to C, or a placeholder with the same work."""
     if not core.placeholder_ops:
         return combine_pass("combine", core.plan.combine, terms, output)
     words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
@@ -133,7 +138,7 @@ def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> P
 
 
 def _computes(core: CoupledPlan, is_split: bool) -> bool:
-    """Whether the program gives the plan's bits: its splits and joins are fp32's, on the vector unit."""
+    """Whether the program gives the plan's bits: its splits and combinations are fp32 on the vector unit."""
     plan = core.plan
     is_formed = not core.placeholder_ops and plan.split == "round" and plan.specials == "unit" and not plan.clamp
     return is_formed and (not is_split or format_of(plan.input_format).bits <= WORD_BITS)

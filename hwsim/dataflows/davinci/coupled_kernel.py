@@ -1,7 +1,7 @@
-"""The GEMM kernel of a coupled DaVinci core: A kept in L1, B streamed past it, C added to global memory through UB.
+"""The GEMM kernel of a coupled DaVinci core: A stationary in L1, B streamed, C accumulated in global memory through UB.
 
-Block rows of A are dealt out to the cores in turn. L0C is given back as soon as the vector unit has copied it out, UB's
-one block of C (Eq. 10) when it is stored. The block of C still costs the cube time: MTE2 works in order, so the next
+Block rows of A are distributed cyclically over the cores. L0C is released as soon as the vector unit has copied it out,
+UB's one block of C (Eq. 10) when it is stored. The block of C still delays the cube: MTE2 works in order, so the next
 blocks of B wait behind the read of C.
 """
 
@@ -15,7 +15,7 @@ from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, vector_of
-from hwsim.program.builder import KernelBuilder, Share, Span, StreamBuilder, blocks_of_share, distribute
+from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBlock:
-    """The block of C of one block row and one column of blocks, for one group of blocks of A in L1.
+    """One block of C (a block row and a block column), for one group of blocks of A in L1.
 
-    terms: those accumulated beside each other. group: K of the blocks of A. is_first: its core meets this A for the
-    first time, and loads it; is_last: it is done with it after this block of C.
+    terms: those accumulated at the same time. group: K of the blocks of A. is_first: the core uses this A for the first
+    time, and loads it; is_last: the A is released after this block of C.
     """
 
     terms: list[int]
@@ -40,8 +40,11 @@ class ColumnBlock:
 
 @dataclass(frozen=True, slots=True)
 class DepthBlock:
-    """One block of K of a `ColumnBlock`. size: its K. start: its first element of K. slot: of its first piece of A in
-    L1. zero_at: which loops at 0 make its first product start from zero (see ir.Instr)."""
+    """One block of K of a `ColumnBlock`.
+
+    size: its K. start: its first element of K. slot: of its first piece of A in L1. zero_at: the loops at whose first
+    iteration its first product starts from zero (see ir.Instr).
+    """
 
     of: ColumnBlock
     size: int
@@ -51,8 +54,11 @@ class DepthBlock:
 
 
 class CoupledKernel:
-    """Writes the kernel of all terms of a plan. a, b: arrays of the pieces by number; targets: of each term, or of C
-    where terms are joined step by step. k_group: K that is accumulated from zero, where they are."""
+    """Writes the GEMM kernel for all terms of a plan.
+
+    a, b: arrays of the pieces by number; targets: of each term, or of C where terms are combined after every step of K.
+    k_group: K that is accumulated from zero, where they are.
+    """
 
     def __init__(
         self,
@@ -79,7 +85,7 @@ class CoupledKernel:
         self._declare(memory)
 
     def _declare(self, ub: str) -> None:
-        """Buffers and semaphores."""
+        """Declare buffers and semaphores."""
         t, kernel, element = self.tiling, self.builder, bytes_of(self.core.operand)
 
         def size(memory: str, elements: int, element_bytes: int = element) -> int:
@@ -99,17 +105,17 @@ class CoupledKernel:
         self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
 
     def kernel(self) -> Kernel:
-        """The kernel on all cores."""
+        """The complete kernel, for all cores."""
         for share in distribute(self.sizes[0], self.tiling.b_m, self.device.cores):
             stream = StreamBuilder("main")
             self._core(stream, share)
             self.builder.group(share.first, share.count, stream)
         return self.builder.finish()
 
-    def _core(self, s: StreamBuilder, share: Share) -> None:
-        """All work of one core: every sweep of terms over its block rows of A."""
+    def _core(self, s: StreamBuilder, share: CoreShare) -> None:
+        """The stream of one core: every sweep of terms over its block rows of A."""
         t, (_, n, k) = self.tiling, self.sizes
-        for terms in self.core.sweeps:
+        for terms in self.core.k_sweeps:
             for row in blocks_of_share(s, "row", share, t.b_m, self.device.cores):
                 for group in s.blocks("group", k, t.n_fused * t.b_k):
                     columns = list(_peeled(n, t.b_n))
@@ -121,7 +127,7 @@ class CoupledKernel:
                     s.advance("A.base", -(-group.size // t.b_k) * self.core.resident)
 
     def _column(self, s: StreamBuilder, at: ColumnBlock) -> None:
-        """One block of C for one group of A blocks."""
+        """Emit one block of C for one group of A blocks."""
         is_joined, count = self.core.is_joined, len(at.terms)
         target = self.targets[0 if is_joined else at.terms[0]]
         c_tile = LocalTile(self.c.name, at.row.size, at.col.size, target.format)
@@ -144,7 +150,7 @@ class CoupledKernel:
         s.emit(self.store_c, "copy", c_global, [c_tile], [self.c_done], [self.c.free], label="C")
 
     def _located(self, at: ColumnBlock, run: Span, block: Span) -> DepthBlock:
-        """A block of K of one run of K of a group of blocks of A."""
+        """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
         before = run.index * (self.k_group // self.tiling.b_k) if self.core.is_joined else Affine()
         slot = (block.index + before) * len(self.core.a_pieces(at.terms))
         return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, zero_at(block))
@@ -153,8 +159,10 @@ class CoupledKernel:
         s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")
 
     def _depth_block(self, s: StreamBuilder, at: DepthBlock) -> None:
-        """One block of K: bring A (in the first column) and B, move them to L0, multiply; products of one piece of B
-        follow one another."""
+        """Emit one block of K: load A (in the first column) and B, move them to L0, multiply.
+
+        Products that share a piece of B follow one another.
+        """
         terms = at.of.terms
         products = [(slot, a, b) for slot, i in enumerate(terms) for a, b in self.plan.terms[i].products]
         products.sort(key=lambda product: product[2])
@@ -173,18 +181,18 @@ class CoupledKernel:
             self._multiply(s, at, slot, takes_b, leaves_b)
 
     def _a_tile(self, at: DepthBlock, a: int) -> LocalTile:
-        """Piece a of A in L1."""
+        """The tile of piece a of A in L1."""
         place = at.slot + self.core.a_pieces(at.of.terms).index(a) + variable("A.base")
         return LocalTile("A", at.of.row.size, at.size, self.core.operand, place)
 
     def _load_a(self, s: StreamBuilder, at: DepthBlock, a: int) -> None:
-        """Global memory -> L1."""
+        """Emit the load of A: global memory -> L1."""
         row = at.of.row
         source = GlobalTile(self.a[a].name, row.start, at.start, row.size, at.size)
         s.emit(self.mte2, "copy", self._a_tile(at, a), [source], [self.a_free], [self.a_full], label="A")
 
     def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int) -> None:
-        """Global memory -> L1 -> L0B."""
+        """Emit the load of B: global memory -> L1 -> L0B."""
         col, shape = at.of.col, (at.size, at.of.col.size, self.core.operand)
         source = GlobalTile(self.b[b].name, at.start, col.start, at.size, col.size)
         l1, l0 = self.b_l1, self.l0b
@@ -196,8 +204,11 @@ class CoupledKernel:
         s.pushed(l0)
 
     def _move_a(self, s: StreamBuilder, at: DepthBlock, a: int, is_fresh: bool, frees_a: bool) -> None:
-        """L1 -> L0A. is_fresh: its load is not awaited yet. frees_a: slots of L1 are given back, all pieces of the
-        block together, in the order in which they were filled."""
+        """Emit the move of A: L1 -> L0A.
+
+        is_fresh: its load has not been waited for yet. frees_a: slots of L1 are released, all pieces of the block
+        together, in the order in which they were filled.
+        """
         waits, signals = [self.l0a.free], [self.l0a.full]
         if is_fresh:
             waits.append(self.a_full)
@@ -208,7 +219,7 @@ class CoupledKernel:
         s.pushed(self.l0a)
 
     def _multiply(self, s: StreamBuilder, at: DepthBlock, slot: int, takes_b: bool, leaves_b: bool) -> None:
-        """The product of what lies in L0A and L0B into one slot of L0C."""
+        """Emit the product of the blocks in L0A and L0B into one slot of L0C."""
         operand, row, col = self.core.operand, at.of.row, at.of.col
         s.emit(
             self.cube,
@@ -232,7 +243,7 @@ class CoupledKernel:
             yield start, min(self.chunk, rows - start)
 
     def _add(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
-        """C += the group's result, chunk by chunk through UB."""
+        """Emit C += the group's result, in chunks through UB."""
         ops = VectorOps(s, self.vector)
         ops.wait(self.l0c.full)
         for start, rows in self._chunks(at.row.size):
@@ -245,7 +256,7 @@ class CoupledKernel:
         ops.signal(self.c_done)
 
     def _join(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
-        """C += the terms of this step of K, joined on the vector unit, chunk by chunk through UB."""
+        """Emit C += the combined terms of this step of K, computed on the vector unit, in chunks through UB."""
         count = len(self.plan.terms)
         ops = VectorOps(s, self.vector)
         ops.wait(replace(self.l0c.full, count=count))
@@ -259,7 +270,7 @@ class CoupledKernel:
 
 
 def _peeled(extent: int, block: int) -> Iterator[tuple[int, int, int]]:
-    """(start, blocks, elements of each) with the first and the last block on their own."""
+    """(start, blocks, elements of each) of an extent, with the first and the last block separate."""
     starts = list(range(0, extent, block))
     yield 0, 1, min(block, extent)
     if len(starts) > 2:

@@ -1,4 +1,4 @@
-"""Decides how a GEMM is blocked on a coupled DaVinci core: tile, blocks of A kept in L1, buffers, K per accumulation.
+"""Chooses the blocking of a GEMM on a coupled DaVinci core: tile, blocks of A in L1, buffers, K per accumulation.
 
 It fills in the record's mapping and, where the plan leaves it open, the schedule's `promotion_k`.
 """
@@ -30,8 +30,8 @@ def mapped(
 ) -> Gemm:
     """The record with its mapping. family: the dataflow's name. order: of the sides of a tile.
 
-    Raises InputError for a blocking that the core does not hold, or that does not make up the K that the schedule
-    accumulates from zero.
+    Raises InputError for a blocking that exceeds the core's memories, or whose K does not divide the schedule's
+    promotion interval.
     """
     schedule = gemm.schedule
     buffering = options.get("buffering") or DEFAULT_BUFFERING
@@ -63,7 +63,7 @@ def mapped(
 
 
 def _is_fixed(core: CoupledPlan, gemm: Gemm) -> bool:
-    """Whether the K accumulated from zero, given, is what the blocks of A in L1 make up."""
+    """Whether the promotion interval is given and equals the K of the blocks of A in L1."""
     return gemm.schedule.promotion_k is not None and not core.is_joined
 
 
@@ -84,7 +84,7 @@ def _tile(core: CoupledPlan, gemm: Gemm, device: Device, given: Tile | None) -> 
 
 
 def _fastest(core: CoupledPlan, gemm: Gemm, device: Device) -> Tile:
-    """The fastest tile by estimate, of those with b_k a power of two, or such that k_group is made of blocks of it."""
+    """The fastest tile by estimate, with b_k a power of two, or a divisor of k_group."""
     group, limits = gemm.schedule.promotion_k, core.limits
     tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
     blocks = choose(device, core.unit, limits, gemm.problem.sizes, tiles)
@@ -98,7 +98,7 @@ def _fastest(core: CoupledPlan, gemm: Gemm, device: Device) -> Tile:
 
 @lru_cache(maxsize=64)
 def _candidates(limits: Limits, accumulators: int, is_joined: bool, resident: int, group: int | None) -> Tiles:
-    """Legal tiles that a tile is chosen from (see `_fastest`), whatever the sizes of the GEMM."""
+    """Candidate tiles of `_fastest`; they do not depend on the sizes of the GEMM."""
 
     def fits(b_m: int, b_k: int, b_n: int) -> bool:
         if group is not None:
@@ -111,7 +111,9 @@ def _candidates(limits: Limits, accumulators: int, is_joined: bool, resident: in
 
 
 def _blocks_of_a(core: CoupledPlan, tile: Tile, group: int | None, wanted: int | None) -> int:
-    """N_fused: `wanted`, what makes up the K of `group`, or as many as fit. Raises InputError where it does not fit."""
+    """N_fused: `wanted`, or the number that makes up the K of `group`, or as many as fit. Raises InputError where it
+    does not fit.
+    """
     most = n_fused(core.limits, tile.m, tile.k, tile.n, core.resident)
     fused = most if wanted is None else wanted
     if group is not None:

@@ -1,4 +1,6 @@
-"""What a plan asks of a coupled DaVinci core: operand format, accumulators in L0C, pieces of A in L1, scratch in UB."""
+"""Requirements of a plan on a coupled DaVinci core: operand format, accumulators in L0C, pieces of A in L1, scratch in
+UB.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ C_BYTES = 4  # of an element of C in L0C and UB
 
 @dataclass(frozen=True, slots=True)
 class CoupledPlan:
-    """One plan on one coupled core.
+    """The requirements of one plan on one coupled core.
 
     operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. limits: of the device, for
-    `operand`. placeholder_ops: vector operations per element that take the time of a join which the vector unit's fp32
-    cannot form; 0 where it forms it.
+    `operand`. placeholder_ops: vector operations per element that stand for a combination which the vector unit's fp32
+    cannot compute; 0 where it can.
     """
 
     plan: Plan
@@ -36,7 +38,9 @@ class CoupledPlan:
 
     @classmethod
     def of(cls, plan: Plan, unit: str, device: Device) -> CoupledPlan:
-        """The plan by the instruction `unit`. Raises UnsupportedError for a plan that the core cannot carry."""
+        """The requirements of a plan with the instruction `unit`. Raises UnsupportedError for a plan that the core does
+        not support.
+        """
         formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
         if len(formats) > 1:
             raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
@@ -54,41 +58,41 @@ class CoupledPlan:
 
     @property
     def is_single(self) -> bool:
-        """Whether C is the value of the one term."""
+        """Whether C is the value of the plan's only term."""
         return _is_single(self.plan)
 
     @property
     def is_joined(self) -> bool:
-        """Whether the terms are joined in UB after every `k_group`, instead of by a kernel after all of K."""
+        """Whether the terms are combined in UB after every `k_group`, instead of by a kernel after all of K."""
         return self.plan.join == "group"
 
     @property
     def accumulators(self) -> int:
-        """Blocks of C in L0C."""
+        """Number of blocks of C in L0C."""
         return len(self.plan.terms) if self.is_joined else 1
 
     @property
-    def sweeps(self) -> list[list[int]]:
-        """Terms that are accumulated beside each other in one sweep over the operands, in order."""
+    def k_sweeps(self) -> list[list[int]]:
+        """The terms of each sweep over the operands, in order; terms of one sweep are accumulated at the same time."""
         terms = range(len(self.plan.terms))
         return [list(terms)] if self.is_joined else [[term] for term in terms]
 
     def a_pieces(self, terms: list[int]) -> list[int]:
-        """Pieces of A that stay in L1 during a sweep."""
+        """The pieces of A that stay in L1 during a sweep."""
         return sorted({a for term in terms for a, _ in self.plan.terms[term].products})
 
     @property
     def resident(self) -> int:
-        """Pieces of A in L1 at a time, at most."""
-        return max(len(self.a_pieces(terms)) for terms in self.sweeps)
+        """The largest number of pieces of A in L1 at a time."""
+        return max(len(self.a_pieces(terms)) for terms in self.k_sweeps)
 
     @property
     def scratch_blocks(self) -> int:
-        """Blocks of UB beside that of C: for what leaves L0C, and for the joins."""
+        """Scratch blocks in UB besides that of C: for the accumulators read from L0C, and for combinations."""
         return len(self.plan.terms) + depth(self.plan.combine) + 1 if self.is_joined else 1
 
     def scratch_rows(self, tiling: Tiling, device: Device) -> int:
-        """Rows of a block of C that go through UB at a time. Raises InputError where UB has no room for any."""
+        """Rows of a block of C per chunk in UB. Raises InputError where not even one fits."""
         limits, needed = self.limits, self.scratch_blocks
         c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
         room = (limits.ub_bytes - c_bytes) // (needed * tiling.b_n * C_BYTES)
@@ -103,7 +107,7 @@ class CoupledPlan:
 
 
 def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
-    """Bytes of a slot of so many elements, aligned as the memory asks."""
+    """Bytes of a slot for this number of elements, aligned as the memory requires."""
     align = device.memories[memory].align_bytes
     return -(-elements * element_bytes // align) * align
 

@@ -1,7 +1,7 @@
-"""Blocking of Algorithm 1 on a DaVinci core: which (b_m, b_k, b_n, N_fused) are legal, and a first choice.
+"""Tile selection for Algorithm 1 on a DaVinci core: which (b_m, b_k, b_n, N_fused) are legal, and a default.
 
-Equations 8 to 11 of SGEMM-cube (arXiv 2507.23387), with the capacities of the device file. Block sizes are
-elements; traffic is elements per term, as in the paper.
+Equations 8 to 11 of SGEMM-cube (arXiv 2507.23387), with the capacities of the device file. Block sizes are in elements;
+traffic is in elements per term, as in the paper.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORIES = ("L1", "L0A", "L0B", "L0C", "UB")
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Blocks (b_m, b_k, b_n), the number of A blocks kept in L1, and the buffers per stage (1 or 2)."""
+    """A blocking: (b_m, b_k, b_n), the number of A blocks kept in L1, and the buffers per stage (1 or 2)."""
 
     b_m: int
     b_k: int
@@ -37,18 +37,21 @@ class Tiling:
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """(b_m, b_k, b_n), the paper's order."""
+        """The tile (b_m, b_k, b_n), in the paper's order."""
         return self.b_m, self.b_k, self.b_n
 
     def k_group(self, promotion_k: int | None, is_joined: bool) -> int:
-        """K that the cube accumulates from zero. promotion_k: as the schedule says, None: open; is_joined: the terms
-        are joined step by step, by default after every block of K."""
+        """The K that the cube accumulates from zero.
+
+        promotion_k: the schedule's, None: open. is_joined: the terms are combined after every step of K, by default
+        every block.
+        """
         return promotion_k or (self.b_k if is_joined else self.n_fused * self.b_k)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device file allows: capacities in elements of the operand format, or in bytes."""
+    """Capacities from a device file, in elements of the operand format or in bytes."""
 
     rows: int  # fractal: a block's sides are multiples of it in m and n ...
     depth: int  # ... and of this in k
@@ -61,7 +64,7 @@ class Limits:
 
     @property
     def columns(self) -> int:
-        """A block's b_n is a multiple of this: rows of B lie in whole fractal rows."""
+        """The granularity of b_n: rows of B fill whole fractal rows."""
         return max(self.rows, self.depth)
 
     @classmethod
@@ -92,12 +95,12 @@ class Limits:
 
 
 def n_fused(limits: Limits, b_m: int, b_k: int, b_n: int, resident: int = 1) -> int:
-    """Eq. 8: A blocks that L1 holds beside two B blocks, for `resident` pieces of A."""
+    """Eq. 8: the number of A blocks that fit in L1 beside two B blocks, with `resident` pieces of A."""
     return (limits.l1 - 2 * b_k * b_n) // (b_m * b_k * resident)
 
 
 def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1) -> list[str]:
-    """Why a block size is not legal (Eq. 10, and L0C); empty when it is."""
+    """The reasons why a tile is not legal (Eq. 10, and L0C); empty when it is."""
     found = []
     for name, value, unit in (("b_m", b_m, limits.rows), ("b_k", b_k, limits.depth), ("b_n", b_n, limits.columns)):
         if value <= 0 or value % unit:
@@ -119,7 +122,7 @@ def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1
 
 
 def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> None:
-    """Raise InputError when `tile` is not legal, saying why and what is."""
+    """Raise InputError when `tile` is not legal, with the reason and what is allowed."""
     found = problems(limits, *tile, accumulators)
     if found:
         deep = f" (b_k, b_n: {limits.depth})" if limits.depth > limits.rows else ""
@@ -144,7 +147,7 @@ def legal(limits: Limits, accumulators: int = 1) -> tuple[tuple[int, int, int], 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Eq. 9: elements between global memory and L1 for one term, B fetched once for all cores."""
+    """Eq. 9: elements moved between global memory and L1 for one term, with B fetched once for all cores."""
 
     a_read: float
     b_read: float
@@ -152,20 +155,20 @@ class Traffic:
 
 
 def traffic(limits: Limits, tiling: Tiling, m: int, n: int, k: int) -> Traffic:
-    """Eq. 9 with f of Eq. 8."""
+    """Eq. 9, with f from Eq. 8."""
     f = tiling.n_fused * tiling.b_m * tiling.b_k / limits.l1
     return Traffic(m * k, m * k * n / (limits.cores * tiling.b_m), 2 * m * k * n * tiling.b_m / (f * limits.l1))
 
 
 def b_m_least_traffic(limits: Limits, f: float) -> float:
-    """Eq. 11: the b_m that moves least."""
+    """Eq. 11: the b_m with the least traffic."""
     return math.sqrt(f * limits.l1 / (2 * limits.cores))
 
 
 def estimate_cycles(
     device: Device, unit: str, limits: Limits, tile: tuple[int, int, int], m: int, n: int, k: int
 ) -> float:
-    """Cycles of one term by the slowest of cube, MTE1 and MTE2, plus the C block's way through UB.
+    """Estimated cycles of one term: the slowest of cube, MTE1 and MTE2, plus the transfer of C through UB.
 
     Only for choosing a default among legal tiles; the timing machine gives the cycles.
     """
@@ -175,7 +178,7 @@ def estimate_cycles(
 def estimator(
     device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int]
 ) -> Callable[[Tiles], NDArray[np.float64]]:
-    """`estimate_cycles` of each of several tiles for one GEMM; sizes: m, n, k."""
+    """A function of several tiles that gives `estimate_cycles` of each for one GEMM; sizes: m, n, k."""
     m, n, k = sizes
     most_m, most_k, most_n = (
         -(-extent // unit) * unit
@@ -216,7 +219,7 @@ def estimator(
 def choose(
     device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int], tiles: Tiles
 ) -> tuple[int, int, int] | None:
-    """The one of some tiles with the least estimated cycles; the first in order among equals.
+    """The tile with the least estimated cycles of those given; ties go to the first in order.
 
     unit: the matrix instruction. sizes: m, n, k. None where there is none.
     """

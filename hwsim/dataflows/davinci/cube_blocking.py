@@ -1,6 +1,6 @@
-"""Blocking of a GEMM on separated cube cores: which tiles and packets L1, L0A, L0B and L0C hold, and the fastest.
+"""Tile selection on separated cube cores: which tiles and packets fit in L1, L0A, L0B and L0C, and the fastest.
 
-Estimates are for choosing a default; the timing machine gives the cycles.
+Estimates serve to choose a default; the timing machine gives the cycles.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ C_BITS = 32  # of an element of C in L0C
 
 @dataclass(frozen=True, slots=True)
 class CubeBlocking:
-    """A tile of C of m x n, blocks of K of k elements, step_a and step_b of them in a packet of A and of B.
+    """A blocking: a tile of C of m x n, blocks of K of k elements, step_a and step_b of them per packet of A and of B.
 
-    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C. unit_flag: the cube hands C to the FixPipe
-    piece by piece, and gets L0C back so.
+    buffers: slots of each stage (1 or 2). accumulators: tiles of C in L0C. unit_flag: the FixPipe takes C from the cube
+    in parts while the cube works, and L0C is released in the same way.
     """
 
     m: int
@@ -47,10 +47,11 @@ class CubeBlocking:
 
 @dataclass(frozen=True, slots=True)
 class CubeTerm:
-    """One term of a plan as a kernel of the cube cores: products of pieces of A and B (arrays by piece) go to `target`.
+    """One term of a plan as a kernel of the cube cores: products of pieces of A and B (arrays by piece), written to
+    `target`.
 
-    formats: of each side's pieces as the cube takes them. run: K accumulated from zero (None: all); run r of K goes to
-    rows r m .. (r + 1) m - 1 of `target`.
+    formats: of each side's pieces as the cube reads them. run: K accumulated from zero (None: all); run r of K is
+    written to rows r m .. (r + 1) m - 1 of `target`.
     """
 
     name: str
@@ -61,16 +62,16 @@ class CubeTerm:
     run: int | None = None
 
     def used(self, side: int, stage: Stage) -> list[int]:
-        """Pieces of one side that a stage takes."""
+        """The pieces of one side that a stage uses."""
         return sorted({pair[side] for pair in stage.products})
 
     def most(self, side: int) -> int:
-        """Pieces of one side that lie in L1 together."""
+        """The number of pieces of one side that are in L1 together."""
         return max(len(self.used(side, stage)) for stage in self.term.stages)
 
 
 class CubeMemory:
-    """Which blockings the memories of a cube core hold for all kernels of a GEMM, and how long they take by estimate.
+    """The capacities of a cube core for all kernels of a GEMM: which blockings fit, and their estimated times.
 
     unit: the matrix instruction of the first product. sizes: m, n, k. Raises UnsupportedError where the device file
     lacks a memory.
@@ -93,19 +94,19 @@ class CubeMemory:
         self.alternating = len(terms[0].term.stages[0].products)
 
     def slot_bytes(self, memory: str, rows: int, cols: int, bits: int) -> int:
-        """Bytes of a slot: whole fractals, aligned."""
+        """Bytes of a slot: padded to whole fractals, aligned."""
         row_bytes = self.device.fractal["row_bytes"]
         size = -(-rows // self.rows) * self.rows * -(-cols * bits // (8 * row_bytes)) * row_bytes
         align = self.device.memories[memory].align_bytes
         return -(-size // align) * align
 
     def packet_bytes(self, b: CubeBlocking) -> tuple[int, int]:
-        """Bytes of a slot of L1, for a piece of A and of B."""
+        """Bytes of a packet in L1, for a piece of A and of B."""
         a_bytes = self.slot_bytes("L1", b.m, b.k * b.step_a, self.bits)
         return a_bytes, self.slot_bytes("L1", b.k * b.step_b, b.n, self.bits)
 
     def block_bytes(self, b: CubeBlocking) -> tuple[int, int]:
-        """Bytes of a slot of L0A and of L0B."""
+        """Bytes of a block in L0A and in L0B."""
         return self.slot_bytes("L0A", b.m, b.k, self.bits), self.slot_bytes("L0B", b.k, b.n, self.bits)
 
     def tile_bytes(self, m: int, n: int) -> int:
@@ -113,7 +114,7 @@ class CubeMemory:
         return self.slot_bytes("L0C", m, n, C_BITS)
 
     def taken(self, b: CubeBlocking) -> dict[str, int]:
-        """Bytes of each memory that a blocking takes."""
+        """Bytes that a blocking needs in each memory."""
         packets, blocks = self.packet_bytes(b), self.block_bytes(b)
         return {
             "L1": b.buffers * sum(count * size for count, size in zip(self.pieces, packets, strict=True)),
@@ -123,7 +124,7 @@ class CubeMemory:
         }
 
     def excess(self, b: CubeBlocking) -> list[str]:
-        """What does not fit, in words."""
+        """The memories that a blocking exceeds, in words; empty where it fits."""
         return [
             f"{size} bytes of {memory}, which holds {self.device.memories[memory].capacity_bytes}"
             for memory, size in self.taken(b).items()
@@ -131,7 +132,7 @@ class CubeMemory:
         ]
 
     def with_packets(self, m: int, n: int, k: int, buffers: int, steps: tuple[int | None, int | None]) -> CubeBlocking:
-        """The blocking of a tile with the largest packets that fit, a power of two of blocks; `steps`: given ones."""
+        """The blocking of a tile with the largest packets that fit, a power of two of blocks; `steps`: given sizes."""
         half = self.device.memories["L1"].capacity_bytes // (2 * buffers)
         found = []
         for i, given in enumerate(steps):
@@ -191,7 +192,9 @@ class CubeMemory:
     # --- estimate ----------------------------------------------------------------------------------------------
 
     def estimate_cycles(self, b: CubeBlocking) -> float:
-        """Cycles of one term by the slowest of cube, MTE1 and MTE2 in each wave of tiles, plus the FixPipe's."""
+        """Estimated cycles of one term: the slowest of cube, MTE1 and MTE2 in each wave of tiles, plus the
+        FixPipe's.
+        """
         m, n, k = self.sizes
         device, link = self.device, {(x.source, x.target): x for x in self.device.links.values()}
         if self.unit.timing is None or not link:
@@ -213,7 +216,7 @@ class CubeMemory:
         return waves * tile + fix + latency + min(max(b.step_a, b.step_b), steps) * mte2
 
     def _cube_cycles(self, own: tuple[int, int, int]) -> float:
-        """Cycles of the cube for one block of K. own: the tile's sides, cut to the GEMM's."""
+        """Cycles of the cube for one block of K. own: the tile's sides, limited to the GEMM's."""
         timing = self.unit.timing
         assert timing is not None
         blocks = [-(-size // whole) for size, whole in zip(own, (self.rows, self.rows, self.depth), strict=True)]
@@ -224,7 +227,7 @@ class CubeMemory:
         ) * products + timing.overhead_cycles * (products * blocks[2] if products > 1 else 1)
 
     def _shared_cycles(self, b: CubeBlocking, own: tuple[int, int, int], tiles: int) -> Iterator[float]:
-        """Cycles that L2 and HBM take for one block of K of all cores."""
+        """Cycles of L2 and HBM for one block of K of all cores."""
         (m, n, _), device = self.sizes, self.device
         yield 0.0
         loaded = self.bits / 8 * own[2] * (own[0] * self.pieces[0] + own[1] * self.pieces[1])

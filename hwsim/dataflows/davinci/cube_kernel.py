@@ -1,8 +1,8 @@
 """The GEMM kernel of a separated DaVinci core: global memory, L1, L0A and L0B, cube, L0C, FixPipe, global memory.
 
-L1 keeps packets of several blocks of K of each operand (stepKa and stepKb of Huawei's kernels); packets, L0A and L0B
-are double-buffered. A tile of C stays in L0C for all of K, or for one run of it. Tiles go to the cores in turn, in
-bands of columns (hwsim.dataflows.tiles), or each core has a block of C.
+L1 holds packets of several blocks of K of each operand (stepKa and stepKb of Huawei's kernels); packets, L0A and L0B
+are double-buffered. A tile of C stays in L0C for all of K, or for one promotion interval. Tiles are distributed
+cyclically over the cores, in bands of columns (hwsim.dataflows.tiles), or each core has a block of C.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIDES = ("A", "B")
 
 @dataclass(frozen=True, slots=True)
 class OutputTile:
-    """One tile of C, or one of a loop's: first element and sizes."""
+    """One tile of C, or one of a loop's: its first element and its sizes."""
 
     row: Affine
     col: Affine
@@ -38,10 +38,10 @@ class OutputTile:
 
 @dataclass(frozen=True, slots=True)
 class DepthPeriod:
-    """K by the longer of the packets of A and of B: one such length of K of a tile. run: that it belongs to.
+    """One period of K of a tile: the K of the longer of the packets of A and of B. run: that it belongs to.
 
-    following: elements of K in the one after it, whose packets are asked for in this one; None: packets are asked for
-    where they begin. is_first: the first product of it starts the accumulator from zero.
+    following: elements of K in the next period, whose packets are prefetched in this one; None: packets are loaded
+    where they begin. is_first: its first product starts the accumulator from zero.
     """
 
     run: Span
@@ -52,8 +52,10 @@ class DepthPeriod:
 
 
 class CubeKernel:
-    """Writes the kernel of one term. units: instruction by product. tiles: tile grids, whose tiles cores take in turn,
-    or a grid of blocks."""
+    """Writes the kernel of one term.
+
+    units: instruction by product. tiles: tile grids, distributed cyclically over the cores, or a grid of blocks.
+    """
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class CubeKernel:
         self.fix = link_engine(self.device, "L0C", "GM")
 
     def _rings(self, level: str, memories: tuple[str, str], sizes: tuple[int, int]) -> list[list[Ring]]:
-        """One ring for each piece of A, and of B, that lies there together."""
+        """The ring buffers of a level: one for each piece of A, and of B, that is there together."""
         return [
             [
                 self.builder.ring(f"{side}{j}.{level}", memories[i], self.b.buffers, sizes[i])
@@ -87,7 +89,7 @@ class CubeKernel:
         ]
 
     def kernel(self) -> Kernel:
-        """The kernel on all cores."""
+        """The complete kernel, for all cores."""
         if isinstance(self.tiles, BlockGrid):
             for first, count, rows, cols in self.tiles.groups(self.m, self.n):
                 s = StreamBuilder("main")
@@ -115,7 +117,7 @@ class CubeKernel:
             self._run(s, tile, run)
 
     def _run(self, s: StreamBuilder, tile: OutputTile, run: Span) -> None:
-        """One tile of C over one run of K, and its way out."""
+        """Emit one tile of C over one run of K, and its store."""
         s.emit(self.cube, "sync", waits=[self.l0c.free])
         for sweep, stage in enumerate(self.term.term.stages):
             for period in self._periods(s, tile, run, stage, sweep == 0):
@@ -133,10 +135,10 @@ class CubeKernel:
     def _periods(
         self, s: StreamBuilder, tile: OutputTile, run: Span, stage: Stage, is_first: bool
     ) -> Iterator[DepthPeriod]:
-        """K by the longer of the packets of A and of B.
+        """The periods of K: the K of the longer of the packets of A and of B.
 
-        Where packets are double-buffered, each is asked for while the one before is used, as in Huawei's samples, the
-        first ones here. Else it is asked for where it begins.
+        Where packets are double-buffered, each is prefetched while the previous one is used, as in Huawei's samples;
+        the first ones are loaded here. Otherwise each is loaded where it begins.
         """
         period = self.b.k * max(self.b.step_a, self.b.step_b)
         if self.b.buffers == 1:
@@ -158,11 +160,11 @@ class CubeKernel:
             yield DepthPeriod(run, span, stage, 0, is_first)
 
     def _by_length(self) -> list[tuple[int, int]]:
-        """Sides and elements of K of their packets, the longer first: its slot has been free for longer."""
+        """The sides and the K of their packets, the longer first, because its slot has been free for longer."""
         return sorted(((0, self.b.step_a * self.b.k), (1, self.b.step_b * self.b.k)), key=lambda x: -x[1])
 
     def _step(self, s: StreamBuilder, tile: OutputTile, period: DepthPeriod, start: int) -> None:
-        """One block of K from element `start` of a period: loads to L0, products, packets asked for here."""
+        """Emit one block of K from element `start` of a period: loads to L0, products, and prefetches due here."""
         whole = period.span.size
         size = min(self.b.k, whole - start)
         k = period.run.start + period.span.start
@@ -188,7 +190,7 @@ class CubeKernel:
     def _load_packet(
         self, s: StreamBuilder, side: int, pieces: list[int], tile: OutputTile, k: Affine, size: int
     ) -> None:
-        """Global memory -> L1."""
+        """Emit the load of a packet: global memory -> L1."""
         for ring, piece in zip(self.l1[side], pieces, strict=False):
             array, form = self.term.arrays[side][piece], self.term.formats[side][piece]
             rows, cols = (tile.m, size) if side == 0 else (size, tile.n)
@@ -202,7 +204,7 @@ class CubeKernel:
     def _move_to_l0(
         self, s: StreamBuilder, side: int, pieces: list[int], tile: OutputTile, at: int, size: int, whole: int
     ) -> None:
-        """L1 -> L0A or L0B: `size` of K from `at` of a packet of `whole`."""
+        """Emit the move L1 -> L0A or L0B: `size` of K from `at` of a packet of `whole`."""
         for l1, l0, piece in zip(self.l1[side], self.l0[side], pieces, strict=False):
             form = self.term.formats[side][piece]
             if side == 0:
@@ -228,7 +230,7 @@ class CubeKernel:
         size: int,
         zero: tuple[str, ...] | None,
     ) -> None:
-        """Products of one block of K; several alternate, instruction by instruction."""
+        """Emit the products of one block of K; several alternate per instruction."""
         depth = size if len(stage.products) == 1 else instruction(self.device, self.units[stage.products[0]]).k
         made = [(at, pair) for at in range(0, size, depth) for pair in stage.products]
         rings = [ring for side in range(2) for ring in self.l0[side][: len(pieces[side])]]

@@ -1,4 +1,4 @@
-"""Buffers per stage of the pipeline, as both DaVinci dataflows have them."""
+"""The option `buffering`, common to both DaVinci dataflows."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ DEFAULT_BUFFERING = "double"
 
 
 def buffering_of(buffers: int) -> str:
-    """The word for so many buffers per stage."""
+    """The word ("single" or "double") for this number of buffers per stage."""
     return next(name for name, count in BUFFERS.items() if count == buffers)

@@ -1,7 +1,8 @@
-"""Dataflow of separated DaVinci cores (Ascend 910B): cube cores and vector cores that meet in global memory.
+"""The dataflow of separated DaVinci cores (Ascend 910B): cube cores and vector cores that exchange data through global
+memory.
 
-Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the sums to global memory. What is
-elementwise (splits, sums of runs of K, joining the terms, the epilogue) are kernels of the vector cores.
+Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the sums to global memory. Elementwise work
+(splits, promotion, combination of the terms, the epilogue) is done by kernels of the vector cores.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
 
 
 class SeparatedDataflow:
-    """The dataflow of the family davinci_separated (see hwsim.dataflows.protocol). No bit depends on its choices."""
+    """The dataflow of the family davinci_separated (see hwsim.dataflows.protocol). The bits do not depend on its
+    choices.
+    """
 
     name = NAME
     options: tuple[Option, ...] = declared.SEPARATED
@@ -43,13 +46,14 @@ class SeparatedDataflow:
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, packets, buffering, distribution of tiles and UnitFlag; one cube kernel per term.
 
-        Raises InputError for a blocking that the cores do not hold, UnsupportedError for what they cannot carry.
+        Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for what they do not
+        support.
         """
         plan = check_carried(gemm, NAME, epilogue=True, layouts=True)
         return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
-        """The kernels: operands split, one GEMM per term, sums and joins."""
+        """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""
         mapping, kernels = mapping_of(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         made = [lower_pass(work, device) for work in kernels.splits]
@@ -62,16 +66,19 @@ class SeparatedDataflow:
         return Program(tuple(kernels.arrays), tuple(made), inputs, kernels.output.name, computes=kernels.computes)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
-        """None: K is not cut into slices."""
+        """Always None: split-K is not supported."""
         return None
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
-        """tile, step_ka, step_kb, buffering, k_group (K accumulated in the cube from zero), unit, kernels, layouts that
-        are not row-major, distribution, unit_flag, and for the cyclic distribution swizzle."""
+        """The mapping as results show it.
+
+        tile, step_ka, step_kb, buffering, k_group (K accumulated in the cube from zero), unit, kernels, layouts that
+        are not row-major, distribution, unit_flag, and for the cyclic distribution swizzle.
+        """
         return facts_of(gemm, NAME)
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """Sides of 32 to 256, and 1 to 8 instructions of K."""
+        """Initial tiles of a search: sides of 32 to 256, and 1 to 8 instructions of K."""
         depth = max(instruction(device, gemm.unit).k, 1)
         return [Tile(m, n, depth * count) for m, n, count in itertools.product(SIDES, SIDES, DEPTHS)]
 

@@ -1,7 +1,8 @@
-"""The kernels of a GEMM on separated DaVinci cores, but for the cube's blocking: what plan, schedule and epilogue fix.
+"""The kernels of a GEMM on separated DaVinci cores, as fixed by plan, schedule and epilogue; without the cube's
+blocking.
 
-Vector cores split the operands, cube cores form the terms, vector cores sum and join them. There is no path from UB to
-L1 and none from L0C to UB, so each goes through global memory.
+Vector cores split the operands, cube cores compute the terms, vector cores promote and combine them. There is no path
+from UB to L1 and none from L0C to UB, so all of this goes through global memory.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CubeOperand:
-    """A or B as the cube kernels read it. pieces: arrays by number. formats: of the pieces as the cube takes them.
-    source: the array that the caller fills. passes: vector kernels that make the pieces of it."""
+    """A or B as the cube kernels read it.
+
+    pieces: arrays by number. formats: of the pieces as the cube reads them. source: the array that the caller fills.
+    passes: vector kernels that make the pieces from it.
+    """
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
@@ -39,15 +43,15 @@ class CubeOperand:
 
     @property
     def arrays(self) -> list[GlobalArray]:
-        """In the program's order."""
+        """The operand's arrays, in the program's order."""
         return [self.source, *(self.pieces.values() if self.passes else ())]
 
 
 class SeparatedKernels:
-    """What a record takes on separated cores.
+    """The kernels of a record on separated cores.
 
-    is_direct: the FixPipe writes the result itself. placeholder_ops: operations per element that take the time of sums
-    which the vector cores' fp32 cannot form. Raises UnsupportedError for a plan that the cores cannot carry.
+    is_direct: the FixPipe writes the result itself. placeholder_ops: operations per element that stand for sums which
+    the vector cores' fp32 cannot compute. Raises UnsupportedError for a plan that the cores do not support.
     """
 
     def __init__(self, gemm: Gemm, plan: Plan, device: Device) -> None:
@@ -74,12 +78,12 @@ class SeparatedKernels:
 
     @property
     def count(self) -> int:
-        """Device kernels of the program."""
+        """Number of device kernels of the program."""
         return len(self.splits) + len(self.terms) + len(self.joins)
 
     @property
     def computes(self) -> bool:
-        """Whether the functional machine forms the plan's values from the program."""
+        """Whether the functional machine computes the plan's values from the program."""
         plan, problem = self.plan, self.gemm.problem
         if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
             return False
@@ -94,7 +98,7 @@ class SeparatedKernels:
         return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, self.output, *targets, *sums]))
 
     def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: Order) -> CubeOperand:
-        """An operand's pieces, as they lie there, as MTE2 rounds them on their way, or as vector kernels make them."""
+        """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
         fmt, name = self.plan.input_format, side.upper()
         if len(pieces) == 1 and not pieces[0].scale_exponent:
             own = pieces[0]
@@ -114,7 +118,7 @@ class SeparatedKernels:
         return instruction_for(self.device, *formats, self.gemm.schedule.instruction)
 
     def run(self, t: int) -> int | None:
-        """K that term t accumulates in the cube from zero; None: all of it."""
+        """The K that term t accumulates in the cube from zero; None: all of it."""
         own = self.plan.terms[t].k_group
         run = self.gemm.schedule.promotion_k if own is None else own
         if run == "instruction":
@@ -122,7 +126,9 @@ class SeparatedKernels:
         return run if isinstance(run, int) and run < self.gemm.problem.k else None
 
     def _is_promoted(self, t: int) -> bool:
-        """Whether sums of runs are added outside, to a sum that starts at +0 (also where there is one run)."""
+        """Whether the partial sums of term t are added outside the cube, to a sum that starts at +0 (also with one
+        run).
+        """
         return self.plan.terms[t].k_group is not None or self.gemm.schedule.promotion_k is not None
 
     def _runs(self, t: int) -> int:
@@ -163,7 +169,7 @@ class SeparatedKernels:
 
 
 def _check(plan: Plan, device: Device) -> None:
-    """Refuse a plan whose sums the vector cores, or whose scaling the cube, has not."""
+    """Refuse a plan whose sums the vector cores do not support, or whose scaling the cube does not."""
     if plan.arithmetic not in WORDS or format_of(plan.input_format).bits > WORD_BITS:
         what = "exact sums" if plan.arithmetic == "exact" else "fp64"
         raise UnsupportedError(
@@ -174,6 +180,6 @@ def _check(plan: Plan, device: Device) -> None:
 
 
 def _casts(device: Device, source: str, target: str, a: str, b: str) -> bool:
-    """Whether a link rounds from format a to b on its way."""
+    """Whether a link converts from format a to b during the copy."""
     links = device.links.values()
     return any((x.source, x.target) == (source, target) and f"{a}.{b}" in x.casts for x in links)

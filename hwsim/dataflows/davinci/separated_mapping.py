@@ -1,4 +1,4 @@
-"""Decides how a GEMM is blocked on separated DaVinci cores: tile, packets, buffers, distribution over cores."""
+"""Chooses the blocking of a GEMM on separated DaVinci cores: tile, packets, buffers, distribution over cores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def mapped(
 ) -> Gemm:
     """The record with its mapping. family: the dataflow's name. order: of the sides of a tile.
 
-    Raises InputError for a blocking that the cores do not hold, UnsupportedError for a UnitFlag that they have not.
+    Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for a UnitFlag that they do not
+    have.
     """
     buffering = options.get("buffering") or DEFAULT_BUFFERING
     is_flagged = _unit_flag(device, bool(options.get("unit_flag")))
@@ -88,7 +89,9 @@ def blocking_of(kernel: KernelMapping) -> CubeBlocking:
 
 
 def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileGrid] | BlockGrid:
-    """The tiles of C of one kernel of a record: tile grids whose tiles go to the cores in turn, or a grid of blocks."""
+    """The distribution of C for one kernel of a record: tile grids in cyclic order over the cores, or a grid of
+    blocks.
+    """
     if kernel.setting("distribution") == CYCLIC:
         return _tile_grids(gemm, kernel.tile, kernel.swizzle, device)
     grid = whole(kernel, "grid_rows"), whole(kernel, "grid_cols")
@@ -116,7 +119,7 @@ def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
 
 
 def _tile_grids(gemm: Gemm, tile: Tile, band: int, device: Device) -> list[TileGrid]:
-    """Tiles that go to the cores in turn. band: columns gone through together (0: chosen)."""
+    """Tile grids for cyclic distribution. band: width of a rasterisation band, in tiles (0: chosen)."""
     m, n, k = gemm.problem.sizes
     return tile_grids(m, n, slices_of([k]), 1, (tile.m, tile.n), band, device.cores)
 
@@ -128,7 +131,7 @@ def _unit_flag(device: Device, is_wanted: bool) -> bool:
 
 
 def _k_group(gemm: Gemm, family: str) -> int:
-    """K that the cube accumulates from zero, of the first term that does not accumulate all of it; else K."""
+    """The K that the cube accumulates from zero, of the first promoted term; else K."""
     plan, k = plan_of(gemm), gemm.problem.k
     for kernel in mapping_of(gemm, family).kernels:
         run = plan.terms[kernel.terms[0]].k_group or gemm.schedule.promotion_k or k

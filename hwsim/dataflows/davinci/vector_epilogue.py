@@ -1,7 +1,7 @@
-"""Kernels of the vector cores after the GEMMs of a separated DaVinci core.
+"""Kernels of the vector cores that follow the GEMMs on a separated DaVinci core.
 
-Sums of runs of K, the terms joined, alpha, C, bias, and the result's format: elementwise passes over global memory,
-where cube and vector cores meet.
+Promotion, combination of the terms, alpha, C, bias, and conversion to the output format: elementwise passes over global
+memory, where cube and vector cores exchange data.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ MOST_INPUTS = 8  # sums of runs of K that one vector kernel adds
 
 @dataclass(frozen=True, slots=True)
 class StoredTermSums:
-    """Sums of one term in global memory: run r of `runs` in rows r m .. (r + 1) m - 1 of `array`. is_promoted: they are
-    added to a sum that starts at +0, also where there is one run."""
+    """Partial sums of one term in global memory: run r of `runs` in rows r m .. (r + 1) m - 1 of `array`.
+
+    is_promoted: they are added to a sum that starts at +0, also where there is one run.
+    """
 
     array: GlobalArray
     runs: int
@@ -29,8 +31,11 @@ class StoredTermSums:
 
 @dataclass(frozen=True, slots=True)
 class VectorEpilogue:
-    """From the terms' sums to `output`. sum_format: of the sums. placeholder_ops: operations per element that take the
-    time of sums which fp32 lanes cannot form; 0 where they form them."""
+    """The passes from the terms' sums to `output`.
+
+    sum_format: of the sums. placeholder_ops: operations per element that stand for sums which fp32 lanes cannot
+    compute; 0 where they can.
+    """
 
     plan: Plan
     terms: Sequence[StoredTermSums]
@@ -43,7 +48,7 @@ class VectorEpilogue:
     placeholder_ops: int
 
     def passes(self) -> list[Pass]:
-        """The kernels, in order."""
+        """The passes, in order."""
         if self.placeholder_ops:
             return self._placeholders()
         plain = self.alpha == 1 and not self.has_c and not self.has_bias and self.output.format == self.sum_format
@@ -67,7 +72,7 @@ class VectorEpilogue:
         return GlobalArray(name, self.output.rows, self.output.cols, self.sum_format)
 
     def _placeholders(self) -> list[Pass]:
-        """Passes that read all runs of the terms and work as long as their sum would take."""
+        """Passes that read all runs of the terms and take the time of their sum."""
         m = self.output.rows
         values = [(term.array, run * m) for term in self.terms for run in range(term.runs)]
         words = WORDS[self.plan.arithmetic]
@@ -92,7 +97,7 @@ class VectorEpilogue:
         return made
 
     def _fold(self, label: str, terms: list[StoredTermSums], total: GlobalArray) -> list[Pass]:
-        """total = (+0 + value of run 0) + value of run 1 ..., of one term, or of the terms joined."""
+        """The pass total = (+0 + value of run 0) + value of run 1 ..., of one term, or of the combined terms."""
         expression: Expression = self.plan.combine if len(terms) > 1 else TermValue(0)
         runs, m = terms[0].runs, self.output.rows
         per_pass = max(1, MOST_INPUTS // len(terms))
@@ -130,7 +135,7 @@ class VectorEpilogue:
         return made
 
     def _combine(self, sums: list[GlobalArray], expression: Expression) -> Pass:
-        """The result from the terms' sums (or the joined one): alpha, C, bias, format."""
+        """The pass from the terms' sums (or the combined one) to the result: alpha, C, bias, format."""
         reads = list(sums)
         if self.has_c:
             reads.append(GlobalArray("C.in", self.output.rows, self.output.cols, self.output.format))

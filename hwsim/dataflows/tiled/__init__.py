@@ -1,1 +1,1 @@
-"""The tiled GEMM kernels of GPUs: global memory, shared memory, matrix unit, epilogue."""
+"""The tiled GEMM kernel of GPUs: global memory, shared memory, matrix unit, epilogue; parametrised by family."""

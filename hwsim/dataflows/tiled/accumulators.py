@@ -1,4 +1,6 @@
-"""Accumulators between the matrix unit and the lanes: in registers, or in TMEM, from where rows are brought first."""
+"""Access of the elementwise lanes to accumulators: in registers, or in TMEM, whose rows are first copied to
+registers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from hwsim.program.ir import LocalTile, Sync
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """Some rows of an accumulator of a tile; is_first, is_last: of those that are read of it in turn."""
+    """Some rows of a tile's accumulator; is_first, is_last: among the chunks that are read of it in order."""
 
     start: int
     count: int
@@ -24,29 +26,29 @@ class RowChunk:
 
 
 class Accumulators(Protocol):
-    """How the lanes get at accumulators."""
+    """Interface: how the lanes read accumulators."""
 
     def rows_at_a_time(self, rows: int, chunk: int) -> int:
-        """Rows that are read at a time of `rows`; chunk: of the epilogue's."""
+        """The number of rows read at a time, of `rows`; chunk: the epilogue's."""
 
     def wait(self, ops: VectorOps, terms: Sequence[int]) -> None:
-        """The next operation of the lanes waits for these terms' sums."""
+        """Make the next operation of the lanes wait for these terms' sums."""
 
     def values(
         self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
-        """Rows of accumulators where the lanes can read them."""
+        """Rows of accumulators, by term, where the lanes can read them."""
 
     def read(self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int]) -> None:
-        """What `values` gave has been read."""
+        """Emit what follows when the tiles from `values` have been read."""
 
     def give_back(self, ops: VectorOps, terms: Sequence[int]) -> None:
-        """All rows have been read."""
+        """Release the accumulators: all rows have been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterAccumulators:
-    """The lanes read them where they lie."""
+    """Accumulators in registers, which the lanes read directly."""
 
     context: KernelContext
 
@@ -70,7 +72,7 @@ class RegisterAccumulators:
 
 @dataclass(frozen=True, slots=True)
 class TmemAccumulators:
-    """Rows are brought to registers, whose copies wait for accumulators and give them back."""
+    """Accumulators in TMEM: rows are copied to registers; the copies wait for accumulators and release them."""
 
     context: KernelContext
 
@@ -103,7 +105,7 @@ class TmemAccumulators:
         waits: list[Sync],
         signals: list[Sync],
     ) -> None:
-        """TMEM -> registers."""
+        """Emit the copy TMEM -> registers."""
         context, ring = self.context, self.context.buffers.accumulators[t].ring
         waits = waits + ([ring.full] if rows.is_first else [])
         signals = signals + ([ring.free] if rows.is_last else [])
@@ -124,24 +126,24 @@ class TmemAccumulators:
 
 
 def accumulators_of(context: KernelContext) -> RegisterAccumulators | TmemAccumulators:
-    """The accumulators of a kernel, by where they lie."""
+    """The kind of accumulators of a kernel, by their memory."""
     return RegisterAccumulators(context) if context.design.in_registers else TmemAccumulators(context)
 
 
 def accumulator_rows(context: KernelContext, t: int, place: WorkTile, rows: RowChunk) -> LocalTile:
-    """Rows of the accumulator of term t, where it lies."""
+    """Rows of the accumulator of term t, in its own memory."""
     return context.buffers.accumulators[t].ring.pop(rows.count, place.n, row=rows.start, width=place.n)
 
 
 def acquire(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:
-    """The matrix unit waits for free accumulators of these terms."""
+    """Make the matrix unit wait for free accumulators of these terms."""
     if terms:
         rings = [context.buffers.accumulators[t].ring for t in terms]
         s.emit(context.design.unit.engine, "sync", waits=[ring.free for ring in rings])
 
 
 def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:
-    """It hands full ones over."""
+    """Signal that the accumulators of these terms are complete."""
     if terms:
         rings = [context.buffers.accumulators[t].ring for t in terms]
         s.emit(context.design.unit.engine, "sync", signals=[ring.full for ring in rings])

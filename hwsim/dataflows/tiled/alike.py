@@ -1,4 +1,4 @@
-"""GEMM kernels of one program that differ in names alone: in which piece of A and of B they multiply."""
+"""Recognises GEMM kernels of one program that multiply other pieces of A and B and are otherwise identical."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from hwsim.dataflows.tiled.model import GemmKernel, KernelOperand
 from hwsim.gemm.plan import Stage, Term
 from hwsim.program.ir import Buffer, Kernel
 
-Numbers = tuple[dict[int, int], dict[int, int]]  # by number of a piece of A, of B, the one that stands in its place
+Numbers = tuple[dict[int, int], dict[int, int]]  # piece of A by the number of the piece it replaces; the same of B
 
 
 def numbers_between(one: GemmKernel, other: GemmKernel) -> Numbers | None:
-    """The pieces of `other` in the place of those of `one`; None where that is not all that they differ in.
+    """The pieces of `other` by those of `one` that they replace; None if the kernels differ in anything else.
 
-    Kernels that make their pieces themselves, or round them on the way, follow the plan's rule of each piece, and are
-    never alike.
+    None also for kernels that split or round operands themselves: the rule of each piece is part of their instructions.
     """
     a, b = _pieces(one.a, other.a), _pieces(one.b, other.b)
     if a is None or b is None:
@@ -27,7 +26,7 @@ def numbers_between(one: GemmKernel, other: GemmKernel) -> Numbers | None:
 
 
 def arrays_between(one: GemmKernel, other: GemmKernel) -> dict[str, str]:
-    """Of kernels that are alike: the arrays of `other` in the place of those of `one`."""
+    """The arrays of `other` by the names of those of `one` that they replace, for kernels with `numbers_between`."""
     return {
         x.matrix.name: y.matrix.name
         for mine, its in zip(one.operands, other.operands, strict=True)
@@ -36,7 +35,7 @@ def arrays_between(one: GemmKernel, other: GemmKernel) -> dict[str, str]:
 
 
 def buffers_between(kernel: Kernel, buffers: KernelBuffers) -> dict[str, str] | None:
-    """The buffers of another kernel in the place of those of `kernel`, by name; None where they differ in more."""
+    """The new names of buffers of `kernel` in a kernel with `buffers`; None if they differ in more than names."""
     found = {}
     for one, other in zip_longest(kernel.buffers, buffers.every):
         if one is None or other is None:

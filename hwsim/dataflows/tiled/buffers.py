@@ -1,7 +1,7 @@
-"""The buffers of a tiled GEMM kernel as typed handles, and the bytes of each memory that they take.
+"""The buffers of a tiled GEMM kernel as typed handles, and the bytes of each memory that they need.
 
-A handle gives tiles and semaphores to the parts of a kernel that share it; its name in the program is written here
-and nowhere else.
+A handle gives tiles and semaphores to the parts of a kernel that share it; its name in the program appears here and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SHORT_SLOTS = 4  # accumulators of short runs, where the memory of accumulators 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Slots handed from a producer to a consumer and back: the semaphores `free` (at first all) and `full` (none).
+    """A producer-consumer barrier for slots: the semaphores `free` (initially all) and `full` (initially none).
 
-    is_gate: slots are only given back, so there is no `full`.
+    is_gate: slots are only released, so there is no `full`.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Barrier:
 
     @property
     def free(self) -> Sync:
-        """One empty slot."""
+        """A Sync of one empty slot."""
         return one_of(f"{self.name}.free")
 
     @property
     def full(self) -> Sync:
-        """One filled slot."""
+        """A Sync of one filled slot."""
         return one_of(f"{self.name}.full")
 
     def declare(self, builder: KernelBuilder) -> None:
@@ -61,7 +61,7 @@ def _slot(
 
 @dataclass(frozen=True, slots=True)
 class RingBuffer:
-    """Slots that are filled and emptied in turn, each a tile of elements of `format`.
+    """A ring buffer whose slots each hold a tile of elements of `format`.
 
     spread: cores over whose memories a slot lies. barrier: its own, None where it shares another's or one engine
     writes and reads it.
@@ -77,52 +77,52 @@ class RingBuffer:
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of one core's memory."""
+        """Bytes in one core's memory."""
         return self.slots * self.slot_bytes // self.spread
 
     @property
     def free(self) -> Sync:
-        """One empty slot, of a ring with a barrier of its own."""
+        """A Sync of one empty slot, for a ring with a barrier of its own."""
         assert self.barrier is not None
         return self.barrier.free
 
     @property
     def full(self) -> Sync:
-        """One filled slot, of a ring with a barrier of its own."""
+        """A Sync of one filled slot, for a ring with a barrier of its own."""
         assert self.barrier is not None
         return self.barrier.full
 
     def push(self, rows: int, cols: int, order: Order = "rows") -> LocalTile:
-        """The slot that is filled next."""
+        """The next slot to fill, as a tile."""
         return _slot(self.name, rows, cols, self.format, f"{self.name}.push", 0, 0, 0, order)
 
     def pop(
         self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: Order = "rows"
     ) -> LocalTile:
-        """The slot that is emptied next, or a part of it from (row, col); width: elements of a row of all of it."""
+        """The next slot to empty, or a part of it from (row, col); width: elements per row of the whole slot."""
         return _slot(self.name, rows, cols, self.format, f"{self.name}.pop", row, col, width, order)
 
     def whole(self, rows: int, cols: int) -> LocalTile:
-        """The only slot."""
+        """The only slot, as a tile."""
         return LocalTile(self.name, rows, cols, self.format)
 
     def pushed(self, stream: StreamBuilder) -> None:
-        """Go on to the next slot to fill."""
+        """Advance to the next slot to fill."""
         stream.advance(f"{self.name}.push")
 
     def popped(self, stream: StreamBuilder) -> None:
-        """Go on to the next slot to empty."""
+        """Advance to the next slot to empty."""
         stream.advance(f"{self.name}.pop")
 
 
 @dataclass(frozen=True, slots=True)
 class OperandBuffers:
-    """A or B on its way. By number of the piece but for the unsplit operand.
+    """The buffers of A or B on its way to the unit, by number of the piece; the unsplit operand has its own.
 
     stages: pieces in shared memory; raw_stage: the unsplit operand there. landing, raw_landing: the same in registers
-    behind the load, where a family loads through them. raw: the unsplit operand in the registers of the split. made:
-    pieces fresh from it. taken: where the unit takes pieces from, with one barrier for all of them (`ready`); empty
-    where it takes them from the stages.
+    after the load, where a family loads through registers. raw: the unsplit operand in the registers of the split.
+    made: pieces from that split. taken: where the unit reads pieces from, with one barrier for all of them (`ready`);
+    empty where it reads them from the stages.
     """
 
     stages: dict[int, RingBuffer]
@@ -137,7 +137,9 @@ class OperandBuffers:
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorBuffers:
-    """A term's accumulator, and where its rows come to from TMEM (`read`; None where it lies in registers)."""
+    """A term's accumulator, and the registers to which its rows are copied from TMEM (`read`; None where it is in
+    registers).
+    """
 
     ring: RingBuffer
     read: RingBuffer | None
@@ -147,10 +149,10 @@ class AccumulatorBuffers:
 class KernelBuffers:
     """All buffers of a kernel. `every`: in the order in which a program lists them.
 
-    stage: the barrier of a stage of both operands. cta: the gate by which a CTA waits for the one before. accumulators:
-    by term (of terms joined in turn one for all). sums: by term (of joined terms one for all). joins: scratch of a
-    joined value; join_barrier: where its first value is copied there from TMEM. out, scratch, c: of the epilogue.
-    staging: results on their way through shared memory.
+    stage: the barrier of a stage of both operands. cta: the gate by which a CTA waits for the previous one.
+    accumulators: by term (one for all terms that are joined sequentially). sums: by term (one for joined terms). joins:
+    scratch for a joined value; join_barrier: where its first value is copied there from TMEM. out, scratch, c: of the
+    epilogue. staging: results on their way through shared memory.
     """
 
     every: tuple[RingBuffer, ...]
@@ -183,12 +185,12 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of each memory that the buffers of a blocking take: `fixed` and as many as `per_stage` for every stage."""
+    """Bytes that the buffers of a blocking need in each memory: `fixed`, plus `per_stage` for every stage."""
 
     memories: tuple[tuple[str, int, int], ...]  # name, fixed, per stage
 
     def excess(self, stages: int, capacities: dict[str, int], device: str) -> str:
-        """What does not fit with so many stages, in words; empty where all fits."""
+        """The memories exceeded with this number of stages, in words; empty where everything fits."""
         for memory, fixed, per_stage in self.memories:
             capacity = _capacity(memory, capacities, device)
             size = fixed + stages * per_stage
@@ -197,7 +199,7 @@ class Footprint:
         return ""
 
     def most_stages(self, most: int, capacities: dict[str, int], device: str) -> int:
-        """As many stages as fit, `most` at most."""
+        """The largest number of stages that fits, at most `most`."""
         for memory, fixed, per_stage in self.memories:
             if per_stage:
                 most = min(most, (_capacity(memory, capacities, device) - fixed) // per_stage)
@@ -211,7 +213,7 @@ def _capacity(memory: str, capacities: dict[str, int], device: str) -> int:
 
 
 def footprint(design: KernelDesign) -> Footprint:
-    """The footprint of a kernel, whatever the number of stages of its blocking."""
+    """The footprint of a kernel, independent of the number of stages of its blocking."""
     used: dict[str, list[int]] = {}
     buffers = kernel_buffers(design)
     staged = {
@@ -230,7 +232,7 @@ def footprint(design: KernelDesign) -> Footprint:
 
 
 class _Allocation:
-    """Buffers in the making."""
+    """Allocates the buffers of a kernel."""
 
     def __init__(self, design: KernelDesign) -> None:
         self.design, self.kernel, self.blocking, self.family = design, design.kernel, design.blocking, design.family
@@ -238,11 +240,12 @@ class _Allocation:
         self.barriers: list[Barrier] = []
 
     def barrier(self, name: str, slots: int, is_gate: bool = False) -> Barrier:
+        """A new barrier."""
         self.barriers.append(Barrier(name, slots, is_gate))
         return self.barriers[-1]
 
     def size(self, memory: str, elements: int, format: str) -> int:
-        """Bytes of a slot for `elements`, aligned as the memory wants it."""
+        """Bytes of a slot for `elements`, aligned as the memory requires."""
         memories = self.design.device.memories
         align = memories[memory].align_bytes if memory in memories else 1
         return -(-elements * format_of(format).bits // (8 * align)) * align
@@ -250,13 +253,14 @@ class _Allocation:
     def ring(
         self, name: str, memory: str, slots: int, elements: int, format: str, *, spread: int = 1, synced: bool = False
     ) -> RingBuffer:
-        """A buffer; synced: with a barrier of its own."""
+        """A new ring buffer; synced: with a barrier of its own."""
         own = self.size(memory, -(-elements // spread), format)
         barrier = self.barrier(name, slots) if synced else None
         self.every.append(RingBuffer(name, memory, slots, own * spread, format, spread, barrier))
         return self.every[-1]
 
     def made(self) -> KernelBuffers:
+        """All buffers of the kernel."""
         design, kernel, family = self.design, self.kernel, self.family
         cta = self.barrier("cta", 1, is_gate=True) if design.waits_for_tile else None
         stage = self.barrier("stage", self.blocking.stages)
@@ -267,7 +271,7 @@ class _Allocation:
         summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
         sums = {t: self.ring(f"sum{t}", family.registers, 1, m * n, design.accumulator) for t in summed}
         joins = self.joins()
-        straight = bool(design.turns) and not design.in_registers and not design.turns[0].own
+        straight = bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].own
         join_barrier = self.barrier("join0", 1) if straight else None
         out: RingBuffer | None = None
         scratch: tuple[RingBuffer, ...] = ()
@@ -302,6 +306,7 @@ class _Allocation:
         )
 
     def operand(self, i: int) -> OperandBuffers:
+        """The buffers of A (0) or B (1)."""
         design, family, blocking = self.design, self.family, self.blocking
         side, operand = SIDES[i], self.kernel.operands[i]
         registers, shared, raw = family.registers, family.shared, operand.raw
@@ -340,7 +345,7 @@ class _Allocation:
         return OperandBuffers(stages, raw_stage, landing, raw_landing, split_from, made, taken, ready)
 
     def split_scratch(self) -> tuple[RingBuffer, ...]:
-        """As split_ops wants them: fragments of warps that overlap are made more than once."""
+        """Scratch tiles as split_ops needs them; fragments shared by warps are split by each of them."""
         design, kernel = self.design, self.kernel
         if not kernel.splits_operands:
             return ()
@@ -350,18 +355,19 @@ class _Allocation:
             [piece.number for piece in operand.pieces] != list(range(len(operand.pieces)))
             for operand in kernel.operands
         )
-        count = 4 if design.repeats_fragments else 3 if dropped or design.sweeps > 1 else 2
+        count = 4 if design.repeats_fragments else 3 if dropped or design.k_sweeps > 1 else 2
         return tuple(self.ring(f"split{i}", self.family.registers, 1, size, "fp32") for i in range(count))
 
     def accumulators(self) -> tuple[AccumulatorBuffers, ...]:
+        """The accumulators of all terms."""
         design, kernel, blocking = self.design, self.kernel, self.blocking
         found = []
-        count = 1 if design.turns else len(kernel.terms)
-        apart = bool(design.turns) or not kernel.joined
+        count = 1 if design.sequential_joins else len(kernel.terms)
+        apart = bool(design.sequential_joins) or not kernel.joined
         for t in range(count):
-            rows = design.part_rows if design.short[t] else blocking.m
+            rows = design.part_rows if design.promotes_in_block[t] else blocking.m
             slots = SHORT_SUMS if design.promoted[t] and apart else blocking.accumulators
-            if design.short[t] and not design.in_registers and apart:
+            if design.promotes_in_block[t] and not design.in_registers and apart:
                 memory = design.device.memories.get(design.c_memory)
                 one = self.size(design.c_memory, rows * blocking.n, design.accumulator) * count
                 slots = max(slots, min(SHORT_SLOTS, (memory.capacity_bytes if memory else 0) // one))
@@ -377,9 +383,10 @@ class _Allocation:
         return tuple(found)
 
     def joins(self) -> tuple[RingBuffer, ...]:
+        """Scratch tiles for joined values."""
         design, value = self.design, self.kernel.epilogue.value
         registers, n = self.family.registers, self.blocking.n
-        if design.turns:
+        if design.sequential_joins:
             return (self.ring("join0", registers, 1, self.blocking.m * n, "fp32"),)
         if not self.kernel.joined or value is None:
             return ()

@@ -1,7 +1,7 @@
-"""The default tile of a GEMM: the least estimated time among the tiles that the family's libraries use.
+"""Tile selection: the least estimated time among the tiles that the family's libraries use.
 
-What of a choice does not depend on m, n and K (which tiles fit, with how many stages, their times per block of K) is
-worked out once per device and kernels, and kept.
+Everything that does not depend on m, n and K (which tiles fit, with how many stages, their times per block of K) is
+computed once per device and kernels, and cached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The sizes that a choice depends on. k: of the longest slice. matrices: of the stack, times slices of K."""
+    """The sizes that a selection depends on. k: of the longest slice. matrices: batch size times slices of K."""
 
     m: int
     n: int
@@ -44,7 +44,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """The blocking, or why there is none; seconds: of all kernels, by estimate (0 where the tile was given)."""
+    """The selected blocking, or the reason why there is none; seconds: of all kernels, by estimate (0 for a given
+    tile).
+    """
 
     blocking: Blocking | None
     reason: str = ""
@@ -53,7 +55,7 @@ class TileChoice:
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """What the user gave: tile, stages in shared memory, cores whose matrix units multiply together."""
+    """The user's settings: tile, stages in shared memory, cta_group."""
 
     tile: Tile | None = None
     stages: int | None = None
@@ -61,7 +63,9 @@ class TileRequest:
 
 
 class TileCandidate:
-    """A blocking that fits, for kernels that all take it: what it is for, and its time as a function of the sizes."""
+    """A blocking that fits, for kernels that all use it, with its conditions of use, and its time as a function of the
+    sizes.
+    """
 
     def __init__(
         self, shape: Shape, blocking: Blocking, designs: Sequence[tuple[KernelDesign, int]], is_for: bool
@@ -71,14 +75,14 @@ class TileCandidate:
         self._estimates: list[tuple[KernelEstimate, int]] | None = None
 
     def seconds(self, extent: Extent) -> float:
-        """Seconds of all kernels."""
+        """Estimated seconds of all kernels."""
         if self._estimates is None:
             stages = self.blocking.stages
             self._estimates = [(KernelEstimate(design, stages), count) for design, count in self._designs]
         return sum(count * one.seconds(extent.m, extent.n, extent.k, extent.matrices) for one, count in self._estimates)
 
     def is_usual(self, waves: int, k: int) -> bool:
-        """Whether the family's libraries use it for so many waves of tiles and this K."""
+        """Whether the family's libraries use it for this number of waves and this K."""
         shape = self.shape
         return (
             self.is_for and (not shape.max_waves or waves <= shape.max_waves) and (not shape.max_k or k <= shape.max_k)
@@ -91,15 +95,15 @@ class TileCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSet:
-    """The family's tiles that fit, in its order; reason: why the last that does not fit does not."""
+    """The family's tiles that fit, in its order; reason: why the last rejected one does not fit."""
 
     fitting: tuple[TileCandidate, ...]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
-    """What was worked out for one device: candidates by kernels, estimates by kernel and blocking."""
+class _DeviceCache:
+    """Cached data of one device: candidates by kernels, estimates by kernel and blocking."""
 
     device: Device
     sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
@@ -107,24 +111,24 @@ class _Memory:
 
 
 class TileChooser:
-    """Chooses tiles for the kernels of one family."""
+    """Selects tiles for the kernels of one family."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self._lock = Lock()
-        self._cached: OrderedDict[int, _Memory] = OrderedDict()
+        self._cached: OrderedDict[int, _DeviceCache] = OrderedDict()
 
     def choose(self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest) -> TileChoice:
-        """The blocking for all of `kernels`: as asked for, or the fastest by estimate.
+        """The blocking for all of `kernels`: as requested, or the fastest by estimate.
 
         Raises InputError for a tile or stages that are not allowed.
         """
-        cores = cores_together(self.family.on(device), request.cta_group)
+        cores = checked_cta_group(self.family.on(device), request.cta_group)
         if request.tile is not None:
             return self._given(device, kernels, extent, request, cores)
         if cores > 1:
             for shape in _of_cores(_shapes(self.family, device, kernels[0]), cores):
-                _check_together(self.family, device, kernels, (shape.m, shape.n), extent, cores)
+                _check_cta_group(self.family, device, kernels, (shape.m, shape.n), extent, cores)
         found = self._candidates(device, tuple(kernels), request.stages, cores)
         if not found.fitting:
             return TileChoice(
@@ -147,7 +151,7 @@ class TileChooser:
 
     def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: Extent) -> float:
         """Estimated seconds of one kernel with this blocking."""
-        found = self._memory(device).estimates
+        found = self._cache_of(device).estimates
         key = (kernel, blocking)
         estimate = found.get(key)
         if estimate is None:
@@ -158,14 +162,14 @@ class TileChooser:
     def _given(
         self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest, cores: int
     ) -> TileChoice:
-        """The tile asked for, with as many stages as fit."""
+        """The requested tile, with as many stages as fit."""
         tile, family = request.tile, self.family
         assert tile is not None
         shapes = _of_cores(_shapes(family, device, kernels[0]), cores)
         if not shapes:
             raise _none_together(device, kernels[0], cores)
         unique = list(_counted(kernels))
-        _check_together(family, device, unique, (tile.m, tile.n), extent, cores)
+        _check_cta_group(family, device, unique, (tile.m, tile.n), extent, cores)
         near = min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
         reason = ""
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
@@ -179,7 +183,7 @@ class TileChooser:
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
     ) -> CandidateSet:
-        sets, key = self._memory(device).sets, (kernels, stages, cores)
+        sets, key = self._cache_of(device).sets, (kernels, stages, cores)
         found = sets.get(key)
         if found is None:
             found = self._made(device, kernels, stages, cores)
@@ -187,18 +191,18 @@ class TileChooser:
         return found
 
     def _keep(self, cache: dict[Any, Any], key: object, value: object) -> None:
-        """Add an entry, the oldest beyond KEPT_KERNELS dropped."""
+        """Add an entry, and drop the oldest beyond KEPT_KERNELS."""
         with self._lock:
             cache[key] = value
             while len(cache) > CACHED_KERNELS:
                 del cache[next(iter(cache))]
 
-    def _memory(self, device: Device) -> _Memory:
-        """What is kept of a device. Devices are immutable and known by identity."""
+    def _cache_of(self, device: Device) -> _DeviceCache:
+        """The cache of a device. Devices are immutable and identified by object identity."""
         with self._lock:
             found = self._cached.get(id(device))
             if found is None:
-                found = self._cached[id(device)] = _Memory(device)
+                found = self._cached[id(device)] = _DeviceCache(device)
                 while len(self._cached) > CACHED_DEVICES:
                     self._cached.popitem(last=False)
             self._cached.move_to_end(id(device))
@@ -225,8 +229,8 @@ class TileChooser:
         return CandidateSet(tuple(found), reason)
 
 
-def cores_together(family: Family, wanted: int | None) -> int:
-    """The option cta_group, checked; one core where it is not given. Raises InputError."""
+def checked_cta_group(family: Family, wanted: int | None) -> int:
+    """The option cta_group, validated; 1 where it is not given. Raises InputError."""
     allowed = sorted({shape.cores for shape in family.shapes})
     if wanted is None:
         return 1
@@ -236,7 +240,7 @@ def cores_together(family: Family, wanted: int | None) -> int:
 
 
 def widest(kernels: Sequence[GemmKernel]) -> int:
-    """Bits of the widest operand that the kernels load."""
+    """The width in bits of the widest operand that the kernels load."""
     return max(format_of(f).bits for kernel in kernels for operand in kernel.operands for f in operand.loaded)
 
 
@@ -248,7 +252,7 @@ def _of_cores(shapes: Sequence[Shape], cores: int) -> list[Shape]:
     return [shape for shape in shapes if shape.cores == cores]
 
 
-def _check_together(
+def _check_cta_group(
     family: Family,
     device: Device,
     kernels: Sequence[GemmKernel],
@@ -268,26 +272,26 @@ def _check_together(
     for kernel in kernels:
         fitted = instruction(device, Instructions(device).fitted(kernel.unit, m, n, cores))
         from_shared = family.shared in fitted.places(0) and not kernel.splits_operands
-        if fitted.together != cores or fitted.timing is None or not from_shared:
+        if fitted.core_count != cores or fitted.timing is None or not from_shared:
             raise InputError(f"{start}: {device.name} has no such instruction like {kernel.unit} for where A lies")
 
 
 def _counted(kernels: Sequence[GemmKernel]) -> dict[GemmKernel, int]:
-    """One kernel of each kind that footprint and time tell apart, with the number of its kind."""
+    """One kernel of each kind with equal footprint and time, with its number of occurrences."""
     counts = Counter(_kind(kernel) for kernel in kernels)
     last = {_kind(kernel): kernel for kernel in kernels}
     return {kernel: counts[kind] for kind, kernel in last.items()}
 
 
 def _kind(kernel: GemmKernel) -> tuple[object, ...]:
-    """What of a kernel its footprint and its time depend on."""
+    """The properties of a kernel that its footprint and its time depend on."""
     sides = tuple((*operand.formats.values(), operand.raw and operand.raw.format) for operand in kernel.operands)
     products = tuple(tuple(len(stage.products) for stage in term.stages) for term in kernel.terms)
     return (products, kernel.runs, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
 
 
 def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, ...]:
-    """The tiles of the device's library for the instruction of a kernel."""
+    """The tiles of the device's library for a kernel's instruction."""
     family = family.on(device)
     unit = instruction(device, kernel.unit)
     if unit.engine == vector_of(device).engine:
@@ -300,7 +304,9 @@ def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, 
 def _blocking(
     family: Family, device: Device, kernels: Sequence[GemmKernel], shape: Shape, stages: int | None
 ) -> Blocking:
-    """A shape with its K in elements: whole instructions, and whole runs where those are shorter."""
+    """A shape with its K in elements: a multiple of the instruction's K, and of the promotion interval where that is
+    shorter.
+    """
     unit_k = instruction(device, kernels[0].unit).k
     k = max(unit_k, shape.k_bytes * 8 // widest(kernels) // unit_k * unit_k)
     for run in sorted({run for kernel in kernels for run in kernel.runs if run is not None}, reverse=True):
@@ -313,7 +319,7 @@ def _blocking(
 def _fitted(
     family: Family, device: Device, kernels: Sequence[GemmKernel], start: Blocking, is_fixed: bool
 ) -> tuple[Blocking | None, str, list[KernelDesign]]:
-    """`start` with as many stages as fit, or None and the reason; and the kernels' designs."""
+    """The blocking `start` with as many stages as fit, or None and the reason; and the kernels' designs."""
     capacities = {name: memory.capacity_bytes for name, memory in device.memories.items()}
     least = start.stages if is_fixed else min(2, start.stages)
     designs: list[KernelDesign] = []

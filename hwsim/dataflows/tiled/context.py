@@ -1,4 +1,4 @@
-"""What the parts of one kernel share while it is written: its design, its buffers, the sizes, the vector lanes."""
+"""State shared by the parts of one kernel while it is written: its design, its buffers, the sizes, the vector lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwsim.program.ir import Affine
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """One kernel that is written. sizes: m, n, k of one matrix of the stack; matrices: how many those are."""
+    """The kernel being written. sizes: m, n, k of one matrix of the batch; matrices: the batch size."""
 
     design: KernelDesign
     buffers: KernelBuffers
@@ -41,11 +41,13 @@ class KernelContext:
         return known
 
     def rows_of(self, place: WorkTile, side: int) -> Affine:
-        """First row of the place's matrix of A (0), B (1) or C (0), which lie under one another in a stack."""
+        """The first row of the tile's matrix in A (0), B (1) or C (0); matrices of a batch are stored one below
+        another.
+        """
         return place.batch * (self.sizes[0] if side == 0 else self.sizes[2])
 
     def used(self, side: int, sweep: int) -> tuple[int, ...]:
-        """Pieces of A or B whose products a sweep over K forms, in ascending order."""
+        """The pieces of A or B used by the products of a sweep over K, in ascending order."""
         known = self._used.get((side, sweep))
         if known is None:
             known = self._used[side, sweep] = self._pieces(side, sweep)
@@ -53,7 +55,7 @@ class KernelContext:
 
     def _pieces(self, side: int, sweep: int) -> tuple[int, ...]:
         found = set()
-        for term, short in zip(self.design.kernel.terms, self.design.short, strict=True):
+        for term, short in zip(self.design.kernel.terms, self.design.promotes_in_block, strict=True):
             stages = (term.stages if sweep == 0 else ()) if short else term.stages[sweep : sweep + 1]
             found |= {pair[side] for stage in stages for pair in stage.products}
         return tuple(sorted(found))
@@ -67,6 +69,6 @@ class KernelContext:
 
 
 def chunks(extent: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, length) of an extent in parts of `size`, the last one shorter."""
+    """(start, length) of the parts of `size` of an extent, the last one shorter."""
     for start in range(0, extent, size):
         yield start, min(size, extent - start)

@@ -1,7 +1,6 @@
-"""The dataflow of GPUs: tiles of C by CTAs, blocks of K through stages of shared memory to the matrix unit.
+"""The dataflow of GPUs: CTA tiles of C, and blocks of K through stages of shared memory to the matrix unit.
 
-Where the tile, the stages and the kernels of a GEMM on a GPU are decided (`TiledDataflow.map`), and where its program
-comes from (`lower`).
+`TiledDataflow.map` chooses the tile, the stages and the kernels of a GEMM, and `lower` writes its program.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ ESTIMATE = "best kernel of this dataflow by estimate"
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
-    """What `map` found: the partition, its kernels, the blocking; why, where kernels are apart."""
+class _KernelChoice:
+    """What `map` chose: the partition, its kernels, the blocking; why, where terms are separate kernels."""
 
     partition: Partition
     parts: list[KernelTerms]
@@ -71,7 +70,7 @@ class TiledDataflow:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options of its mapping."""
+        """The options of its mapping, as users set them."""
         return PAIRED if self.family.pairs else TILED
 
     @property
@@ -81,7 +80,7 @@ class TiledDataflow:
 
     @property
     def features(self) -> Features:
-        """What its programs can do beside the product."""
+        """What its programs support besides the product."""
         threads = self.family.wave_threads
         return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads)
 
@@ -156,7 +155,9 @@ class TiledDataflow:
         return Partition(gemm, device, self.family, unit, orders, is_sliced)
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
-        """The first product's instruction: as asked for, as of the library's sliced kernels, or the record's."""
+        """The instruction of the first product: as requested, that of the library's split-K kernels, or the
+        record's.
+        """
         plan, seen = single_plan(gemm), observed(device)
         own, (i, j) = gemm.unit, plan.terms[0].products[0]
         if wanted is not None:
@@ -169,8 +170,10 @@ class TiledDataflow:
                 return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
         return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
 
-    def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _Decided | TileChoice:
-        """The kernels and the tile for all of them; one kernel is weighed against kernels apart where both can be."""
+    def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
+        """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are
+        possible.
+        """
         parts = partition.preferred()
         kernels = partition.kernels(parts)
         found = self._choose(partition, kernels, lengths, request)
@@ -179,15 +182,15 @@ class TiledDataflow:
                 return found
             by: By = "scheme" if len(kernels) > 1 or kernels[0].joined else "default"
             why = "the scheme's terms are GEMMs of their own" if len(kernels) > 1 else ""
-            return _Decided(partition, parts, kernels, found.blocking, by, why)
+            return _KernelChoice(partition, parts, kernels, found.blocking, by, why)
         parts_apart = partition.apart()
         kernels_apart = partition.kernels(parts_apart)
         apart = self._choose(partition, kernels_apart, lengths, request)
         if found.blocking is not None and (apart.blocking is None or found.seconds <= apart.seconds / APART_GAIN):
-            return _Decided(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
+            return _KernelChoice(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
         if apart.blocking is None:
             return apart
-        return _Decided(
+        return _KernelChoice(
             partition,
             parts_apart,
             kernels_apart,
@@ -233,7 +236,9 @@ class TiledDataflow:
         return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
 
     def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
-        """Estimated seconds of the GEMM kernels and of the passes that merge slices; passes that split are left out."""
+        """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left
+        out.
+        """
         found = self._decide(partition, lengths, request)
         if isinstance(found, TileChoice):
             raise InputError(found.reason)
@@ -246,7 +251,7 @@ class TiledDataflow:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
-        """The program that the record says, unchecked."""
+        """The program for a mapped record, unchecked."""
         return ProgramWriter(self.family, gemm, device).program()
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
@@ -267,7 +272,7 @@ class TiledDataflow:
         return found | {name: order for name, order in orders.items() if order != "rows"}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """Tiles that a search begins with: powers of two and their halves again, some instructions deep."""
+        """Initial tiles of a search: powers of two and 1.5 times those, some instructions deep."""
         unit_k = max(instruction(device, gemm.unit).k, 1)
         depths = tuple(unit_k * count for count in TILE_DEPTHS)
         return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
@@ -279,7 +284,7 @@ def _extent(partition: Partition, lengths: Sequence[int]) -> Extent:
 
 
 def least_seconds(partition: Partition, lengths: Sequence[int]) -> float:
-    """Seconds that no estimate is below: every product at the instruction's best rate on all cores, and merges."""
+    """A lower bound of all estimates: every product at the instruction's best rate on all cores, and merges."""
     problem, device = partition.gemm.problem, partition.device
     products = problem.matrices * problem.m * problem.n * problem.k * partition.plan.products
     rate = float(partition.model.macs_per_cycle) * device.cores * device.clock_mhz * 1e6
@@ -298,14 +303,14 @@ def merges_seconds(partition: Partition, parts: Sequence[KernelTerms], slices: i
 
 
 def single_plan(gemm: Gemm) -> Plan:
-    """The plan, which is no mixture here."""
+    """The record's plan, which must not be a mixture."""
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
     return gemm.plan
 
 
 def refuse_schedule(name: str, gemm: Gemm) -> None:
-    """Raise UnsupportedError for what of a record no program of this dataflow carries, by its field."""
+    """Raise UnsupportedError for a field of the record that no program of this dataflow supports."""
     problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
     lengths = schedule.slice_lengths(problem.k)
     rounding = schedule.operand_rounding

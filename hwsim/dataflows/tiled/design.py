@@ -1,6 +1,6 @@
-"""What follows for a kernel from its blocking and the device: where operands lie, how sums leave the unit, step sizes.
+"""The design of a kernel, derived from its blocking and the device: memories of operands, promotion, step sizes.
 
-It is worked out before any buffer or instruction, so that a blocking can be refused without writing a program.
+It is computed before any buffer or instruction, so that a blocking can be refused without writing a program.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth, link_engine, vector_of
-from hwsim.dataflows.expressions import JoinStep, in_turn
+from hwsim.dataflows.expressions import JoinStep, sequential_form
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.devices import instruction
@@ -33,7 +33,9 @@ SHORT_SUMS = 2  # accumulators of runs of K that are added to sums: one fills wh
 
 @dataclass(frozen=True, eq=False)
 class KernelDesign:
-    """One kernel with one blocking on one device. Raises InputError and UnsupportedError where they do not fit."""
+    """One kernel with one blocking on one device. Raises InputError and UnsupportedError where they do not fit
+    together.
+    """
 
     device: Device
     family: Family
@@ -42,37 +44,39 @@ class KernelDesign:
 
     def __post_init__(self) -> None:
         kernel, blocking, unit = self.kernel, self.blocking, self.unit
-        if unit.together != blocking.cores:
+        if unit.core_count != blocking.cores:
             raise InputError(
                 f"cta_group = {blocking.cores}: {self.device.name} has no such instruction like {self.unit_name}"
             )
-        longs = {run for run, short in zip(kernel.runs, self.short, strict=True) if run is not None and not short}
+        longs = {
+            run for run, short in zip(kernel.runs, self.promotes_in_block, strict=True) if run is not None and not short
+        }
         if len(longs) > 1:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
             )
-        for run, is_short in zip(kernel.runs, self.short, strict=True):
+        for run, is_short in zip(kernel.runs, self.promotes_in_block, strict=True):
             if is_short and run is not None and blocking.k % run:
                 raise InputError(f"tile k = {blocking.k} is not a multiple of k_group = {run}; allowed: its multiples")
-        if blocking.k % unit.k and not all(self.short):
+        if blocking.k % unit.k and not all(self.promotes_in_block):
             raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {self.unit_name} takes")
         scaled = any(stage.scale_exponent for term in kernel.terms for stage in term.stages)
         if scaled and unit.scale_input_d is None:
             raise UnsupportedError(
                 f"device {self.device.name}: {self.unit_name} does not scale its accumulator (scale-input-d)"
             )
-        if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.sweeps > 1):
+        if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
 
     def check_streams(self, longest_k: int) -> None:
-        """Raise UnsupportedError for what no order of instructions carries, once this blocking is the one.
+        """Raise UnsupportedError where no order of instructions works; for the final blocking.
 
-        longest_k: of the slices.
+        longest_k: K of the longest slice.
         """
         kernel, block = self.kernel, min(self.blocking.k, longest_k)
-        for run, short in zip(kernel.runs, self.short, strict=True):
+        for run, short in zip(kernel.runs, self.promotes_in_block, strict=True):
             # The vector engine forms the products of a block of K before it adds them to the sums.
             if self.on_vector and short and isinstance(run, int) and -(-block // run) > SHORT_SUMS:
                 raise UnsupportedError(
@@ -81,7 +85,7 @@ class KernelDesign:
                 )
         if self.on_vector and kernel.splits_operands:
             raise UnsupportedError(f"{kernel.unit} shares its lanes with a split in the kernel; split in a pass")
-        for term, short in zip(kernel.terms, self.short, strict=True):
+        for term, short in zip(kernel.terms, self.promotes_in_block, strict=True):
             if not short and any(stage.scale_exponent for stage in term.stages):
                 raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
         if not self.in_registers:
@@ -96,23 +100,23 @@ class KernelDesign:
 
     @cached_property
     def unit_name(self) -> str:
-        """The instruction of whole tiles, spelt out."""
+        """The full name of the instruction for whole tiles."""
         blocking = self.blocking
         return self.instructions.fitted(self.kernel.unit, blocking.m, blocking.n, blocking.cores)
 
     @cached_property
     def unit(self) -> InstructionModel:
-        """The instruction of whole tiles."""
+        """The instruction for whole tiles."""
         return instruction(self.device, self.unit_name)
 
     @cached_property
     def on_vector(self) -> bool:
-        """Whether it is the vector engine's own, so that products share the lanes with elementwise work."""
+        """Whether the instruction runs on the vector engine, so that products share the lanes with elementwise work."""
         return self.unit.engine == self.vector
 
     @cached_property
     def vector(self) -> str:
-        """The engine of elementwise work."""
+        """The name of the vector engine."""
         return vector_of(self.device).engine
 
     def instruction_of(self, a: str, b: str, rows: int, cols: int) -> str:
@@ -125,8 +129,9 @@ class KernelDesign:
 
     @cached_property
     def places(self) -> tuple[str, str]:
-        """The memories from which the unit takes A and B: registers for an A that the kernel splits, shared memory
-        where it can."""
+        """The memories from which the unit reads A and B: registers for an A split in the kernel, shared memory where
+        possible.
+        """
         return self._place(0), self._place(1)
 
     def _place(self, side: int) -> str:
@@ -145,26 +150,28 @@ class KernelDesign:
 
     @cached_property
     def repeats_fragments(self) -> bool:
-        """Whether warps that share fragments split them each for itself."""
+        """Whether each warp splits its fragments itself, even where warps share them."""
         registers = self.family.registers
         return self.places == (registers, registers) and not self.family.through_registers
 
     @cached_property
     def step_k(self) -> int:
-        """K of one fragment: whole instructions and whole short runs; all of a stage where operands are not copied."""
+        """K of one fragment: a multiple of the instruction's K and of promotion intervals; all of a stage where
+        operands are not copied.
+        """
         block = self.blocking.k
         if self.places[0] != self.family.registers:
             return block
         bits, unit_k = format_of(self.unit.a).bits, self.unit.k
         step = max(unit_k, FRAGMENT_BYTES * 8 // bits // unit_k * unit_k)
-        for run, short in zip(self.kernel.runs, self.short, strict=True):
+        for run, short in zip(self.kernel.runs, self.promotes_in_block, strict=True):
             if short and run is not None:
                 step = max(step, run) // run * run
         return min(step, block)
 
     @cached_property
     def rounding_on_load(self) -> tuple[Piece | None, Piece | None]:
-        """For A and B the piece to which the load itself rounds the operand on its way; None: it copies."""
+        """For A and B, the piece to which the load itself converts the operand; None: a plain copy."""
         found: list[Piece | None] = []
         for operand in self.kernel.operands:
             rounded = [x for x in operand.pieces if operand.raw is None and x.matrix.format != x.format]
@@ -178,26 +185,26 @@ class KernelDesign:
 
     @property
     def is_serial(self) -> bool:
-        """Whether a block of K is asked for when the products of the one before are done: one stage, no pipeline.
+        """Whether a block of K is loaded only after the products of the previous one: one stage, no pipeline.
 
-        A kernel's only barrier then stands behind the products, in the program's order, and nothing is read ahead into
-        registers. Not where sums outside the unit wait for the next block's pieces (see MainLoop.elementwise).
+        A kernel's only barrier is then after the products, in program order, and nothing is read ahead into registers.
+        Not where promotion waits for the next block's pieces (see MainLoop.elementwise).
         """
-        return self.blocking.stages == 1 and not (self.kernel.splits_operands and any(self.short))
+        return self.blocking.stages == 1 and not (self.kernel.splits_operands and any(self.promotes_in_block))
 
     def extent(self, side: int, k: int) -> int:
-        """Elements of K = k of the tile's rows of A or columns of B."""
+        """Number of elements in K = k of the tile's rows of A or columns of B."""
         return k * (self.blocking.m if side == 0 else self.blocking.n)
 
     def spread(self, side: int) -> int:
-        """Cores over whose shared memories a stage of A or B lies."""
+        """Number of cores whose shared memories together hold a stage of A or B."""
         return self.blocking.cores if side == 1 else 1
 
     # --- accumulators and sums ---------------------------------------------------------------------------------
 
     @property
     def accumulator(self) -> str:
-        """Format of accumulators."""
+        """The format of accumulators."""
         return self.unit.d
 
     @cached_property
@@ -208,17 +215,19 @@ class KernelDesign:
 
     @cached_property
     def in_registers(self) -> bool:
-        """Whether accumulators lie in registers."""
+        """Whether accumulators are in registers."""
         return self.c_memory == self.family.registers
 
     @cached_property
-    def short(self) -> tuple[bool, ...]:
-        """For each term whether it is promoted within a block of K."""
+    def promotes_in_block(self) -> tuple[bool, ...]:
+        """For each term, whether it is promoted within a block of K (its promotion interval is at most the
+        block's K).
+        """
         return tuple(run is not None and run <= self.blocking.k for run in self.kernel.runs)
 
     @cached_property
     def promoted(self) -> tuple[bool, ...]:
-        """For each term whether it is promoted at all."""
+        """For each term, whether it is promoted at all."""
         return tuple(run is not None for run in self.kernel.runs)
 
     @cached_property
@@ -227,49 +236,51 @@ class KernelDesign:
         return tuple(t for t, promoted in enumerate(self.promoted) if not promoted)
 
     @cached_property
-    def long_terms(self) -> tuple[int, ...]:
-        """Terms that are promoted after several blocks of K."""
-        return tuple(t for t, run in enumerate(self.kernel.runs) if run is not None and not self.short[t])
+    def terms_across_blocks(self) -> tuple[int, ...]:
+        """The terms whose promotion interval spans several blocks of K."""
+        return tuple(t for t, run in enumerate(self.kernel.runs) if run is not None and not self.promotes_in_block[t])
 
     @cached_property
-    def long_run(self) -> int | None:
-        """K after which those are promoted."""
-        return self.kernel.runs[self.long_terms[0]] if self.long_terms else None
+    def run_across_blocks(self) -> int | None:
+        """The promotion interval of those terms, or None."""
+        return self.kernel.runs[self.terms_across_blocks[0]] if self.terms_across_blocks else None
 
     @cached_property
-    def sweeps(self) -> int:
-        """Times that a run of K is gone over, for terms whose stages follow one another."""
-        terms = zip(self.kernel.terms, self.short, strict=True)
+    def k_sweeps(self) -> int:
+        """The number of sweeps over a run of K, for terms with several stages in sequence."""
+        terms = zip(self.kernel.terms, self.promotes_in_block, strict=True)
         return max((len(term.stages) for term, short in terms if not short), default=1)
 
     @cached_property
-    def turns(self) -> tuple[JoinStep, ...]:
-        """Terms joined one after the other through one accumulator, where runs are short and the sum allows it."""
+    def sequential_joins(self) -> tuple[JoinStep, ...]:
+        """The steps by which terms are joined one after another through one accumulator, where the plan allows it; else
+        empty.
+        """
         kernel = self.kernel
         value = kernel.epilogue.value
-        if not kernel.joined or not all(self.short) or value is None or kernel.epilogue.placeholder_ops:
+        if not kernel.joined or not all(self.promotes_in_block) or value is None or kernel.epilogue.placeholder_ops:
             return ()
-        turns = in_turn(value)
+        turns = sequential_form(value)
         if turns is None or not all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns)):
             return ()
         return tuple(_scaled_later(turns))
 
     @cached_property
     def part_rows(self) -> int:
-        """Rows of C that an accumulator of short runs holds."""
+        """Rows of C per accumulator of a term promoted within a block."""
         return min(PART_ROWS, self.blocking.m) if self.in_registers and not self.kernel.joined else self.blocking.m
 
     # --- the epilogue ------------------------------------------------------------------------------------------
 
     @cached_property
     def chunk_rows(self) -> int:
-        """Rows of C that the epilogue has in hand at a time."""
+        """Rows of C that the epilogue processes at a time."""
         row_bits = self.blocking.n * format_of(self.kernel.epilogue.target.format).bits
         return min(max(CHUNK_BYTES * 8 // row_bits, CHUNK_ROWS), self.blocking.m)
 
     @cached_property
     def stores_accumulators(self) -> bool:
-        """Whether results leave as the unit gave them (or as they were added up): nothing elementwise at the end."""
+        """Whether the epilogue is a plain store of accumulators, with nothing elementwise."""
         end = self.kernel.epilogue
         if end.placeholder_ops:
             return False
@@ -280,12 +291,12 @@ class KernelDesign:
 
     @property
     def out_format(self) -> str:
-        """Format in which the elementwise lanes leave the result."""
+        """The format in which the elementwise lanes write the result."""
         return "fp32" if self.kernel.epilogue.placeholder_ops else self.kernel.epilogue.target.format
 
     @cached_property
     def epilogue_scratch(self) -> int:
-        """fp32 scratch tiles of the epilogue."""
+        """The number of fp32 scratch tiles of the epilogue."""
         end = self.kernel.epilogue
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value)
         if end.c is not None or end.alpha != 1 or end.target.format != "fp32" or needed:
@@ -294,12 +305,12 @@ class KernelDesign:
 
     @property
     def waits_for_tile(self) -> bool:
-        """Whether a CTA begins when the one before has stored its tile."""
+        """Whether a CTA begins only when the previous one has stored its tile."""
         return not self.family.persistent and self.blocking.accumulators == 1
 
 
 def _scaled_later(turns: list[JoinStep]) -> list[JoinStep]:
-    """The same sum, the first value scaled within the addition of the second, which costs nothing there."""
+    """The same sum with the first value scaled within the second addition, which costs nothing there."""
     first, *rest = turns
     if not rest or first.own > 0 or rest[0].exponent:
         return turns

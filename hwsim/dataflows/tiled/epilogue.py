@@ -1,4 +1,6 @@
-"""The epilogue of a tile: terms joined, alpha, beta, C and bias, the output's format, the way to global memory."""
+"""The epilogue of a tile: combine terms, alpha, beta, C and bias, convert to the output format, store to global
+memory.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from hwsim.program.ir import GlobalTile, LocalTile, Sync
 
 
 class EpilogueWriter(Protocol):
-    """What follows the main loop of a tile."""
+    """Interface: writes what follows the main loop of a tile."""
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """Write the loads of C."""
+        """Emit the loads of C."""
 
     def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """Write all of it but those."""
+        """Emit everything except the loads of C."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultStore:
-    """Results from registers to global memory, through shared memory where the family has them so."""
+    """Stores results from registers to global memory, through shared memory where the family does so."""
 
     context: KernelContext
 
@@ -43,7 +45,7 @@ class ResultStore:
         *,
         is_tile_end: bool,
     ) -> None:
-        """Store some rows. is_tile_end: the tile is finished, the next CTA may begin."""
+        """Emit the store of some rows. is_tile_end: the tile is finished, and the next CTA may begin."""
         context, cta, staging = self.context, self.context.buffers.cta, self.context.buffers.staging
         gate = [cta.free] if is_tile_end and cta is not None else []
         if staging is None:
@@ -60,7 +62,7 @@ class ResultStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreAccumulators:
-    """Sums go out as the unit gave them."""
+    """The epilogue that stores accumulators unchanged."""
 
     context: KernelContext
     store: ResultStore
@@ -100,7 +102,7 @@ class StoreAccumulators:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseEpilogue:
-    """The lanes form the result from the terms' values, some rows at a time."""
+    """The epilogue that computes the result from the terms' values on the lanes, some rows at a time."""
 
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
@@ -108,7 +110,7 @@ class ElementwiseEpilogue:
     store: ResultStore
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """C, from global memory to registers."""
+        """Emit the loads of C, from global memory to registers."""
         context, ring, c = self.context, self.context.buffers.c, self.context.design.kernel.epilogue.c
         if ring is None or c is None:
             return
@@ -151,7 +153,7 @@ class ElementwiseEpilogue:
     def _form(
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, values: dict[int, LocalTile], term: int, rows: RowChunk
     ) -> None:
-        """Elementwise operations from the terms' values to some rows of the result."""
+        """Emit the elementwise operations from the terms' values to some rows of the result."""
         epilogue, ring, out = self.context.design.kernel.epilogue, self.context.buffers.c, self.context.buffers.out
         assert out is not None
         target = out.push(rows.count, place.n)
@@ -178,7 +180,7 @@ class ElementwiseEpilogue:
         rows: RowChunk,
         place: WorkTile,
     ) -> None:
-        """target = cast(alpha * value + beta * C + bias)."""
+        """Emit target = cast(alpha * value + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         steps = [
@@ -210,7 +212,7 @@ class ElementwiseEpilogue:
             ops.op("copy" if value.format == target.format else "cast", target, value, label="C")
 
     def _scaled_c(self, ops: VectorOps, c: LocalTile, scratch: Sequence[LocalTile]) -> LocalTile:
-        """beta * C in fp32."""
+        """Emit beta * C in fp32."""
         epilogue, other = self.context.design.kernel.epilogue, c
         if c.format != "fp32":
             ops.op("cast", scratch[1], c, label="C")
@@ -230,7 +232,7 @@ def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | Tme
 
 
 def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
-    """Terms, and the matrix that they become: one of each, or one of all."""
+    """The terms with their output matrices: one each, or one for all."""
     kernel = context.design.kernel
     if kernel.epilogue.value is None:
         return [([t], matrix) for t, matrix in enumerate(kernel.epilogue.partial)]
@@ -242,7 +244,7 @@ def _row_chunks(place: WorkTile, size: int) -> list[RowChunk]:
 
 
 def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: RowChunk) -> GlobalTile:
-    """Rows of the result; partial results of a slice lie under those of the slice before."""
+    """Rows of the result; partial results of a slice are below those of the previous slice."""
     row = context.rows_of(place, 0) + place.row + rows.start
     if context.design.kernel.epilogue.partial:
         row = row + place.slice * (context.matrices * context.sizes[0])

@@ -1,7 +1,7 @@
-"""The estimated time of a tiled GEMM kernel: for choosing among tiles only, the timing machine gives the cycles.
+"""Estimated time of a tiled GEMM kernel, for tile selection only; the timing machine gives the cycles.
 
-It counts whole waves of tiles and takes the slowest of matrix unit, elementwise lanes, links, L2 and HBM, with what
-does not overlap. What does not depend on the sizes of a GEMM is worked out once per kernel and blocking.
+It counts whole waves of tiles and takes the slowest of matrix unit, elementwise lanes, links, L2 and HBM, plus what
+does not overlap. Everything that does not depend on the sizes of a GEMM is computed once per kernel and blocking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KernelEstimate:
-    """Seconds of one kernel with one blocking, as a function of the sizes.
+    """The estimated time of one kernel with one blocking, as a function of the sizes.
 
     stages: of shared memory, whatever the design's blocking says of them.
     """
@@ -78,14 +78,15 @@ class KernelEstimate:
         return total / self.cycles_per_second
 
     def _from_hbm(self, rows: int, cols: int, busy: int) -> float:
-        """Bytes that HBM gives while every core takes one block of K: operands that L2 holds are fetched once."""
+        """Bytes from HBM while every core processes one block of K; operands that L2 holds are fetched once."""
         band = min(self.band, max(1, cols))
         high = min(-(-busy // band), rows)
         return self.loaded * (high * self.m + band * self.n) / (self.m + self.n)
 
     def _from_l2(self, rows: int, cols: int, busy: int) -> float:
-        """Bytes that L2 gives a core for one block of K: cores beside each other take the same rows or columns
-        together."""
+        """Bytes from L2 per core for one block of K; neighbouring cores that read the same rows or columns share the
+        traffic.
+        """
         across = min(min(self.band, cols), busy)
         along = min(rows, max(1, busy // across))
         cluster = self.cluster if rows >= self.cluster else 1
@@ -110,7 +111,7 @@ def merge_seconds(device: Device, elements: int, count: int, partial: str, targe
 
 
 def _requested(design: KernelDesign, side: int, request_bytes: int) -> float:
-    """Bytes of one block of K of A or B on the link, where a line of the tile takes a request at least."""
+    """Bytes of one block of K of A or B on the link, with at least one request per line of the tile."""
     b = design.blocking
     lines, length = (b.m, b.k) if side == 0 else (b.k, b.n)
     found = 0.0
@@ -121,7 +122,7 @@ def _requested(design: KernelDesign, side: int, request_bytes: int) -> float:
 
 
 def _shared_latency(device: Device) -> float:
-    """Nanoseconds that a read of global memory waits for L2 and HBM."""
+    """Nanoseconds of latency of L2 and HBM for a read of global memory."""
     return sum(memory.latency_ns or 0.0 for memory in (device.l2, device.hbm) if memory is not None)
 
 
@@ -142,7 +143,7 @@ def _multiply(design: KernelDesign, product: float) -> float:
 
 
 def _lane_operations(design: KernelDesign) -> float:
-    """Elementwise operations of one block of K: splits in the kernel, sums outside the unit."""
+    """Elementwise operations of one block of K: splits in the kernel, and promotion."""
     b, kernel = design.blocking, design.kernel
     count = 0.0
     value = kernel.epilogue.value
@@ -160,7 +161,7 @@ def _lane_operations(design: KernelDesign) -> float:
 
 
 def _lane_rate(device: Device) -> float:
-    """Bytes of fp32 operands that the lanes take in a cycle."""
+    """Bytes of fp32 operands that the lanes process per cycle."""
     vector = device.vector
     assert vector is not None
     return vector.repeat_bytes / vector.cycles_per_repeat.get("add", 1.0)

@@ -1,7 +1,7 @@
-"""One tiled GEMM kernel: a tile scheduler, a main loop and an epilogue, composed.
+"""Assembles one tiled GEMM kernel from a tile scheduler, a main loop and an epilogue.
 
-Each core runs a stream of loads, one of products and one of elementwise work, as warps with different roles do;
-products of the lanes themselves are in the stream of elementwise work.
+Each core runs a stream of loads, one of products and one of elementwise work, as in warp-specialised kernels; products
+on the lanes themselves are in the stream of elementwise work.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.epilogue import EpilogueWriter, epilogue_of
 from hwsim.dataflows.tiled.mainloop import MainLoop, main_loop
-from hwsim.dataflows.tiles import Cores, TileScheduler
+from hwsim.dataflows.tiles import CoreWaves, TileScheduler
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import Kernel
 
 
 def gemm_kernel(design: KernelDesign, scheduler: TileScheduler, sizes: tuple[int, int, int], matrices: int) -> Kernel:
-    """The kernel over the scheduler's tiles. sizes: m, n, k of one matrix of the stack of `matrices`."""
+    """The kernel over the scheduler's tiles. sizes: m, n, k of one matrix of the batch of `matrices`."""
     context = KernelContext(design, kernel_buffers(design), sizes, matrices)
     accumulators = accumulators_of(context)
     loop, epilogue = main_loop(context, accumulators), epilogue_of(context, accumulators)
@@ -35,7 +35,7 @@ def gemm_kernel(design: KernelDesign, scheduler: TileScheduler, sizes: tuple[int
 
 
 def _loads(
-    context: KernelContext, scheduler: TileScheduler, cores: Cores, loop: MainLoop, epilogue: EpilogueWriter
+    context: KernelContext, scheduler: TileScheduler, cores: CoreWaves, loop: MainLoop, epilogue: EpilogueWriter
 ) -> StreamBuilder:
     s, cta, family = StreamBuilder("load"), context.buffers.cta, context.design.family
     engine = context.engine("GM", family.registers if family.through_registers else family.shared)
@@ -47,7 +47,7 @@ def _loads(
     return s
 
 
-def _products(scheduler: TileScheduler, cores: Cores, loop: MainLoop) -> StreamBuilder:
+def _products(scheduler: TileScheduler, cores: CoreWaves, loop: MainLoop) -> StreamBuilder:
     s = StreamBuilder("math")
     for place in scheduler.tiles(s, cores):
         loop.multiply(s, place)
@@ -55,7 +55,7 @@ def _products(scheduler: TileScheduler, cores: Cores, loop: MainLoop) -> StreamB
 
 
 def _elementwise(
-    context: KernelContext, scheduler: TileScheduler, cores: Cores, loop: MainLoop, epilogue: EpilogueWriter
+    context: KernelContext, scheduler: TileScheduler, cores: CoreWaves, loop: MainLoop, epilogue: EpilogueWriter
 ) -> StreamBuilder:
     s = StreamBuilder("vector")
     ops = VectorOps(s, context.design.vector, attach=True)

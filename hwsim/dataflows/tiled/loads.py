@@ -15,15 +15,15 @@ from hwsim.program.ir import Affine, GlobalTile, Sync
 
 
 class Loader(Protocol):
-    """How a block of K comes from global memory."""
+    """Interface: how a block of K is loaded from global memory."""
 
     def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
-        """Write the loads of `size` of K from `k` on of both operands."""
+        """Emit the loads of `size` of K, from element `k` on, of both operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """One tile of A or B to be loaded into a ring. piece: its number, None: the unsplit operand."""
+    """The load of one tile of A or B into a ring buffer. piece: its number, None: the unsplit operand."""
 
     side: int
     piece: int | None
@@ -34,7 +34,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class SharedLoader:
-    """Straight into a stage of shared memory, asynchronously (TMA, cp.async)."""
+    """Loads directly into a stage of shared memory, asynchronously (TMA, cp.async)."""
 
     context: KernelContext
 
@@ -49,7 +49,7 @@ class SharedLoader:
 
 @dataclass(frozen=True, slots=True)
 class RegisterLoader:
-    """Into registers, and from there into a stage unless the operands are split on the way (see split.py)."""
+    """Loads into registers, and from there into a stage unless the operands are split on the way (see split.py)."""
 
     context: KernelContext
 
@@ -73,7 +73,7 @@ class RegisterLoader:
 
 @dataclass(frozen=True, slots=True)
 class StageMove:
-    """A tile of A or B on its way from registers to a stage."""
+    """The copy of a tile of A or B from registers to a stage."""
 
     side: int
     source: RingBuffer
@@ -83,7 +83,7 @@ class StageMove:
 
 
 def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMove]) -> None:
-    """Copy the operands of a block of K from registers to a stage of shared memory."""
+    """Emit the copies of a block of K from registers to a stage of shared memory."""
     engine, stage = context.engine(context.registers, context.shared), context.buffers.stage
     for at, move in enumerate(moves):
         waits = [move.source.full]
@@ -99,7 +99,7 @@ def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMo
 def _loads(
     context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, in_registers: bool
 ) -> list[_Load]:
-    """The tiles of a block of K, and the rings that they go to."""
+    """The tiles of a block of K, and their ring buffers."""
     found = []
     for side, operand in enumerate(context.design.kernel.operands):
         buffers = context.buffers.operands[side]
@@ -124,7 +124,7 @@ def _loads(
 def _emit(
     context: KernelContext, s: StreamBuilder, place: WorkTile, load: _Load, waits: list[Sync], signals: list[Sync]
 ) -> None:
-    """One load; it rounds to the ring's format on the way where that is another."""
+    """Emit one load, which converts to the ring's format where that is another."""
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
     order = context.design.kernel.operands[load.side].order
     target = load.ring.push(load.tile.rows, load.tile.cols, order)
@@ -140,7 +140,7 @@ def _emit(
 
 
 def _together(context: KernelContext, side: int, place: WorkTile) -> int:
-    """Cores whose reads of this tile cost L2 one: a cluster's, or those that L2 takes together."""
+    """The number of cores whose reads of this tile cost L2 one: a cluster's, or those that L2 coalesces."""
     l2, spread = context.design.device.l2, context.design.spread(side)
     if l2 is None or spread > 1:
         return spread

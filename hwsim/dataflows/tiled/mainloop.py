@@ -1,8 +1,8 @@
-"""The main loop over K of a tile: loads, operands for the unit, products, partial sums.
+"""The main loop over K of a tile: loads, operand feed, products, promotion.
 
-It is written as the streams of warps with different roles. The vector engine's instructions are all in one stream, in
-an order in which none waits for a later one: pieces for the next block of K are made before the products of this block
-are added up.
+It is written as the streams of specialised warps. The vector engine's instructions are all in one stream, in an order
+in which none waits for a later one: pieces for the next block of K are made before the products of this block are
+promoted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hwsim.program.ir import ZERO
 
 @dataclass(frozen=True, slots=True)
 class MainLoop:
-    """The main loop by its parts. splitter: None where operands need no split in the kernel."""
+    """The main loop, composed of its parts. splitter: None where operands are not split in the kernel."""
 
     context: KernelContext
     loader: Loader
@@ -36,49 +36,49 @@ class MainLoop:
 
     @property
     def shares_lanes(self) -> bool:
-        """Whether products are the vector engine's, in one stream with elementwise work."""
+        """Whether products run on the vector engine, in one stream with elementwise work."""
         return self.context.design.on_vector
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """The loads of one tile."""
+        """Emit the loads of one tile."""
         for run in self._runs(s, place.k):
-            for sweep in range(self.context.design.sweeps):
+            for sweep in range(self.context.design.k_sweeps):
                 for block in s.blocks("k", run.size, self.context.design.blocking.k):
                     self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
 
     def multiply(self, s: StreamBuilder, place: WorkTile) -> None:
-        """The products of one tile."""
+        """Emit the products of one tile."""
         context, design = self.context, self.context.design
         acquire(context, s, design.chained)
         for run in self._runs(s, place.k):
-            acquire(context, s, design.long_terms)
-            for sweep in range(design.sweeps):
+            acquire(context, s, design.terms_across_blocks)
+            for sweep in range(design.k_sweeps):
                 for block in s.blocks("k", run.size, design.blocking.k):
                     self.products.block(s, place, run, sweep, block)
-            release(context, s, design.long_terms)
+            release(context, s, design.terms_across_blocks)
         release(context, s, design.chained)
 
     def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """The splits and sums of one tile, and its products where they share the lanes."""
+        """Emit the splits and promotions of one tile, and its products where they share the lanes."""
         context, design = self.context, self.context.design
         self.sums.fill(ops, place)
         if self.shares_lanes:
             acquire(context, s, design.chained)
         for run in self._runs(s, place.k):
             if self.shares_lanes:
-                acquire(context, s, design.long_terms)
-            for sweep in range(design.sweeps):
-                promotes = any(design.short) and sweep == 0
+                acquire(context, s, design.terms_across_blocks)
+            for sweep in range(design.k_sweeps):
+                promotes = any(design.promotes_in_block) and sweep == 0
                 if self.splitter is not None or promotes or self.shares_lanes:
                     self._blocks(s, ops, place, run, sweep, promotes)
             if self.shares_lanes:
-                release(context, s, design.long_terms)
-            self.promotion.long(s, ops, place)
+                release(context, s, design.terms_across_blocks)
+            self.promotion.after_run(s, ops, place)
         if self.shares_lanes:
             release(context, s, design.chained)
 
     def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
-        """Elementwise work of a run, block by block."""
+        """Emit the elementwise work of a run, block by block."""
         if self.splitter is not None and promotes and not self.shares_lanes:
             self._split_ahead(s, ops, place, run, sweep, self.splitter)
             return
@@ -88,31 +88,31 @@ class MainLoop:
             if self.shares_lanes:
                 self.products.block(s, place, run, sweep, block)
             if promotes:
-                self.promotion.short(s, ops, place, block.size)
+                self.promotion.within_block(s, ops, place, block.size)
 
     def _split_ahead(
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, splitter: Splitter
     ) -> None:
-        """Pieces of the next block of K, then the sums of this one."""
+        """Emit the splits one block of K ahead of the promotions."""
         size = self.context.design.blocking.k
         whole, rest = divmod(run.size, size)
         splitter.block(s, ops, place, sweep, size if whole else rest)
         if whole > 1:
             with s.loop("k", whole - 1):
                 splitter.block(s, ops, place, sweep, size)
-                self.promotion.short(s, ops, place, size)
+                self.promotion.within_block(s, ops, place, size)
         if whole and rest:
             splitter.block(s, ops, place, sweep, rest)
-            self.promotion.short(s, ops, place, size)
-        self.promotion.short(s, ops, place, rest or size)
+            self.promotion.within_block(s, ops, place, size)
+        self.promotion.within_block(s, ops, place, rest or size)
 
     def _runs(self, s: StreamBuilder, k: int) -> Iterator[Span]:
-        """Runs of K after which long terms are promoted; one over all of K where there are none."""
-        long_run = self.context.design.long_run
-        if long_run is None:
+        """The runs of K for terms promoted after several blocks; one run over all of K where there are none."""
+        run_across_blocks = self.context.design.run_across_blocks
+        if run_across_blocks is None:
             yield Span(ZERO, ZERO, k, None, True)
         else:
-            yield from s.blocks("run", k, long_run)
+            yield from s.blocks("run", k, run_across_blocks)
 
 
 def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:

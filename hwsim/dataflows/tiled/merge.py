@@ -1,6 +1,6 @@
-"""The kernel that adds up slices of K (split-K reduction): as a pass over C.
+"""The split-K reduction kernel: adds up slices of K in an elementwise pass over C.
 
-It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was cut.
+It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was split.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def merge_pass(
     placeholder: bool = False,
     words: int = 1,
 ) -> Pass:
-    """Slices added in ascending order, then what the same kernel does at a tile's end where K is not cut.
+    """The pass that adds slices in ascending order and then applies the epilogue that a kernel without split-K has.
 
-    Each array of `partial` holds `slices` blocks as high as C, one under the other. epilogue: that end; c, target: its
-    matrices. joined: the terms are joined already. placeholder: the arithmetic is not that of the fp32 lanes: additions
-    of elements of `words` words are timed instead of it.
+    Each array of `partial` holds `slices` matrices of C's height, one below another. epilogue: to apply; c, target: its
+    matrices. joined: the terms are combined already. placeholder: the arithmetic is not that of the fp32 lanes:
+    additions of elements of `words` words are timed instead.
     """
     addends = () if c is None else (c,)
     reads = (*(array for array in partial for _ in range(slices)), *addends)

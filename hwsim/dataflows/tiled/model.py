@@ -1,6 +1,7 @@
-"""What a tiled GEMM kernel is: the family's way of moving operands, the blocking of a CTA, what one kernel computes.
+"""Data model of a tiled GEMM kernel: the family's way of moving operands, the blocking of a CTA, one kernel's
+computation.
 
-Data only, free of sizes: hwsim.dataflows.tiled.kernel turns it into instructions. It knows plans' terms and devices'
+Data only, without sizes: hwsim.dataflows.tiled.kernel writes the instructions. It knows plans' terms and devices'
 memories.
 """
 
@@ -25,14 +26,14 @@ SIDES = ("A", "B")
 class Shape:
     """A CTA tile that the family's libraries use: m x n elements of C and bytes of K per row of a stage.
 
-    warp: m, n of C that one warp owns: operand fragments are read from shared memory n / warp n and m / warp m times.
-    accumulators: 2 where the epilogue of a tile runs beside the next tile's main loop (two CTAs of a core, two consumer
-    warp groups in turn, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
-    bits: widths of operands that it is for (none: all). max_waves: it is used only where the grid fits in this many
+    warp: the warp tile (m, n): operand fragments are read from shared memory n / warp n and m / warp m times.
+    accumulators: 2 where the epilogue of a tile overlaps the next tile's main loop (two CTAs per SM, two consumer warp
+    groups in ping-pong, or two halves of TMEM). stages: of shared memory; 0: as many as fit, `Family.stages` at most.
+    bits: operand widths that it is for (empty: all). max_waves: it is used only where the grid has at most this many
     waves (0: any). max_k: it is used up to this K (0: any). mn_major: whether it is for an instruction that needs
-    K-major operands while one of them is MN-major (None: for both).
-    cores: beside each other, one tile each in a column, whose matrix units multiply together: each loads its part of
-    the columns of B, and reads the rest from the others (cta_group::2).
+    K-major operands while one of them is MN-major (None: for both). cores: neighbours, one tile each in a column, whose
+    matrix units multiply together: each loads its part of the columns of B, and reads the rest from the others
+    (cta_group::2).
     """
 
     m: int
@@ -50,14 +51,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How operands and results travel.
+    """A GPU family: how its kernels move operands and results.
 
-    through_registers: global memory -> registers -> shared memory, else straight to shared memory. store_shared:
-    results go through shared memory. persistent: a core's next tile is fetched while the last one is being finished;
-    else a CTA begins when the one before has stored its tile. cluster: CTAs of one column that receive B together
+    through_registers: global memory -> registers -> shared memory, else directly to shared memory. store_shared:
+    results go through shared memory. persistent: a core's next tile is loaded while the last one is being finished;
+    else a CTA begins when the previous one has stored its tile. cluster: CTAs of one column that receive B together
     (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). pairs: whether
-    its kernels may take two cores whose matrix units multiply together (cta_group::2). wave_threads: of a warp (PTX:
-    32) or wavefront.
+    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Family:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Candidate tiles of the matrix unit, operands in shared memory."""
+        """Candidate tiles for the matrix unit, operands in shared memory."""
         return _candidates(self.library)["matrix"]
 
     @property
@@ -90,12 +90,12 @@ class Family:
 
     @property
     def warps(self) -> tuple[Shape, ...]:
-        """Candidate tiles for instructions whose operands can only lie in registers (none: as the others)."""
+        """Candidate tiles for instructions whose operands can only be in registers (empty: as the others)."""
         return _candidates(self.library)["registers"]
 
     @property
     def split_k(self) -> SplitKModel:
-        """How many slices of K are weighed."""
+        """The library's split-K rules."""
         return load(self.library).split_k
 
 
@@ -124,7 +124,9 @@ def _candidates(library: str) -> dict[str, tuple[Shape, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """The tile of a CTA: elements of C and of K per stage, warps, stages in shared memory; the rest as of Shape."""
+    """The blocking of a CTA: elements of C and of K per stage, warp tile, stages in shared memory; other fields as in
+    Shape.
+    """
 
     m: int
     n: int
@@ -137,7 +139,7 @@ class Blocking:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRef:
-    """A matrix in global memory, whatever its size: an array of the program by name, its elements, its storage."""
+    """A matrix in global memory, without its size: its array's name, element format and storage order."""
 
     name: str
     format: str
@@ -146,7 +148,7 @@ class MatrixRef:
 
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
-    """A piece of an operand: its number in the plan, its matrix, the format in which the unit takes it."""
+    """A piece of an operand: its number in the plan, its matrix, the format in which the unit reads it."""
 
     number: int
     matrix: MatrixRef
@@ -155,9 +157,10 @@ class StoredPiece:
 
 @dataclass(frozen=True, slots=True)
 class KernelOperand:
-    """A or B of one kernel: the pieces that its products take, or the unsplit matrix (`raw`) that it splits itself.
+    """A or B of one kernel: the pieces that its products use, or the unsplit matrix (`raw`) that the kernel splits
+    itself.
 
-    order: storage of all its matrices. rules: how the plan makes each piece.
+    order: storage order of all its matrices. rules: how the plan makes each piece.
     """
 
     order: Order
@@ -167,28 +170,28 @@ class KernelOperand:
 
     @property
     def matrices(self) -> tuple[MatrixRef, ...]:
-        """What the kernel loads."""
+        """The matrices that the kernel loads."""
         return (self.raw,) if self.raw is not None else tuple(piece.matrix for piece in self.pieces)
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """Formats of what it loads, as they lie in shared memory."""
+        """The formats of what it loads, as in shared memory."""
         return (self.raw.format,) if self.raw is not None else tuple(piece.format for piece in self.pieces)
 
     @property
     def formats(self) -> dict[int, str]:
-        """Formats of the pieces as the unit takes them, by number."""
+        """The formats of the pieces as the unit reads them, by number."""
         return {piece.number: piece.format for piece in self.pieces}
 
 
 @dataclass(frozen=True, slots=True)
 class TileEpilogue:
-    """What becomes of the terms of a tile: target = cast(alpha * value + beta * C), C one of the matrices.
+    """The epilogue of a tile: target = cast(alpha * value + beta * C), where C is one of the matrices.
 
-    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K.
-    placeholder_ops: elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32
-    (timing only; value, alpha and beta are then not formed). bias: one more addition. order: which of value and C is
-    the left operand of their sum.
+    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
+    elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32 (timing only;
+    value, alpha and beta are then not computed). bias: one more addition. order: which of value and C is the left
+    operand of their sum.
     """
 
     value: Expression | None
@@ -205,10 +208,10 @@ class TileEpilogue:
 
 @dataclass(frozen=True, slots=True)
 class GemmKernel:
-    """One kernel that multiplies: `terms` accumulate products of pieces of A and B over K.
+    """One GEMM kernel: its `terms` accumulate products of pieces of A and B over K.
 
-    unit: the matrix instruction. runs: for each term the length of K after which its accumulator is promoted, None:
-    never. joined: the terms are joined by epilogue.value after every run and added to one sum.
+    unit: the matrix instruction. runs: for each term its promotion interval, None: never promoted. joined: the terms
+    are joined by epilogue.value after every run and added to one sum.
     """
 
     name: str
@@ -222,7 +225,7 @@ class GemmKernel:
 
     @property
     def operands(self) -> tuple[KernelOperand, KernelOperand]:
-        """A and B."""
+        """A and B, in this order."""
         return self.a, self.b
 
     @property
@@ -232,5 +235,5 @@ class GemmKernel:
 
     @property
     def products(self) -> int:
-        """Products of pieces."""
+        """The products of pieces."""
         return sum(len(term.products) for term in self.terms)

@@ -1,4 +1,4 @@
-"""How operands reach the matrix unit: straight from a stage of shared memory, or as fragments of it."""
+"""Operand feed of the matrix unit: directly from a stage of shared memory, or by fragments in registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwsim.program.ir import LocalTile, Sync
 
 @dataclass(frozen=True, slots=True)
 class BlockStep:
-    """A step of K within a block: `size` elements from `start` of a block of `block` elements."""
+    """A step of K within a block: `size` elements from `start`, of a block of `block` elements."""
 
     start: int
     size: int
@@ -25,30 +25,30 @@ class BlockStep:
 
 
 class OperandFeed(Protocol):
-    """Where products take their operands from."""
+    """Interface: where products read their operands."""
 
     def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
-        """Write what comes before the products of a step."""
+        """Emit what precedes the products of a step."""
 
     def waits(self, step: BlockStep) -> list[Sync]:
-        """What the first product of a step waits for."""
+        """The waits of the first product of a step."""
 
     def signals(self, step: BlockStep) -> list[Sync]:
-        """What the last product of a step gives back."""
+        """The signals of the last product of a step."""
 
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
-        """A and B of one product: `depth` of K from `k` of the step on, some rows of A, n columns of B."""
+        """The tiles of A and B of one product: `depth` of K from `k` of the step on, some rows of A, n columns of B."""
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
-        """Go on to the next step."""
+        """Advance to the next step."""
 
     def block_done(self, s: StreamBuilder, sweep: int) -> None:
-        """Go on to the next block of K."""
+        """Advance to the next block of K."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageFeed:
-    """The unit reads the stages of shared memory itself (wgmma, tcgen05.mma)."""
+    """The unit reads operands from the stages of shared memory (wgmma, tcgen05.mma)."""
 
     context: KernelContext
 
@@ -79,16 +79,16 @@ class StageFeed:
 
 @dataclass(frozen=True, slots=True)
 class FragmentFeed:
-    """The unit reads fragments, one step of K at a time: copies of a stage, or pieces that the kernel split.
+    """The unit reads fragments in registers, one step of K at a time.
 
-    copies: whether they are copied from stages here (ldmatrix).
+    copies: whether they are copied from stages (ldmatrix); otherwise the kernel's split has made them.
     """
 
     context: KernelContext
     copies: bool
 
     def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
-        """Shared memory -> registers."""
+        """Emit the copies shared memory -> registers."""
         if not self.copies:
             return
         context, stage = self.context, self.context.buffers.stage

@@ -1,6 +1,6 @@
-"""Which kernels a plan becomes: all terms as accumulators of one kernel, or each a kernel that adds to C.
+"""Partition of a plan into kernels: all terms as accumulators of one kernel, or each a kernel that adds to C.
 
-Free of tiles: it says what each kernel multiplies, from which matrices, and what its epilogue does.
+Independent of tiles: it says what each kernel multiplies, from which matrices, and what its epilogue does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.expressions import has_integer_parts, in_turn, operations, scaled
+from hwsim.dataflows.expressions import has_integer_parts, operations, scaled, sequential_form
 from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
@@ -29,10 +29,10 @@ WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 @dataclass(frozen=True, slots=True)
 class KernelTerms:
-    """The part of a plan that one kernel computes: its terms, what it makes of them and of the C of the one before.
+    """The part of a plan that one kernel computes: its terms, their combination, and the C of the previous kernel.
 
     exponent: of C. order: which of value and C is the left operand of their sum. accumulates: C is read. final: alpha,
-    beta and bias follow. target: the matrix that it writes.
+    beta and bias are applied. target: the matrix that it writes.
     """
 
     terms: tuple[int, ...]
@@ -48,8 +48,8 @@ class KernelTerms:
 class Partition:
     """A record's plan as kernels of the matrix instruction `unit`.
 
-    orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: K is cut, so that kernels store partial
-    results and merge kernels do the epilogue.
+    orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
+    results and merge kernels apply the epilogue.
     """
 
     gemm: Gemm
@@ -73,13 +73,14 @@ class Partition:
 
     @cached_property
     def output(self) -> MatrixRef:
-        """C, the result."""
+        """The matrix of the result."""
         return MatrixRef("C", self.gemm.output)
 
     @cached_property
     def runs(self) -> tuple[int | None, ...]:
-        """For each term the length of K after which its accumulator is promoted: None where the unit's chain is the
-        term, WHOLE where terms join after all of a slice."""
+        """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
+        all of a slice.
+        """
         found: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
@@ -89,12 +90,12 @@ class Partition:
         return tuple(found)
 
     def k_group(self, longest: int) -> int:
-        """K that the unit accumulates from zero; longest: slice of K."""
+        """The K that the unit accumulates from zero; longest: K of the longest slice."""
         return next((run for run in self.runs if run not in (None, WHOLE)), None) or longest
 
     @cached_property
     def words(self) -> int:
-        """32-bit words of an element of the sums."""
+        """The number of 32-bit words per element of the sums."""
         return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
 
     @cached_property
@@ -104,7 +105,7 @@ class Partition:
 
     @cached_property
     def placeholder_ops(self) -> int:
-        """Operations per element in place of an arithmetic that the fp32 lanes cannot do; 0: they do it all."""
+        """Operations per element in place of arithmetic that the fp32 lanes do not support; 0: they support it all."""
         expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
         has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
         is_plain = self.is_single and not has_epilogue and self.runs[0] is None
@@ -115,7 +116,7 @@ class Partition:
 
     @property
     def computes(self) -> bool:
-        """Whether the functional machine forms the plan's values from the program."""
+        """Whether the functional machine computes the plan's values from the program."""
         plan, problem = self.plan, self.gemm.problem
         if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
             return False
@@ -125,8 +126,11 @@ class Partition:
         return not (is_wide and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)))
 
     def computes_with(self, parts: Sequence[KernelTerms]) -> bool:
-        """Whether it does in these kernels: where one adds to the C of the one before, C passes through memory as the
-        result is stored, and alpha is the last kernel's alone."""
+        """Whether it does with these kernels.
+
+        Where one adds to the C of the previous one, C passes through memory in the output format, and alpha applies in
+        the last kernel only.
+        """
         chained = any(part.accumulates for part in parts)
         is_plain = self.gemm.epilogue.alpha == 1 and self.output.format == self.model.d
         return self.computes and (is_plain or not chained)
@@ -140,7 +144,9 @@ class Partition:
 
     @cached_property
     def has_words(self) -> bool:
-        """Whether the operands are words that the unit reads fewer bits of: rounded in registers, not in a pass."""
+        """Whether the operands are 32-bit words of which the unit reads fewer bits: rounded in registers, not in a
+        pass.
+        """
         plan = self.plan
         pieces = (*plan.a_pieces, *plan.b_pieces)
         words = all(format_of(fmt).bits == 32 for fmt in (plan.input_format, *(piece.format for piece in pieces)))
@@ -148,7 +154,7 @@ class Partition:
 
     @cached_property
     def converts_on_load(self) -> bool:
-        """Whether the load rounds the operands to the unit's format on their way (TMA's TF32 type)."""
+        """Whether the load converts the operands to the unit's format (TMA's TF32 type)."""
         if not self.has_words or self.plan.split != "round" or not self.splits:
             return False
         target = self.family.registers if self.family.through_registers else self.family.shared
@@ -163,17 +169,18 @@ class Partition:
         return in_kernel and (self.plan.split_in == "kernel" or self.has_words)
 
     def is_made(self, side: int) -> bool:
-        """Whether a pass makes the pieces of A or B, so that their storage is its choice."""
+        """Whether a pass makes the pieces of A or B, so that their storage order is free."""
         rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
         return not (self.splits_in_kernel or self.converts_on_load or is_unsplit(self.plan, rules))
 
     def loaded_order(self, side: int) -> Order:
-        """Storage of what the kernels load of A or B: pieces lie as their operand does, unless the unit must have them
-        K-major."""
+        """The storage order of what the kernels load of A or B: the operand's own, unless the unit needs pieces
+        K-major.
+        """
         return K_MAJOR[side] if self.is_made(side) and takes_k_major(self.model) else self.orders[side]
 
     def used(self, side: int, terms: Sequence[int]) -> list[int]:
-        """Pieces of A or B in products of these terms."""
+        """The pieces of A or B in products of these terms."""
         return sorted({pair[side] for t in terms for pair in self.plan.terms[t].products})
 
     def _operand(self, side: int, terms: Sequence[int]) -> KernelOperand:
@@ -190,19 +197,21 @@ class Partition:
 
     @property
     def everything(self) -> tuple[int, ...]:
-        """All terms."""
+        """The part with all terms."""
         return tuple(range(len(self.plan.terms)))
 
     def preferred(self) -> list[KernelTerms]:
-        """One kernel of all terms, or one for each where the plan asks for calls."""
+        """The parts by the plan's preference: one kernel of all terms, or one per term where the plan asks for
+        calls.
+        """
         plan = self.plan
         if plan.join == "group" or len(plan.terms) == 1 or not plan.calls:
             return [KernelTerms(self.everything, plan.combine)]
         return self.apart()
 
     def apart(self) -> list[KernelTerms]:
-        """Each term a kernel that adds to C where the sum allows it, else to a matrix of its own."""
-        steps = in_turn(self.plan.combine)
+        """One part per term: each kernel adds to C where the sum allows it, else writes a matrix of its own."""
+        steps = sequential_form(self.plan.combine)
         if steps is None:
             if self.gemm.epilogue.alpha != 1 or self.gemm.problem.has_c or self.gemm.problem.bias is not None:
                 raise UnsupportedError(f"scheme {self.plan.scheme}: its terms join in a pass that knows no alpha and C")
@@ -220,7 +229,7 @@ class Partition:
         ]
 
     def of(self, terms: Sequence[Sequence[int]]) -> list[KernelTerms]:
-        """The kernels that compute these terms each, in order."""
+        """The parts that compute these groups of terms, in order."""
         if len(terms) == 1 and len(terms[0]) == len(self.plan.terms):
             return [KernelTerms(self.everything, self.plan.combine)]
         return self.apart()
@@ -245,7 +254,7 @@ class Partition:
         return [self.kernel(part) for part in parts]
 
     def epilogue(self, part: KernelTerms) -> TileEpilogue:
-        """What a part does with its finished sum, in its own kernel or behind the merge of its slices."""
+        """The epilogue of a part, in its own kernel or after the merge of its slices."""
         problem, end = self.gemm.problem, self.gemm.epilogue
         target = self.output
         if part.target != "C":
@@ -269,7 +278,7 @@ class Partition:
         )
 
     def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
-        """Partial results of slices, for a merge kernel."""
+        """The matrix of partial results of slices, for a merge kernel."""
         is_joined = self.plan.join == "group"
         count = 1 if is_joined else len(part.terms)
         partial = tuple(MatrixRef(f"{name}.partial{t + 1}", self.model.d) for t in range(count))
@@ -284,15 +293,15 @@ class Partition:
 
 
 def takes_k_major(unit: InstructionModel) -> bool:
-    """Whether operands have to be stored K-major for the instruction: no rate is known for any other way to it."""
+    """Whether the instruction's operands have to be stored K-major, because no rate is known for another layout."""
     return unit.k_major_only and not (unit.timing is not None and unit.timing.mn_major_macs_per_cycle)
 
 
 def is_unsplit(plan: Plan, pieces: Sequence[Piece]) -> bool:
-    """Whether an operand is its one piece."""
+    """Whether an operand is its single piece."""
     return len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent
 
 
 def piece_name(side: int, p: int, pieces: Sequence[Piece]) -> str:
-    """The matrix of a piece of A or B."""
+    """The name of the matrix of a piece of A or B."""
     return SIDES[side] if len(pieces) == 1 else f"{SIDES[side]}{p + 1}"

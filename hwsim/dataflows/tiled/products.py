@@ -1,4 +1,4 @@
-"""Products of the main loop: matrix instructions of a block of K, accumulators of short runs handed over."""
+"""Products of the main loop: the matrix instructions of a block of K, and the handover of accumulators to promotion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZeroAt = tuple[str, ...] | None
 
 @dataclass(slots=True)
 class _Product:
-    """One matrix instruction of a step. pushed: the ring of an accumulator that is full after it."""
+    """One matrix instruction of a step. pushed: the ring buffer of an accumulator that is complete after it."""
 
     target: LocalTile
     operands: list[LocalTile]
@@ -30,13 +30,13 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """The products of all terms."""
+    """Writes the products of all terms."""
 
     context: KernelContext
     feed: OperandFeed
 
     def block(self, s: StreamBuilder, place: WorkTile, run: Span, sweep: int, block: Span) -> None:
-        """Products of one block of K. run: of K after which long terms are promoted."""
+        """Emit the products of one block of K. run: the run of K for terms promoted after several blocks."""
         steps = list(chunks(block.size, self.context.design.step_k))
         for at, (start, size) in enumerate(steps):
             step = BlockStep(start, size, block.size, at == 0, at + 1 == len(steps))
@@ -44,7 +44,7 @@ class Products:
             begins = sweep == 0 and step.is_first
             # Of chains over all of K, and of those over a run.
             zero = (zero_at((run, block)), zero_at((block,))) if begins else (None, None)
-            made = [*self._short(place, sweep, step), *self._long(place, sweep, step, zero)]
+            made = [*self._promoted_in_block(place, sweep, step), *self._across_blocks(place, sweep, step, zero)]
             made[0].waits.extend(self.feed.waits(step))
             made[-1].signals.extend(self.feed.signals(step))
             for product in made:
@@ -69,12 +69,12 @@ class Products:
         if product.pushed is not None:
             product.pushed.pushed(s)
 
-    def _short(self, place: WorkTile, sweep: int, step: BlockStep) -> list[_Product]:
-        """Terms that are promoted within a block: each run into accumulators of its own."""
+    def _promoted_in_block(self, place: WorkTile, sweep: int, step: BlockStep) -> list[_Product]:
+        """Products of terms promoted within a block: each run in accumulators of its own."""
         design, kernel = self.context.design, self.context.design.kernel
-        shorts = [] if sweep else [t for t, short in enumerate(design.short) if short]
-        if design.turns and shorts:
-            shorts = [turn.term for turn in design.turns]
+        shorts = [] if sweep else [t for t, short in enumerate(design.promotes_in_block) if short]
+        if design.sequential_joins and shorts:
+            shorts = [turn.term for turn in design.sequential_joins]
         made: list[_Product] = []
         for group in [shorts] if kernel.joined and shorts else [[t] for t in shorts]:
             run = kernel.runs[group[0]]
@@ -86,7 +86,7 @@ class Products:
         return made
 
     def _run(self, t: int, place: WorkTile, step: BlockStep, span: tuple[int, int], rows: range) -> list[_Product]:
-        """One run of one term; span: its first element of K within the step, and its length."""
+        """Products of one run of one term; span: its first element of K within the step, and its length."""
         ring = self._accumulator(t)
         made: list[_Product] = []
         for index, stage in enumerate(self.context.design.kernel.terms[t].stages):
@@ -99,11 +99,13 @@ class Products:
         made[-1].pushed = ring
         return made
 
-    def _long(self, place: WorkTile, sweep: int, step: BlockStep, zero: tuple[ZeroAt, ZeroAt]) -> list[_Product]:
-        """The other terms: accumulators that go on through blocks of K."""
+    def _across_blocks(
+        self, place: WorkTile, sweep: int, step: BlockStep, zero: tuple[ZeroAt, ZeroAt]
+    ) -> list[_Product]:
+        """Products of the other terms, whose accumulators continue through blocks of K."""
         design, made = self.context.design, []
         for t, term in enumerate(design.kernel.terms):
-            if design.short[t]:
+            if design.promotes_in_block[t]:
                 continue
             for stage in term.stages[sweep : sweep + 1]:
                 for which, (pair, k, depth) in enumerate(self._units(stage.products, step.size)):
@@ -113,11 +115,11 @@ class Products:
         return made
 
     def _accumulator(self, t: int) -> RingBuffer:
-        """The ring that the accumulator of term t is a slot of."""
-        return self.context.buffers.accumulators[0 if self.context.design.turns else t].ring
+        """The ring buffer of the accumulator of term t."""
+        return self.context.buffers.accumulators[0 if self.context.design.sequential_joins else t].ring
 
     def _units(self, products: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """(product, first element of K, length): one product at once, several alternate by instruction."""
+        """(product, first element of K, length): a single product in one piece, several alternating per instruction."""
         if len(products) == 1:
             yield products[0], 0, size
             return
@@ -127,7 +129,7 @@ class Products:
 
 
 def zero_at(levels: tuple[Span, ...]) -> ZeroAt:
-    """Which loops at 0 make a product the first of its chain (None: it never is); see ir.Instr."""
+    """The loops at whose first iteration a product starts its chain from zero (None: never); see ir.Instr."""
     loops = []
     for span in levels:
         if span.loop is not None:

@@ -1,6 +1,6 @@
-"""The program that a resolved record says: passes that split operands, GEMM kernels, merges of slices of K.
+"""Writes the program of a mapped record: passes that split operands, GEMM kernels, split-K reductions.
 
-A pure reading: nothing is chosen or estimated here.
+Nothing is chosen or estimated here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ProgramWriter:
-    """A record on its way to a program."""
+    """Writes the program of one record."""
 
     def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
         self.family, self.gemm, self.device = family, gemm, device
@@ -48,10 +48,10 @@ class ProgramWriter:
         self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
-        self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels, with what they are made from
+        self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels and what they were made from
 
     def program(self) -> Program:
-        """The program."""
+        """The complete program."""
         partition = self.partition
         self._declare(partition.output)
         inputs = [self._operand(side) for side in range(2)]
@@ -70,14 +70,14 @@ class ProgramWriter:
         return Program(arrays, kernels, tuple(inputs), "C", computes=partition.computes_with(parts))
 
     def _declare(self, matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
-        """A matrix of the size of C, or `blocks` of them under one another, as an array."""
+        """Declare an array for a matrix of the size of C, or for `blocks` of them one below another."""
         array = GlobalArray(matrix.name, blocks * self.matrices * self.m, self.n, matrix.format, matrix.order)
         return self.arrays.setdefault(matrix.name, array)
 
     # --- operands ----------------------------------------------------------------------------------------------
 
     def _operand(self, side: int) -> str:
-        """Arrays of A or B and the passes that make its pieces; the name of the input."""
+        """Declare the arrays of A or B and the passes that make its pieces; returns the name of the input."""
         plan, name = self.partition.plan, SIDES[side]
         order, made_order = self.partition.orders[side], self.partition.loaded_order(side)
         rows, cols = (self.m, self.k) if side == 0 else (self.k, self.n)
@@ -115,7 +115,7 @@ class ProgramWriter:
             self._merge(part, kernel)
 
     def _lowered(self, design: KernelDesign, scheduler: StaticTileScheduler, mapping: KernelMapping) -> Kernel:
-        """The kernel; where one like it has been written, with other pieces, that one with other names."""
+        """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
         own = replace(mapping, name="", terms=())
         for known, like, kernel in self.written:
             if known == own and numbers_between(like, design.kernel) is not None:
@@ -127,12 +127,12 @@ class ProgramWriter:
         return made
 
     def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
-        """The tiles of a kernel, and who takes them."""
+        """The tile scheduler of a kernel."""
         return tile_scheduler(self.gemm, self.device, mapping)
 
     @cached_property
     def _tile_counter(self) -> Kernel:
-        """The memset of the counter that hands out tiles: no data of the program's."""
+        """The memset of the counter that hands out tiles; it moves no data of the program."""
         seen = observed(self.device)
         assert seen is not None and seen.tile_counter_us is not None
         engine = link_engine(self.device, self.family.registers, "GM")
@@ -144,7 +144,7 @@ class ProgramWriter:
         return builder.finish()
 
     def _merge(self, part: KernelTerms, kernel: GemmKernel) -> None:
-        """Slices added in order, then what a kernel without slices does at the end of a tile."""
+        """The merge of slices in order, with the epilogue that a kernel without split-K has."""
         epilogue = self.partition.epilogue(part)
         c = None if epilogue.c is None else self._declare(epilogue.c)
         target = self._declare(epilogue.target)
@@ -163,7 +163,7 @@ class ProgramWriter:
         )
 
     def _combine(self) -> None:
-        """Terms that lie in arrays of their own join to C."""
+        """The pass that combines terms from arrays of their own to C."""
         partition, plan = self.partition, self.partition.plan
         terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
         target = self.arrays["C"]
@@ -174,7 +174,7 @@ class ProgramWriter:
 
 
 def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> StaticTileScheduler:
-    """The tiles of a kernel and who takes them; mapping.swizzle 0: a band as wide as suits L2."""
+    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2."""
     m, n, k = gemm.problem.sizes
     slices = slices_of(gemm.schedule.slice_lengths(k))
     tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
@@ -183,7 +183,7 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Static
 
 
 def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
-    """Whether the library clears a counter that hands out tiles before a kernel of so many tiles."""
+    """Whether the library clears a tile counter before a kernel with this number of tiles."""
     seen = observed(device)
     if seen is None or not seen.tile_counter_us or seen.tile_counter_tiles is None:
         return False
@@ -211,7 +211,7 @@ def blocking_of(mapping: KernelMapping) -> Blocking:
 
 
 def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:
-    """How many device kernels the program has, passes included. tiles: of each GEMM kernel."""
+    """The number of device kernels of the program, passes included. tiles: of each GEMM kernel."""
     plan = partition.plan
     count = 0
     sides: tuple[tuple[int, Side], ...] = ((0, "a"), (1, "b"))

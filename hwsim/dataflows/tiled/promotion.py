@@ -1,7 +1,7 @@
-"""Promotion: partial sums of runs of K leave the matrix unit and are added up by the lanes.
+"""Promotion: partial sums of runs of K leave the matrix unit and are added up by the elementwise lanes.
 
-Each term to a sum of its own, the joined terms to one sum, or terms joined one after the other through one
-accumulator; after runs within a block of K (short) or of several blocks (long).
+Either each term to a sum of its own, or the joined terms to one sum, or terms joined one after another through one
+accumulator; within a block of K or after several blocks, by the promotion interval.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from hwsim.program.ir import LocalTile
 
 
 class Promotion(Protocol):
-    """How partial sums are added up."""
+    """Interface: how partial sums are added up."""
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
-        """Write the sums of the short runs of `size` of K, one block."""
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+        """Emit the promotions within a block of `size` of K."""
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """Write the sums at the end of a long run."""
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit the promotions at the end of a run of several blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sums outside the unit: whole tiles in registers. Placeholder operations go over words of 32 bits."""
+    """The sums outside the unit: whole tiles in registers. Placeholder operations work on 32-bit words."""
 
     context: KernelContext
 
     def fill(self, ops: VectorOps, place: WorkTile) -> None:
-        """Set them to +0."""
+        """Emit their initialisation with +0."""
         for t in self.context.buffers.sums:
             ops.op("fill", self._tile(t, place), scalar=0.0)
 
     def rows(self, t: int, place: WorkTile, start: int, count: int) -> LocalTile:
-        """Rows of a sum."""
+        """Some rows of a sum."""
         return self._tile(t, place).part(start, count)
 
     def _tile(self, t: int, place: WorkTile) -> LocalTile:
@@ -53,27 +53,27 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class SeparateSums:
-    """Each term has a sum of its own."""
+    """Promotion of each term to a sum of its own."""
 
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
         for _, step in chunks(size, design.step_k):
-            for t in (t for t, short in enumerate(design.short) if short):
+            for t in (t for t, short in enumerate(design.promotes_in_block) if short):
                 run = design.kernel.runs[t]
                 assert run is not None
                 for _ in chunks(step, run):
                     self._add(s, ops, place, [t], design.part_rows)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        if self.context.design.long_terms:
-            self._add(s, ops, place, self.context.design.long_terms, place.m)
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        if self.context.design.terms_across_blocks:
+            self._add(s, ops, place, self.context.design.terms_across_blocks, place.m)
 
     def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int) -> None:
-        """Add accumulators of `part` rows each to their sums."""
+        """Emit the addition of accumulators of `part` rows each to their sums."""
         kernel = self.context.design.kernel
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
@@ -92,24 +92,24 @@ class SeparateSums:
 
 @dataclass(frozen=True, slots=True)
 class JoinedSum:
-    """The terms of a run are joined, and the joined value added to one sum."""
+    """Promotion that joins the terms of a run and adds the joined value to one sum."""
 
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
-        shorts = [t for t, short in enumerate(design.short) if short]
+        shorts = [t for t, short in enumerate(design.promotes_in_block) if short]
         for _, step in chunks(size, design.step_k):
             run = design.kernel.runs[shorts[0]]
             assert run is not None
             for _ in chunks(step, run):
                 self._add(s, ops, place, shorts)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        if self.context.design.long_terms:
-            self._add(s, ops, place, self.context.design.long_terms)
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        if self.context.design.terms_across_blocks:
+            self._add(s, ops, place, self.context.design.terms_across_blocks)
 
     def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int]) -> None:
         self.accumulators.wait(ops, terms)
@@ -135,17 +135,18 @@ class JoinedSum:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedInTurn:
-    """Terms of short runs share an accumulator: each value, as it is done, is joined to those before.
+class SequentialJoin:
+    """Promotion within a block where terms share an accumulator: each value, once complete, is joined to the previous
+    ones.
 
-    The first value is the first joined one: from TMEM it goes to those registers, where it need not be moved again.
+    The first value starts the joined one: from TMEM it is copied directly to those registers.
     """
 
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def short(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
         run = design.kernel.runs[0]
         assert run is not None
@@ -153,15 +154,15 @@ class JoinedInTurn:
             for _ in chunks(step, run):
                 self._run(s, ops, place)
 
-    def long(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         pass
 
     def _run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """One run of K of all terms."""
+        """Emit one run of K of all terms."""
         context, accumulators = self.context, self.accumulators
         ring, barrier = context.buffers.joins[0], context.buffers.join_barrier
         joined = ring.whole(place.m, place.n)
-        for at, turn in enumerate(context.design.turns):
+        for at, turn in enumerate(context.design.sequential_joins):
             accumulators.wait(ops, [0])
             for start, count in chunks(place.m, accumulators.rows_at_a_time(place.m, context.design.chunk_rows)):
                 rows = RowChunk(start, count, start == 0, start + count == place.m)
@@ -186,10 +187,10 @@ class JoinedInTurn:
 
 
 def promotion_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> Promotion:
-    """How the partial sums of a kernel are added up."""
+    """The kind of promotion of a kernel."""
     sums = Sums(context)
-    if context.design.turns:
-        return JoinedInTurn(context, accumulators, sums)
+    if context.design.sequential_joins:
+        return SequentialJoin(context, accumulators, sums)
     if context.design.kernel.joined:
         return JoinedSum(context, accumulators, sums)
     return SeparateSums(context, accumulators, sums)

@@ -1,4 +1,4 @@
-"""The dataflow of Ampere and Ada (sm_80 to sm_89), and of chips that run like them: cp.async, ldmatrix, mma.sync.
+"""The dataflow of Ampere and Ada (sm_80 to sm_89), and of chips with the same kernels: cp.async, ldmatrix, mma.sync.
 
 A CTA holds its sum in registers and reads operand fragments from a ring of stages in shared memory. Candidate tiles:
 rows of configs/libraries/cutlass-sm80.yaml.

@@ -1,4 +1,4 @@
-"""Operands split in the kernel: pieces of a block of K, made by the lanes on their way to the matrix unit."""
+"""Operand splits in the kernel: pieces of a block of K, made by the lanes on the way to the matrix unit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hwsim.program.builder import StreamBuilder
 
 
 class Splitter(Protocol):
-    """Where the pieces of operands are made."""
+    """Interface: where the pieces of operands are made."""
 
     def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
-        """Write the pieces of `size` of K of both operands."""
+        """Emit the split of `size` of K of both operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitOnLoad:
-    """In the registers that loads pass through, before the stage."""
+    """Splits in the registers that loads pass through, before the stage."""
 
     context: KernelContext
 
@@ -46,7 +46,9 @@ class SplitOnLoad:
 
 @dataclass(frozen=True, slots=True)
 class SplitStages:
-    """In registers, from stages of unsplit operands; pieces stay there or go to where the unit takes them from."""
+    """Splits in registers, from stages of unsplit operands; pieces stay there or are stored where the unit reads
+    them.
+    """
 
     context: KernelContext
 
@@ -72,7 +74,7 @@ class SplitStages:
         is_first: bool,
         is_last: bool,
     ) -> None:
-        """One operand's `k` of K from `start` of a block of `size`."""
+        """Emit the split of one operand: `k` of K from `start` of a block of `size`."""
         context, (start, k, size) = self.context, span
         operand, stage = context.buffers.operands[side], context.buffers.stage
         raw, source, ready = operand.raw, operand.raw_stage, operand.ready
@@ -104,7 +106,7 @@ class SplitStages:
             self._store(s, side, used, rows, cols)
 
     def _store(self, s: StreamBuilder, side: int, used: Sequence[int], rows: int, cols: int) -> None:
-        """Registers -> where the unit takes the pieces from."""
+        """Emit the stores from registers to where the unit reads the pieces."""
         context, operand = self.context, self.context.buffers.operands[side]
         engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
         assert ready is not None

@@ -1,7 +1,7 @@
-"""How many slices of K a GEMM is cut into where the caller leaves it to the estimate (split_k = "auto").
+"""Selects the number of split-K slices by estimated time (split_k = "auto").
 
-A library cuts K where C has too few tiles for the cores; each candidate is a kernel over all slices and the pass that
-merges them. The count changes bits, so nothing is cut unless it is asked for. It knows estimates alone.
+A library uses split-K where C has too few tiles for the cores; each candidate is a kernel over all slices and a merge
+pass. The number changes bits, so it is 1 unless requested. The module knows estimates only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ AUTO = "auto"
 def best_split(
     k: int, estimate: Callable[[int], float], bound: Callable[[int], float], rules: SplitKModel
 ) -> tuple[int, float]:
-    """The count with the least `estimate` (seconds), of equals the smaller, and that estimate over the one of no cut.
+    """The number of slices with the least `estimate` (seconds; ties: the smaller number), and that estimate relative to
+    no split.
 
-    k: elements. bound: seconds that no estimate of the count is below; counts whose bound rules them out are passed
-    over, as an estimate weighs every tile of the family. rules: the library's counts and least slice.
+    k: elements. bound: a lower bound in seconds for each number; numbers whose bound rules them out are skipped,
+    because an estimate evaluates every tile of the family. rules: the library's counts and minimum slice length.
     """
     whole = estimate(1)
     best = (whole, 1)

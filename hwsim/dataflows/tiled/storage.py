@@ -1,8 +1,8 @@
-"""Storage of A and B as kernels find it: as asked for, or as the matrix instruction needs it.
+"""Storage order of A and B in a kernel: as requested, or as the matrix instruction requires.
 
-Where an instruction takes K-major operands only, and no rate is known for another way to it, an operand whose storage
-was left open is stored K-major; a storage that was asked for and does not fit is refused. Pieces that a pass makes are
-its own: it writes them K-major.
+Where an instruction takes K-major operands only, and no rate is known for another layout, an operand whose storage
+order was left open is stored K-major; a requested order that does not fit is refused. Pieces that a pass makes are
+always written K-major.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUT_OPTIONS = ("a_layout", "b_layout")
 
 @dataclass(frozen=True, slots=True)
 class OperandStorage:
-    """orders: of A and B. changed: those that are not the record's, by option. unit: the instruction."""
+    """The storage orders of A and B. changed: those that differ from the record's, by option. unit: the instruction."""
 
     orders: tuple[Order, Order]
     changed: tuple[tuple[str, Order], ...]
@@ -34,18 +34,18 @@ class OperandStorage:
 
     @property
     def settings(self) -> dict[str, Scalar]:
-        """For the mapping: what differs from the record's problem."""
+        """The differences from the record's problem, as settings of the mapping."""
         return dict(self.changed)
 
     @property
     def decisions(self) -> list[Decision]:
-        """Who decided that."""
+        """The decisions behind the differences."""
         why = f"{self.unit} needs K-major operands, and their storage was left open"
         return [Decision(name, order, "device", why=why) for name, order in self.changed]
 
 
 def storage_for(partition: Partition, options: Mapping[str, Any]) -> OperandStorage:
-    """The storage of the operands of a partition.
+    """The storage orders of the operands of a partition.
 
     It is the user's where options name it, or a decision of the record does. Raises UnsupportedError where the
     instruction cannot read an operand as asked for.
@@ -68,7 +68,7 @@ def storage_for(partition: Partition, options: Mapping[str, Any]) -> OperandStor
 
 
 def recorded_orders(gemm: Gemm) -> tuple[Order, Order]:
-    """Storage of A and B as a mapped record has it."""
+    """The storage orders of A and B in a mapped record."""
     assert gemm.mapping is not None
     given = {one.name: one.value for one in gemm.mapping.kernels[0].settings}
     a, b = (given.get(name, getattr(gemm.problem, name)) for name in LAYOUT_OPTIONS)

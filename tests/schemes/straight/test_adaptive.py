@@ -13,8 +13,8 @@ from straight_wide import ape_fp32_b, native
 
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import census, types_of
-from hwsim.gemm.mixed import Census
+from hwsim.evaluate.mixed import count_block_products, types_of
+from hwsim.gemm.mixed import BlockCounts
 
 F_RANGE, B_RANGE = (2.0**-14, 65504.0), (7.7e-34, 3.4e38)
 CHIP = "a100"
@@ -155,10 +155,10 @@ def test_the_count_is_that_of_pairs():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 3, (5, 7)), rng.integers(0, 3, (7, 4))
     pairs = [max(a[i, x], b[x, j]) for i, j, x in itertools.product(range(5), range(4), range(7))]
-    found = census(a, b, 3)
+    found = count_block_products(a, b, 3)
     assert found.counts == tuple(pairs.count(p) for p in range(3))
-    assert sum(found.shares) == pytest.approx(1) and found.least == 2
-    assert Census((3, 0, 0)).least == 0
+    assert sum(found.shares) == pytest.approx(1) and found.cheapest_plan == 2
+    assert BlockCounts((3, 0, 0)).cheapest_plan == 0
 
 
 # --- cycles ----------------------------------------------------------------------------------------------------------
