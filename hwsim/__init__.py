@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from hwsim.convolution import conv2d
     from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
+    from hwsim.libraries.choose import library
     from hwsim.result import Result
+    from hwsim.studies.invariance import invariance
 
 __all__ = [
     "Array",
@@ -36,6 +38,8 @@ __all__ = [
     "conv2d",
     "device",
     "emulate",
+    "invariance",
+    "library",
     "matmul",
     "run",
 ]
@@ -45,6 +49,8 @@ _NAMES = {
     "api": ("device", "matmul", "run"),
     "convolution": ("conv2d",),
     "emulation": ("Array", "emulate"),
+    "libraries.choose": ("library",),
+    "studies.invariance": ("invariance",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "result": ("Result",),
 }

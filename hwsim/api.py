@@ -21,17 +21,19 @@ from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
+from hwsim.devices.query import native_format
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
-from hwsim.operands import Operand, operand, to_common_format
+from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
+from hwsim.resolve.library_call import called, checked_against
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -86,6 +88,8 @@ def run(
         made = scheme_of(choice.taken.scheme)
     operands = _operands(a, b, given.own, made)
     request = _request(chip, made, given, operands, choice)
+    if given.own["library"] is not None:
+        request = _by_library(request, given, operands)
     pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
     return _result(request, resolve(request, pair), operands, given, choice, progress)
 
@@ -192,6 +196,63 @@ def _request(
         own["timing"],
         bool(own["functional"]),
     )
+
+
+def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> Request:
+    """The request with the library's order of summation, in the format in which its kernel computes."""
+    own, mapping = given.own, dict(given.mapping)
+    checked_against(own, mapping, request.scheme.name)
+    layouts = str(mapping.get("a_layout") or "rows"), str(mapping.get("b_layout") or "rows")
+    fmt = own["format"] or native_format(request.device, request.problem.input_format)
+    m, n, k = operands.sizes
+    m, n = own["shape"] or (m, n)
+    accumulate = given.scheme.get("accumulate")
+    call = called(
+        own["library"],
+        request.device,
+        (m, n, k),
+        format=str(fmt),
+        output=own["output"],
+        accumulate=None if accumulate is None else str(accumulate),
+        layouts=layouts,
+        batch=request.problem.matrices,
+        has_bias=own["bias"] is not None,
+    )
+    schedule = replace(call.schedule, epilogue=request.schedule.epilogue)
+    if not own["timing"]:  # layouts are the library's to know, and no program is asked for
+        mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}
+    problem = replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1])
+    output = schedule.epilogue.output_format or ("fp32" if call.format != fmt else None)
+    schedule = replace(schedule, epilogue=replace(schedule.epilogue, output_format=output))
+    return replace(
+        request,
+        format=call.format,
+        problem=problem,
+        schedule=schedule,
+        scheduled=True,
+        mapping=mapping,
+        library=call,
+    )
+
+
+def _places(own: Mapping[str, Any], sizes: tuple[int, int, int]) -> tuple[Array, Array] | None:
+    """The rows and columns of the whole product that A's rows and B's columns are; None: all of it."""
+    shape, at = own["shape"], own["at"]
+    if at is None:
+        if shape is not None and tuple(shape) != sizes[:2]:
+            raise InputError(
+                f"shape = {shape}, but the matrices give {sizes[:2]}; say at=(rows, columns), or leave it out"
+            )
+        return None
+    if shape is None:
+        raise InputError("at is for shape: (m, n) of the whole product; give both or neither")
+    found = []
+    for name, index, size, extent in zip(("rows", "columns"), at, shape, sizes, strict=False):
+        places = np.arange(size)[selected_indices(f"at: {name}", index, size)]
+        if len(places) != extent:
+            raise InputError(f"at: {len(places)} {name}, but the matrices have {extent}")
+        found.append(places)
+    return found[0], found[1]
 
 
 def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: Scheme) -> _Operands:
@@ -342,7 +403,9 @@ def _result(
     by_program = bool(own["functional"]) and own["exact"]
     if own["exact"]:
         assert left is not None and right is not None
-        arrays = Arrays(left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"])
+        arrays = Arrays(
+            left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"], _places(own, operands.sizes)
+        )
         workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
     times = _times(resolved, own)

@@ -14,7 +14,7 @@ from typing import Any
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, TEXT, TRUTH, WHOLE, Option, OptionType
+from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, PAIR, PLACES, TEXT, TRUTH, WHOLE, Option, OptionType
 from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
@@ -82,9 +82,26 @@ ORDER = (
         default_text="one chain in order of K, or the dataflow's",
     ),
 )
+LIBRARY = (
+    Option(
+        "library",
+        TEXT,
+        None,
+        "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it",
+        default_text="none: the device's own order",
+    ),
+)
 REGION = (
     Option("rows", INDICES, None, "only these rows of the result, with the bits they have in the whole"),
     Option("cols", INDICES, None, "only these columns of the result, with the bits they have in the whole"),
+    Option(
+        "shape",
+        PAIR,
+        None,
+        "(m, n) of the whole product, where A and B hold some of its rows and columns",
+        default_text="that of the matrices",
+    ),
+    Option("at", PLACES, None, "which rows and columns of the whole product A's rows and B's columns are"),
 )
 MACHINE = (
     Option("exact", TRUTH, True, "compute the bits; false: cycles only, for operands already in `format`"),
@@ -121,6 +138,7 @@ OWN: Mapping[str, tuple[Option, ...]] = {
     "scheme": SCHEME,
     "epilogue": EPILOGUE,
     "order of summation": ORDER,
+    "library": LIBRARY,
     "region": REGION,
     "machine": MACHINE,
 }

@@ -23,6 +23,7 @@ from hwsim.operands import Operand, selected_indices
 if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
 
+_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 Array = NDArray[Any]
 Progress = Callable[[float], None]
 
@@ -40,6 +41,7 @@ class Arrays:
     bias: Any = None
     rows: Any = None
     cols: Any = None
+    at: tuple[Array, Array] | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -73,6 +75,7 @@ def compute(
     shape = (a.shape[0], b.shape[1])
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
     codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
+    places = (np.arange(shape[0]), np.arange(shape[1])) if arrays.at is None else arrays.at
     cut: Array | None = None
     if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
         whole = compute(
@@ -82,20 +85,24 @@ def compute(
         cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
     if arrays.rows is not None:
         a = subset(a, rows=arrays.rows)
+        places = places[0][selected_indices("rows", arrays.rows, shape[0])], places[1]
         codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
     if arrays.cols is not None:
         index = selected_indices("cols", arrays.cols, shape[1])
         b = subset(b, cols=arrays.cols)
+        places = places[0], places[1][index]
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
-        codes = evaluator.product(x, y, c=start, bias=bias, threads=threads, progress=report)
+        codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
         return evaluator.typed(codes)
 
     if cut is not None:
         product = cut
-    elif lead and not b.lead and evaluator.by_rows:  # one product: rows do not know of each other
+    elif (
+        lead and not b.lead and evaluator.by_rows and not record.schedule.regions
+    ):  # one product: rows do not know of each other
         tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
         start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
         product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
@@ -130,6 +137,8 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
 
 def _checked_bias(given: Any, n: int) -> Array:
     bias: Array = np.asarray(given)
+    if bias.dtype.name in _NARROW:
+        bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":
         raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
     return bias

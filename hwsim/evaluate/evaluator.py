@@ -19,12 +19,14 @@ from hwsim.devices import instruction_for
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
+from hwsim.evaluate.explicit import gathered, reduced
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
+from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries import observed
 
 if TYPE_CHECKING:
@@ -203,6 +205,11 @@ class _PlanEvaluation:
             raise UnsupportedError(
                 f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
             )
+        if schedule.sum is not None and (plan.join != "end" or self.from_c):
+            raise UnsupportedError(
+                f"schedule: a written-out sum is for products that join at their end and start from zero; "
+                f"{plan.scheme} joins groups, or C is in the accumulator"
+            )
         if schedule.merge_into == "output" and (
             not self.is_float or self.patch is not None or self.output != self.spec.d
         ):
@@ -228,8 +235,13 @@ class _PlanEvaluation:
             lanes = self.join.lanes
             start = lanes.store(lanes.values(c, format_of(self.output)), format_of(self.spec.c), "RNE")
         part = _RowBlock(self, a, b, cuts, threads, progress)
+        written = self.schedule.sum
         slices = [
-            part.joined_runs(runs) if self.plan.join == "group" else part.terms(runs, start if index == 0 else None)
+            [self._explicit_sum(term, written, a, b, threads) for term in self.plan.terms]
+            if written is not None
+            else part.joined_runs(runs)
+            if self.plan.join == "group"
+            else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
         ]
         if self.schedule.merge_into == "output" and len(slices) > 1:
@@ -245,10 +257,35 @@ class _PlanEvaluation:
             acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
         if special is not None and self.is_float:
             special.put(acc, threads)
-        codes = self.epilogue.apply(acc, c, bias, len(slices), threads)
+        count = len(written.parts) if isinstance(written, Reduction) else len(slices)
+        codes = self.epilogue.apply(acc, c, bias, count, threads)
         if special is not None and not self.is_float:
             special.put_codes(codes, self.epilogue, c, bias, threads)
         return codes
+
+    def _explicit_sum(
+        self, term: Term, node: Chain | Reduction, a: Pieces, b: Pieces, threads: int
+    ) -> _UnitResult | Value:
+        """One term in the order that the schedule writes out; promotion counts from the start of each chain."""
+        join, step = self.join, self.chains.step(term)
+
+        def of_chain(chain: Chain) -> _UnitResult | Value:
+            left, right, spans = gathered(chain.ranges, step, a.codes, b.codes)
+            if not spans:
+                return zero()
+            layout = Layout(((tuple(spans),),))
+            runs: tuple[Run, ...] = (tuple(spans),)
+            if self.schedule.promotion_k is not None:
+                runs = _cut(runs, self.schedule.promotion_k)
+            return _RowBlock(self, as_pieces(left), as_pieces(right), layout, threads, None)._term(term, runs, None)
+
+        def add(left: Value, right: Value) -> Value:
+            return join.add(self.value(left, threads), self.value(right, threads), threads=threads)
+
+        def zero() -> Value:
+            return join.zeros((a.shape[0], b.shape[1]))
+
+        return reduced(node, of_chain, add, zero)
 
     def value(self, part: _UnitResult | Value, threads: int = 1) -> Value:
         """The value of a unit's result, loaded from its codes where needed."""

@@ -5,6 +5,7 @@ The module reads the record of a GEMM and its device; it knows no scheme, no til
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
 from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.split import Pieces, pieces_of
-from hwsim.formats import array_of, format_of
+from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.operands import Operand, operand, selected_indices
 from hwsim.threads import worth_starting
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Plan, Side
     from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Layout, Schedule
+    from hwsim.gemm.summation import Range
 
 Array = NDArray[Any]
 
@@ -35,11 +37,6 @@ class Evaluator:
     """Computes the bits of one record on its device. It keeps no operand data."""
 
     def __init__(self, gemm: Gemm, device: Device) -> None:
-        """Raises UnsupportedError for an explicit order of summation (`sum`, `regions`), which no evaluator supports
-        yet.
-        """
-        if gemm.schedule.sum is not None or gemm.schedule.regions:
-            raise UnsupportedError("schedule: sum and regions: no evaluator forms sums that are written out")
         self.gemm, self.device = gemm, device
 
     @property
@@ -138,22 +135,85 @@ class Evaluator:
         *,
         c: Array | None = None,
         bias: Array | None = None,
+        at: tuple[Array, Array] | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
     ) -> Array:
-        """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values."""
+        """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values.
+
+        at: the rows and columns of the whole product that these are, where its order of summation differs by region.
+        """
         threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.plan.products)
         if not isinstance(self.gemm.plan, Mixed):
             left, right = self.pieces(a, b, threads)
+            if self.schedule.regions:
+                return self._by_region(left, right, c, bias, at, threads)
             return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)
         fmt = self.plan.input_format
         operands = a.converted(fmt), b.converted(fmt)
         codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
         return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
 
+    def _by_region(
+        self,
+        a: Pieces,
+        b: Pieces,
+        c: Array | None,
+        bias: Array | None,
+        at: tuple[Array, Array] | None,
+        threads: int,
+    ) -> Array:
+        """Every region in its own order of summation."""
+        rows, cols = (np.arange(a.shape[0]), np.arange(b.shape[1])) if at is None else at
+        plain = dataclasses.replace(self.schedule, regions=())
+        out = np.zeros((len(rows), len(cols)), code_dtype(format_of(self.gemm.output)))
+        left = np.ones(out.shape, bool)
+        orders = [
+            (dataclasses.replace(plain, sum=region.sum, split_k=1, slice_k=None), region.rows, region.cols)
+            for region in self.schedule.regions
+        ]
+        for schedule, of_rows, of_cols in orders:
+            mine = np.ix_(_within(rows, of_rows), _within(cols, of_cols))
+            if mine[0].size and mine[1].size:
+                out[mine] = self._part(schedule, a, b, c, bias, mine, threads)
+                left[mine] = False
+        if left.any():
+            mine = np.ix_(np.nonzero(left.any(1))[0], np.nonzero(left.any(0))[0])
+            rest = self._part(plain, a, b, c, bias, mine, threads)
+            out[mine] = np.where(left[mine], rest, out[mine])
+        return out
+
+    def _part(
+        self,
+        schedule: Schedule,
+        a: Pieces,
+        b: Pieces,
+        c: Array | None,
+        bias: Array | None,
+        mine: tuple[Array, ...],
+        threads: int,
+    ) -> Array:
+        rows, cols = (x.ravel() for x in mine)
+        return evaluator.evaluate(
+            self.plan,
+            schedule,
+            self.device,
+            [codes[rows] for codes in a.codes],
+            [codes[:, cols] for codes in b.codes],
+            c=None if c is None else c[mine],
+            bias=None if bias is None else bias[cols],
+            threads=threads,
+        )
+
     def typed(self, codes: Array) -> Array:
         """The result's codes as an array of the output format's dtype."""
         return array_of(codes, format_of(self.gemm.output))
+
+
+def _within(index: Array, part: Range) -> Array:
+    """Where in `index` the indices are that a range names."""
+    inside = (index >= part.start) & (index < part.stop) & ((index - part.start) % part.step < part.block)
+    return np.nonzero(inside)[0]
 
 
 def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:

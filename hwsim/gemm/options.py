@@ -138,6 +138,20 @@ def _parse_indices(text: str) -> Any:
         raise ValueError("a range as 0:16, or indices with commas, as 3,5,7") from None
 
 
+def _places(value: Any) -> Any:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError("two lists of indices: of rows and of columns")
+    return tuple(value)
+
+
+def _parse_places(text: str) -> Any:
+    """`0:16;3,5,7`: indices of rows, then of columns."""
+    rows, semicolon, cols = text.partition(";")
+    if not semicolon:
+        raise ValueError("rows;columns, as 0:16;3,5,7")
+    return _parse_indices(rows), _parse_indices(cols)
+
+
 def _parse_array(text: str) -> Any:
     raise ValueError("an array; on the command line a .npy file")
 
@@ -185,8 +199,17 @@ TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tupl
 PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
 ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")
 INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
+PLACES = OptionType("places", _places, _parse_places, "ROWS;COLS", "tuple[Sequence[int], Sequence[int]]")
 MAPPING = OptionType("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
-OWN_MESSAGE = ("tile", "pair", "array", "indices", "mapping", "own")  # kinds that say themselves what is allowed
+OWN_MESSAGE = (
+    "tile",
+    "pair",
+    "array",
+    "indices",
+    "places",
+    "mapping",
+    "own",
+)  # kinds that say themselves what is allowed
 _BY_TYPE: dict[type, OptionType] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
 
 

@@ -111,8 +111,10 @@ class Schedule:
         tile_k (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions; "last": in order.
     operand_rounding: of the operands to the unit's format, for plans with one piece each; None: the plan's.
     start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
-    sum: the order of summation written out, for kernels that follow none of these rules; regions: the same for parts
-        of C, where it differs from tile to tile. No evaluator reads them yet: a run with them is refused.
+    sum: the order of summation written out, for kernels that follow none of the rules above but promotion_k, which then
+        counts from the start of each chain. regions: the same for parts of C, where it differs from tile to tile; what
+        lies in no region follows `sum`, or the rules.
+    shape: (m, n) of the product that regions count in, where it is known; a library's choice holds it.
 
     Raises InputError for a value that is not allowed or two that exclude each other.
     """
@@ -134,6 +136,7 @@ class Schedule:
     epilogue: Epilogue = field(default_factory=Epilogue)
     sum: Chain | Reduction | None = None
     regions: tuple[Region, ...] = ()
+    shape: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.instruction is not None:
@@ -175,10 +178,27 @@ class Schedule:
         if self.operand_rounding is not None:
             _choice("operand_rounding", self.operand_rounding, ROUNDINGS)
         _choice("start", self.start, ("zero", "c"))
+        if self.shape is not None:
+            if not isinstance(self.shape, tuple) or len(self.shape) != 2:
+                raise InputError(f"schedule: shape = {self.shape!r}; allowed: (m, n)")
+            for extent in self.shape:
+                _count("shape", extent)
+        if self.sum is not None and (self.split_k != 1 or self.slice_k is not None or self.remainder == "first"):
+            raise InputError("schedule: `sum` says how K is cut; leave out split_k, slice_k and remainder")
         if not isinstance(self.epilogue, Epilogue):
             raise InputError(f"schedule: epilogue = {self.epilogue!r}; allowed: an Epilogue")
         if self.start == "c" and (self.epilogue.alpha != 1 or self.epilogue.beta not in (None, 1)):
             raise InputError("schedule: start='c' puts C into the accumulator: alpha and beta must be 1")
+
+    @property
+    def m(self) -> int | None:
+        """Rows of the product that the schedule is of, where it is of one."""
+        return None if self.shape is None else self.shape[0]
+
+    @property
+    def n(self) -> int | None:
+        """Columns of the product that the schedule is of, where it is of one."""
+        return None if self.shape is None else self.shape[1]
 
     def slice_lengths(self, k: int) -> tuple[int, ...]:
         """Lengths of the split-K slices for K = k, in order. Raises InputError where they do not fit k."""

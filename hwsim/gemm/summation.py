@@ -17,22 +17,36 @@ Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The elements start, start + step, ... below stop: of K, or of the rows or columns of C."""
+    """Blocks of `block` elements that begin at start, start + step, ... below stop: of K, or of rows or columns of C.
+
+    The last block ends at stop at the latest. With step = block = 1: all elements from start to stop.
+    """
 
     start: int
     stop: int
     step: int = 1
+    block: int = 1
 
     def __post_init__(self) -> None:
-        if self.start < 0 or self.stop < self.start or self.step < 1:
-            raise InputError(f"range {self.start}..{self.stop} by {self.step}; allowed: 0 <= start <= stop, step >= 1")
+        if self.start < 0 or self.stop < self.start or not 1 <= self.block <= self.step:
+            raise InputError(
+                f"range {self.start}..{self.stop}, blocks of {self.block} every {self.step}; allowed: "
+                "0 <= start <= stop, 1 <= block <= step"
+            )
+
+    def spans(self) -> list[tuple[int, int]]:
+        """(start, stop) of each run of neighbouring elements, in order."""
+        if self.step == self.block:
+            return [(self.start, self.stop)] if self.start < self.stop else []
+        return [(at, min(at + self.block, self.stop)) for at in range(self.start, self.stop, self.step)]
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """One accumulator, from zero, to which the products of `ranges` of K are added in this order.
 
-    Each range begins with a new instruction, padded with zeros. Elements of K in no range are skipped.
+    Each block of a range begins with a new instruction, padded with zeros. Elements of K in no range are skipped.
+    With no range the result is zero.
     """
 
     ranges: tuple[Range, ...]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.problem import Problem
     from hwsim.operands import Operand
     from hwsim.program.ir import Program
+    from hwsim.resolve.library_call import LibraryCall
     from hwsim.resolve.planned import Planned
     from hwsim.schemes import Scheme
 
@@ -43,7 +44,7 @@ class Request:
 
     scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
     epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
-    by the program.
+    by the program. library: the library call that the schedule comes from.
     """
 
     device: Device
@@ -57,12 +58,13 @@ class Request:
     exact: bool = True
     timing: bool = True
     functional: bool = False
+    library: LibraryCall | None = None
 
     @property
     def key(self) -> str:
         """The request as text; it distinguishes 1 from True and 0.0 from -0.0."""
         fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
-        wanted = (self.exact, self.timing, self.functional, self.scheduled)
+        wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
         return repr((id(self.device), id(self.scheme), fixed, wanted, self.problem, self.schedule))
 
 
@@ -125,8 +127,6 @@ def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
     bits are not wanted.
     """
     beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
-    beyond += ["library"] if gemm.library is not None else []
-    beyond += [f"schedule.{name}" for name in ("sum", "regions") if getattr(gemm.schedule, name)]
     if beyond:
         raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
     options = {one.name: one.value for one in gemm.scheme_options}
@@ -180,6 +180,8 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
         raise InputError(f"{', '.join(given)}: for a device's program, and there is none here ({no_program})")
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
+    if request.library is not None:
+        gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
     found = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
     try:
@@ -250,12 +252,18 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))
         found.append(Decision("times", device.name, "device", times, "numbers of the device file"))
+    if request.library is not None:
+        decided = request.library.decisions
+        names = {decision.name for decision in decided}
+        found = [*(decision for decision in found if decision.name not in names), *decided]
     taken = {decision.name for decision in found}
     return (*found, *(decision for decision in gemm.decisions if decision.name not in taken))
 
 
 def _by(request: Request, gemm: Gemm) -> By:
     cut = gemm.decided("split_k")
+    if request.library is not None:
+        return "library"
     if request.scheduled:
         return "user"
     if cut is not None:

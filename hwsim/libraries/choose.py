@@ -1,0 +1,310 @@
+"""What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
+
+It joins the fitted trees (hwsim.libraries.choice), the rules of the kernels' sums (hwsim.libraries.orders) and what is
+known of calls; it computes no bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
+from hwsim.gemm.record import LibraryId
+from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.choice.features import features
+from hwsim.libraries.choice.store import Entry, Store, store
+from hwsim.libraries.orders import FAMILIES, Answer, Call, order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hwsim.devices.device import Device
+
+import numpy as np
+
+MIB = 1 << 20
+DEFAULT_WORKSPACE_BYTES = 32 * MIB
+Reductions = Literal["any", "compute"]
+_MASKS: dict[str, int] = {"any": 7, "compute": 2}
+LAYOUTS = ("rows", "columns")
+ACCUMULATES = (None, "fast", "promoted")
+ALIGNED_ELEMENTS = 8  # of fp16 and bf16: 16 bytes, what TMA wants of a leading dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a library with fitted choices: the file of trees, the chips it is of, who stands for whom."""
+
+    library: str
+    version: str
+    path: str
+    devices: tuple[str, ...]
+    evidence: str
+
+
+#: The newest first.
+VERSIONS = (Version("cublas", "13.1", "cublas-13.1.trees", ("h100", "h200"), "fitted"),)
+#: Format of the result where a call does not say it.
+OUTPUTS = {
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "tf32": "fp32",
+    "fp32": "fp32",
+    "fp64": "fp64",
+    "int8": "int32",
+    "e4m3": "bf16",
+}
+ALLOWED_OUTPUTS = {
+    "fp16": ("fp16", "fp32"),
+    "bf16": ("bf16", "fp32"),
+    "tf32": ("fp32",),
+    "fp32": ("fp32",),
+    "fp64": ("fp64",),
+    "int8": ("int32",),
+    "e4m3": ("bf16", "fp16", "fp32"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """What the library is told beside the problem: bytes of workspace, and in which type slices may be reduced."""
+
+    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES
+    reductions: Reductions = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the library runs for one GEMM.
+
+    algorithm: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID. kernel: the family's name, with the tile where there is one. split_k:
+    slices of K, at least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared
+    memory, None where the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of
+    summation, with m and n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they
+    are). known: whether the rule of this kernel's sums is known; else `schedule` is a plain chain. confidence: the
+    probability that algorithm and slices are right. evidence: a level of hwsim.datafiles.provenance.
+    """
+
+    algorithm: int
+    kernel: str
+    split_k: int
+    tile: tuple[int, int] | None
+    tile_k: int
+    stages: int | None
+    cluster: tuple[int, int] | None
+    schedule: Schedule
+    computes: str
+    known: bool
+    confidence: float
+    evidence: str
+
+
+def library(
+    name: str,
+    *,
+    device: str | Path | Mapping[str, Any] | Device,
+    version: str | None = None,
+    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
+) -> Library:
+    """A GEMM library's choices on a device.
+
+    name: "cublas". version: as "13.1"; None: the newest there is. workspace_bytes: what the library may use. Raises
+    UnsupportedError for a library, a version or a device that nothing is known of.
+    """
+    from hwsim.devices import load  # a name will do for most, and devices take time to load
+
+    chip = load(device)
+    names = sorted({one.library for one in VERSIONS})
+    if name not in names:
+        raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{nearest(name, names)}")
+    fits = [one for one in VERSIONS if one.library == name and version in (None, one.version)]
+    if not fits:
+        known = ", ".join(one.version for one in VERSIONS if one.library == name)
+        raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
+    if chip.name not in fits[0].devices:
+        raise UnsupportedError(
+            f"{name} {fits[0].version}: its choices on {chip.name} are not known; they are on "
+            f"{', '.join(fits[0].devices)}; leave library out, or record them (tools/record/cublaslt_choices.py)"
+        )
+    return Library(fits[0], chip.name, Preference(workspace_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One version of a library on one device."""
+
+    version: Version
+    device: str
+    preference: Preference
+
+    @property
+    def id(self) -> LibraryId:
+        """As the record names it."""
+        return LibraryId(self.version.library, self.version.version)
+
+    def choose(
+        self,
+        *,
+        m: int,
+        n: int,
+        k: int,
+        format: str,
+        output: str | None = None,
+        accumulate: str | None = None,
+        a_layout: str = "rows",
+        b_layout: str = "rows",
+        batch: int = 1,
+        bias: bool = False,
+        reductions: Reductions = "any",
+    ) -> Choice:
+        """What the library runs for C[m, n] = A[m, k] B[k, n].
+
+        format, output: hwsim's names. accumulate: of e4m3, "fast" or "promoted" (None: fast). layouts: "rows"
+        (row-major) or "columns". batch: products in one strided call; the choice of a single one is given for them.
+        bias: one value per column in the epilogue; it changes the tile, hardly ever the slices. reductions: "compute"
+        where slices may be added in the accumulator's type alone.
+
+        Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
+        where its choice is not known.
+        """
+        call = _checked(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
+        fast = None if format != "e4m3" else accumulate != "promoted"
+        wanted = replace(self.preference, reductions=reductions)
+        return _chosen(self.version.path, self.device, self.version.evidence, call, fast, wanted)
+
+    def orders(self, sizes_m: Sequence[int], **call: Any) -> tuple[list[Choice], list[int]]:
+        """The distinct choices, and which of them holds for each m. call: as of `choose`, without m.
+
+        Of each distinct choice the tile, the confidence and the schedule's shape are those of the first m.
+        """
+        reductions: Reductions = call.pop("reductions", "any")
+        given = {"output": None, "accumulate": None, "a_layout": "rows", "b_layout": "rows", **call}
+        checked = _checked(
+            min(sizes_m, default=1), given["n"], given["k"], given["format"], given["output"], given["accumulate"],
+            given["a_layout"], given["b_layout"], 1,
+        )  # fmt: skip
+        fast = None if given["format"] != "e4m3" else given["accumulate"] != "promoted"
+        wanted = replace(self.preference, reductions=reductions)
+        kept = store(self.version.path)
+        entry = _entry(kept, self.device, checked, fast, wanted)
+        values = features(np.asarray(sizes_m), np.full(len(sizes_m), checked.n), np.full(len(sizes_m), checked.k))
+        labels, _ = kept.tree(f"{entry.name}.order").leaves(values)
+        found: dict[int, int] = {}
+        choices: list[Choice] = []
+        for label, m in zip(labels.tolist(), sizes_m, strict=True):
+            if label not in found:
+                found[label] = len(choices)
+                one = checked._replace(m=int(m))
+                choices.append(_chosen(self.version.path, self.device, self.version.evidence, one, fast, wanted))
+        return choices, [found[label] for label in labels.tolist()]
+
+
+def _checked(
+    m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int
+) -> Call:
+    for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
+    if format not in OUTPUTS:
+        raise UnsupportedError(
+            f"format {format!r}: not one of {', '.join(OUTPUTS)}{nearest(str(format), list(OUTPUTS))}"
+        )
+    wanted = output or OUTPUTS[format]
+    if wanted not in ALLOWED_OUTPUTS[format]:
+        raise UnsupportedError(f"{format} operands give {', '.join(ALLOWED_OUTPUTS[format])} in cuBLAS; got {wanted}")
+    if accumulate not in ACCUMULATES or (accumulate == "promoted" and format != "e4m3"):
+        raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
+    for name, layout in (("a_layout", a), ("b_layout", b)):
+        if layout not in LAYOUTS:
+            raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
+    call = Call(int(m), int(n), int(k), format, wanted, a, b, max(format_of(format).bits // 8, 1))
+    if format == "tf32":
+        call = call._replace(element_bytes=4)
+    if reason := _refused(call, accumulate):
+        raise UnsupportedError(f"cuBLASLt refuses {format} {m} x {n} x {k}: {reason}")
+    return call
+
+
+def _refused(call: Call, accumulate: str | None) -> str:
+    """Why cuBLASLt refuses a GEMM; seen on all of 68,000 that it refused or took (tools/record/cublaslt_choices.py)."""
+    row = call.n * format_of(call.output).bits // 8
+    if call.operand in ("e4m3", "int8") and (call.a_layout, call.b_layout) != ("rows", "columns"):
+        return "8-bit operands are K-major: a_layout rows, b_layout columns"
+    if call.operand == "int8" and call.k % 4:
+        return "K must be a multiple of 4"
+    if call.operand == "e4m3":
+        grain = 16 if accumulate == "promoted" or call.output == "fp32" else 4
+        if call.k % grain or row % grain:
+            return f"rows of A, B and C must be whole {grain} bytes"
+    return ""
+
+
+@cache
+def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None, wanted: Preference) -> Choice:
+    """The choice for a call; asked for again and again by layers of a network."""
+    kept = store(path)
+    entry = _entry(kept, device, call, fast, wanted)
+    values = features(call.m, call.n, call.k)[:, 0]
+    label, confidence = kept.tree(f"{entry.name}.order").leaf(values)
+    number, stages, slices, reduction, custom = entry.order[label]
+    tile_k, count = kept.stages.get(stages, (0, 0))
+    order = order_of(call, Answer(number, tile_k, slices, reduction, custom))
+    tile, cluster = _tile(kept, device, call, fast, entry, np.concatenate([values, [number, slices]]))
+    name = FAMILIES[number].name
+    return Choice(
+        algorithm=number,
+        kernel=name if tile is None else f"{name} {tile[1]}x{tile[0]}",
+        split_k=max(slices, 1),
+        tile=tile,
+        tile_k=tile_k,
+        stages=count or None,
+        cluster=cluster,
+        schedule=order.schedule,
+        computes=order.computes,
+        known=order.known,
+        confidence=confidence,
+        evidence=evidence,
+    )
+
+
+def _entry(kept: Store, device: str, call: Call, fast: bool | None, wanted: Preference) -> Entry:
+    """The fitted model for a call. Raises UnsupportedError where there is none."""
+    is_aligned = call.n % ALIGNED_ELEMENTS == 0 and call.k % ALIGNED_ELEMENTS == 0
+    fits = [
+        one
+        for one in kept.entries
+        if (one.operand, one.fast) == (call.operand, fast)
+        and device in one.devices
+        and one.aligned in (None, is_aligned)
+        and one.b_layout == call.b_layout
+    ]
+    mask = _MASKS[wanted.reductions]
+    exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (wanted.workspace_bytes, mask)]
+    # A narrower set of reductions was fitted only where it changes the choice.
+    other = [one for one in fits if one.workspace_bytes == wanted.workspace_bytes]
+    found = exact or other
+    if not found:
+        known = ", ".join(str(size) for size in sorted({one.workspace_bytes for one in fits}))
+        raise UnsupportedError(
+            f"no choices for {call.operand} with {wanted.workspace_bytes} bytes of workspace; known: {known or 'none'}"
+        )
+    return found[0]
+
+
+def _tile(
+    kept: Store, device: str, call: Call, fast: bool | None, entry: Entry, values: np.ndarray[Any, Any]
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Tile and cluster, (m, n) of the row-major product; by the model of another workspace if need be."""
+    if entry.tile is None:
+        same = (entry.operand, entry.fast, entry.b_layout, entry.aligned)
+        alike = [x for x in kept.entries if (x.operand, x.fast, x.b_layout, x.aligned) == same and device in x.devices]
+        entry = next((x for x in alike if x.tile is not None), entry)
+    if entry.tile is None:
+        return None, None
+    tile, cluster = entry.tile[kept.tree(f"{entry.name}.tile").leaf(values)[0]]
+    found, group = kept.tiles.get(tile), kept.clusters.get(cluster)
+    return (None if found is None else found[::-1]), (None if group is None else group[::-1])

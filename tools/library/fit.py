@@ -1,0 +1,241 @@
+"""Fit hwsim's model of cuBLASLt's choice to its answers, and pack it.
+
+    python tools/library/fit.py --out configs/libraries/cublas-13.1.trees FOLDER=DEVICE [FOLDER=DEVICE ...]
+
+FOLDER holds what tools/record/cublaslt_choices.py wrote on DEVICE. Takes half an hour on two cores for 50 million
+answers. Prints for each tree the share of held-back answers that it gives; the last 2 % are held back, and no tree sees
+them. Kernels that are no nvjet ones are the same on all Hopper chips (checked below on rows that both answered), so
+their trees are fitted once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import re
+import sys
+import time
+import zipfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
+from cublaslt_choices import draw
+from grow import Grown, grow, leaves, packed, pruned
+
+from hwsim.libraries.choice.features import NAMES, features
+
+NVJET = 66
+HELD_BACK = 0.02
+MOST_SAMPLES = 1_400_000
+ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
+SHAPE = ("tile", "cluster")  # what fixes time besides
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Model:
+    """One tree for the order and one for the tile. sources: (part, kind) of the columns that it learns from."""
+
+    operand: str
+    a_layout: str
+    b_layout: str
+    workspace_bytes: int
+    reductions: int
+    sources: tuple[tuple[str, str], ...]
+    aligned: bool | None = None  # rows of whole 16 bytes, or not; None: both
+    fast: bool | None = None
+    devices: tuple[str, ...] = ("h100", "h200")
+    tile: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its entries in the file."""
+        words = [self.operand, *([] if self.fast is None else ["fast" if self.fast else "promoted"])]
+        words += [self.a_layout, self.b_layout, f"{self.workspace_bytes // 1024}KiB", f"reductions{self.reductions}"]
+        words += [] if self.aligned is None else ["aligned" if self.aligned else "unaligned"]
+        return "-".join([*words, *self.devices])
+
+
+def models() -> list[Model]:
+    """All that are fitted."""
+    found = []
+    for fmt in ("fp16", "bf16"):
+        plain, narrow, biased = f"{fmt}>fp32", f"{fmt}>{fmt}", f"{fmt}>{fmt}+bias"
+        for b in ("rows", "columns"):
+            every = (("unaligned", plain), ("vector", plain), ("variants", plain))
+            found.append(Model(fmt, "rows", b, 32 * MIB, 7, every, aligned=False))
+            found.append(Model(fmt, "rows", b, 32 * MIB, 2, (("narrow", narrow),), aligned=False, tile=False))
+            found.append(
+                Model(
+                    fmt,
+                    "rows",
+                    b,
+                    MIB,
+                    2,
+                    (("linear", biased), ("linear_unaligned", biased)),
+                    aligned=False,
+                    tile=False,
+                )
+            )
+            for device in ("h200", "h100"):
+                parts = ("aligned", "vector", "variants")
+                own = tuple((part, plain) for part in parts)
+                found.append(Model(fmt, "rows", b, 32 * MIB, 7, own, aligned=True, devices=(device,)))
+                own = (("linear", biased), ("linear_aligned", biased))
+                found.append(Model(fmt, "rows", b, MIB, 2, own, aligned=True, devices=(device,), tile=False))
+    for device in ("h200", "h100"):
+        for fast, kind in ((True, "e4m3>bf16fast"), (False, "e4m3>fp32slow")):
+            own = (("aligned", kind), ("variants", kind), ("vector", kind))
+            found.append(Model("e4m3", "rows", "columns", 32 * MIB, 7, own, fast=fast, devices=(device,)))
+            own = (("scaled", kind),)
+            found.append(Model("e4m3", "rows", "columns", MIB, 7, own, fast=fast, devices=(device,), tile=False))
+    for fmt in ("tf32", "fp32", "fp64"):
+        kind = f"{fmt}>{'fp64' if fmt == 'fp64' else 'fp32'}"
+        for b in ("rows", "columns"):
+            own = (("any", kind), ("vector", kind), ("variants", kind))
+            found.append(Model(fmt, "rows", b, 32 * MIB, 7, own))
+            if fmt != "fp64":
+                found.append(Model(fmt, "rows", b, MIB, 7, (("linear", f"{kind}+bias"),), tile=False))
+    found.append(Model("int8", "rows", "columns", 32 * MIB, 7, (("any", "int8>int32"),)))
+    found.append(Model("int8", "rows", "columns", 0, 7, (("int8", "int8>int32"),)))
+    return found
+
+
+class Answers:
+    """What a folder holds, as (sizes, answers) of a column."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.folder, self.device = folder, device
+        self.said = json.loads((folder / "choices.json").read_text())
+        self.table = np.array(self.said["answers"], np.int64)
+
+    def column(self, model: Model, part: str, kind: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Sizes (rows, 3) and answers (rows, 9), or None where it was not asked."""
+        for one in self.said["columns"]:
+            asked = (one.get("workspace_bytes", 32 * MIB), one.get("reductions", 7))
+            key = (one["part"], one["kind"], one["a_layout"], one["b_layout"], *asked)
+            if key != (part, kind, model.a_layout, model.b_layout, model.workspace_bytes, model.reductions):
+                continue
+            planes = np.frombuffer(lzma.decompress((self.folder / one["file"]).read_bytes()), np.uint8).reshape(2, -1)
+            codes = planes[0] + 256 * planes[1].astype(np.int64)
+            sizes = np.concatenate([draw(part, self.said["seed"], chunk) for chunk in one["chunks"]])
+            return sizes[:, :3], self.table[codes]
+        return None
+
+
+def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarray]:
+    """All that a model may learn from, in an order of chance that is always the same."""
+    sizes, answers = [], []
+    for folder in folders:
+        if folder.device not in model.devices:
+            continue
+        for part, kind in model.sources:
+            if (found := folder.column(model, part, kind)) is not None:
+                sizes.append(found[0])
+                answers.append(found[1])
+    size, answer = np.concatenate(sizes), np.concatenate(answers)
+    keep = answer[:, 0] >= 0
+    if model.aligned is not None:
+        keep &= ((size[:, 1] % 8 == 0) & (size[:, 2] % 8 == 0)) == model.aligned
+    size, answer = size[keep], answer[keep]
+    order = np.random.default_rng(0).permutation(len(size))[:MOST_SAMPLES]
+    return size[order], answer[order]
+
+
+def confidences(tree: Grown, at: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Per node, the share right of held-back samples in leaves like it: as full and as pure."""
+    purity = tree.hits / np.maximum(tree.count, 1)
+    size = np.minimum(np.log2(np.maximum(tree.count, 1)).astype(int), 12)
+    group = size * 8 + np.minimum((purity * 8).astype(int), 7)
+    seen = np.bincount(group[at], minlength=13 * 8).astype(float)
+    good = np.bincount(group[at], weights=right, minlength=13 * 8)
+    overall = right.mean() if len(right) else 0.5
+    return ((good + 4 * overall) / (seen + 4))[group]
+
+
+def tree_of(values: np.ndarray, labels: np.ndarray, least_leaf: int) -> tuple[bytes, list[list[int]], float, int]:
+    """The packed tree, the table of its labels, the share right of what was held back, and its nodes."""
+    table, y = np.unique(labels, axis=0, return_inverse=True)
+    held = max(2000, int(HELD_BACK * len(y)))
+    tree = grow(values[:, :-held], y[:-held], least_leaf)
+    at = leaves(tree, values[:, -held:])
+    right = tree.label[at] == y[-held:]
+    confidence = confidences(tree, at, right)
+    final = pruned(tree)
+    spread = np.zeros(len(final.feature))
+    weight = np.where(tree.feature < 0, tree.count, 0).astype(float)
+    total = np.where(tree.feature < 0, tree.count * confidence, 0)
+    for node in range(len(tree.feature) - 1, -1, -1):  # a pruned split takes its leaves' mean
+        if tree.feature[node] >= 0:
+            weight[node] = weight[node + 1] + weight[tree.right[node]]
+            total[node] = total[node + 1] + total[tree.right[node]]
+        spread[node] = total[node] / max(weight[node], 1)
+    ready = packed(final, spread, np.arange(len(table)))
+    return ready.pack(), table.tolist(), float(right.mean()), len(ready.feature)
+
+
+def fitted(task: tuple[Model, list[tuple[Path, str]]]) -> tuple[Model, dict[str, object], dict[str, bytes], str]:
+    """A model's entry of the header, its trees, and a line that says how good they are."""
+    model, given = task
+    start = time.time()
+    size, answer = samples(model, [Answers(folder, device) for folder, device in given])
+    values = features(*size.T)
+    order = answer[:, [0, 2, 3, 4, 6]].copy()
+    order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
+    data, table, right, nodes = tree_of(values, order, 1)
+    entry: dict[str, object] = {
+        "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
+        "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
+        "fast": model.fast, "devices": model.devices, "order": table, "samples": len(size),
+        "order_right": round(right, 4),
+    }  # fmt: skip
+    files = {f"{model.name}.order": data}
+    said = f"{model.name}: {len(size)} answers, order {right:.4f} of {nodes} nodes"
+    if model.tile:
+        wide = np.concatenate([values, answer[:, [0, 3]].T.astype(float)])
+        data, table, right, nodes = tree_of(wide, answer[:, [1, 8]], 24)
+        entry |= {"tile": table, "tile_right": round(right, 4)}
+        files[f"{model.name}.tile"] = data
+        said += f", tile {right:.4f} of {nodes} nodes"
+    return model, entry, files, f"{said}, {time.time() - start:.0f} s"
+
+
+def main() -> None:
+    """Fit and pack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER=DEVICE")
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", help="models whose name matches; the others stay as they are in --out")
+    arguments = parser.parse_args()
+    given = [(Path(folder), device) for folder, _, device in (x.rpartition("=") for x in arguments.folders)]
+    entries, files = [], {}
+    tasks = [(model, given) for model in models() if re.search(arguments.only, model.name)]
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for _, entry, own, said in pool.map(fitted, tasks):
+            print(said, flush=True)
+            entries.append(entry)
+            files |= own
+    if arguments.only:
+        with zipfile.ZipFile(arguments.out) as file:
+            new = {entry["name"] for entry in entries}
+            entries += [one for one in json.loads(file.read("head.json"))["models"] if one["name"] not in new]
+            files |= {name: file.read(name) for name in file.namelist() if name not in {*files, "head.json"}}
+    version = Answers(*given[0]).said["version"]
+    head = {"library": "cublas", "version": version, "features": [*NAMES, "id", "splitk"], "models": entries}
+    head |= {"order_fields": ORDER, "tile_fields": SHAPE}
+    head["names"] = json.loads((Path(__file__).resolve().parent / "cublaslt_names.json").read_text())
+    with zipfile.ZipFile(arguments.out, "w", zipfile.ZIP_LZMA) as file:
+        file.writestr(zipfile.ZipInfo("head.json"), json.dumps(head), zipfile.ZIP_LZMA)
+        for name, data in sorted(files.items()):
+            file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_LZMA)
+    print(f"{arguments.out}: {arguments.out.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

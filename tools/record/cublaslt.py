@@ -1,0 +1,188 @@
+"""cuBLASLt's heuristic by ctypes: which algorithm it would run for a GEMM. No GEMM is run.
+
+It knows the C interface of cuBLASLt 12 and 13; not which GEMMs are worth asking for. Matrices are row-major here, and
+cuBLAS's are column-major: a product C = A B goes to it as its transpose, so cuBLAS's A is B, and its m is n.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+FP32, FP64, FP16, INT8, INT32, BF16, E4M3, E5M2 = 0, 1, 2, 3, 10, 14, 28, 29  # cudaDataType_t
+TYPES = {
+    "fp32": FP32, "fp64": FP64, "fp16": FP16, "bf16": BF16, "int8": INT8, "int32": INT32, "e4m3": E4M3, "e5m2": E5M2,
+    "tf32": FP32,
+}  # fmt: skip
+COMPUTE_32F, COMPUTE_FAST_TF32, COMPUTE_64F, COMPUTE_32I = 68, 77, 70, 72  # cublasComputeType_t
+COMPUTE = {"tf32": COMPUTE_FAST_TF32, "fp64": COMPUTE_64F, "int8": COMPUTE_32I}
+EPILOGUE_BIAS = 4
+WORKSPACE_BYTES = 32 << 20  # PyTorch's of cublasGemmEx on Hopper; of cublasLtMatmul it is 1 MiB
+ANY_REDUCTION, COMPUTE_TYPE_REDUCTION = 7, 2  # masks: the second where reduced-precision reductions are off
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Operand and output format of a GEMM, and how it is asked for. fast: fp8 accumulation; bias: one per column."""
+
+    operand: str
+    output: str
+    fast: bool | None = None
+    bias: bool = False
+
+    @property
+    def name(self) -> str:
+        """Like "bf16>bf16+bias", "e4m3>bf16fast"."""
+        speed = "" if self.fast is None else ("fast" if self.fast else "slow")
+        return f"{self.operand}>{self.output}{speed}{'+bias' if self.bias else ''}"
+
+
+class Answer(NamedTuple):
+    """The attributes CUBLASLT_ALGO_CONFIG_* of the first algorithm; id -1: cuBLASLt refuses the GEMM."""
+
+    id: int
+    tile: int
+    stages: int
+    splitk: int
+    reduction: int
+    swizzle: int
+    custom: int
+    inner: int
+    cluster: int
+
+
+REFUSED = Answer(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+#: Attribute number and C type, in the order of Answer.
+ATTRIBUTES = (
+    (0, ctypes.c_int32), (1, ctypes.c_uint32), (6, ctypes.c_uint32), (2, ctypes.c_int32), (3, ctypes.c_uint32),
+    (4, ctypes.c_uint32), (5, ctypes.c_uint32), (7, ctypes.c_uint16), (8, ctypes.c_uint16),
+)  # fmt: skip
+
+
+class _Result(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = [
+        ("algo", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    ]
+
+
+def find() -> str:
+    """Path of libcublasLt.so: HWSIM_CUBLASLT, PyTorch's copy, or what the loader finds."""
+    if named := os.environ.get("HWSIM_CUBLASLT"):
+        return named
+    for folder in sys.path:
+        found = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
+        if found:
+            return str(found[-1])
+    return "libcublasLt.so"
+
+
+class CublasLt:
+    """One handle on the current CUDA device. Raises OSError without the library, RuntimeError without a device."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.c = ctypes.CDLL(path or find())
+        self.c.cublasLtGetVersion.restype = ctypes.c_size_t
+        for name in ("cublasLtMatmulDescDestroy", "cublasLtMatrixLayoutDestroy", "cublasLtMatmulPreferenceDestroy"):
+            getattr(self.c, name).argtypes = [ctypes.c_void_p]
+        self.handle = ctypes.c_void_p()
+        if status := self.c.cublasLtCreate(ctypes.byref(self.handle)):
+            raise RuntimeError(f"cublasLtCreate: status {status}; is there a CUDA device?")
+        self.version = int(self.c.cublasLtGetVersion())
+        self.preferences: dict[tuple[int, int], ctypes.c_void_p] = {}
+        self.descriptors: dict[tuple[Kind, bool, bool], ctypes.c_void_p] = {}
+        self.pointer = ctypes.c_void_p(1 << 20)  # of scales and biases; asked for, never read
+
+    def _preference(self, workspace: int, reductions: int) -> ctypes.c_void_p:
+        if (workspace, reductions) not in self.preferences:
+            new, size, mask = ctypes.c_void_p(), ctypes.c_size_t(workspace), ctypes.c_uint32(reductions)
+            self.c.cublasLtMatmulPreferenceCreate(ctypes.byref(new))
+            self.c.cublasLtMatmulPreferenceSetAttribute(new, 1, ctypes.byref(size), ctypes.c_size_t(8))
+            self.c.cublasLtMatmulPreferenceSetAttribute(new, 3, ctypes.byref(mask), ctypes.c_size_t(4))
+            self.preferences[workspace, reductions] = new
+        return self.preferences[workspace, reductions]
+
+    def _set(self, descriptor: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        if status := self.c.cublasLtMatmulDescSetAttribute(descriptor, attribute, ctypes.byref(value), size):
+            raise RuntimeError(f"cublasLtMatmulDescSetAttribute({attribute}): status {status}")
+
+    def _descriptor(self, kind: Kind, a_columns: bool, b_columns: bool) -> ctypes.c_void_p:
+        key = (kind, a_columns, b_columns)
+        if key not in self.descriptors:
+            new = ctypes.c_void_p()
+            scale = {"fp64": FP64, "int8": INT32}.get(kind.operand, FP32)
+            self.c.cublasLtMatmulDescCreate(ctypes.byref(new), COMPUTE.get(kind.operand, COMPUTE_32F), scale)
+            self._set(new, 3, ctypes.c_int32(int(b_columns)))  # TRANSA: of B, stored by columns as cuBLAS's A is not
+            self._set(new, 4, ctypes.c_int32(int(a_columns)))
+            if kind.fast is not None:
+                self._set(new, 25, ctypes.c_int8(int(kind.fast)))
+                self._set(new, 17, self.pointer)
+                self._set(new, 18, self.pointer)
+            if kind.bias:
+                self._set(new, 7, ctypes.c_uint32(EPILOGUE_BIAS))
+                self._set(new, 8, self.pointer)
+                self._set(new, 26, ctypes.c_int32(TYPES[kind.output]))
+            self.descriptors[key] = new
+        return self.descriptors[key]
+
+    def _layout(self, type: int, rows: int, columns: int, batch: int) -> ctypes.c_void_p:
+        new = ctypes.c_void_p()
+        self.c.cublasLtMatrixLayoutCreate(
+            ctypes.byref(new), type, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
+        )
+        if batch > 1:
+            count, stride = ctypes.c_int32(batch), ctypes.c_int64(rows * columns)
+            self.c.cublasLtMatrixLayoutSetAttribute(new, 5, ctypes.byref(count), ctypes.c_size_t(4))
+            self.c.cublasLtMatrixLayoutSetAttribute(new, 6, ctypes.byref(stride), ctypes.c_size_t(8))
+        return new
+
+    def ask(
+        self,
+        kind: Kind,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        a_columns: bool = False,
+        b_columns: bool = False,
+        batch: int = 1,
+        workspace: int = WORKSPACE_BYTES,
+        reductions: int = ANY_REDUCTION,
+    ) -> Answer:
+        """The first algorithm for C (m, n) = A (m, k) B (k, n); leading dimensions are as tight as the shape.
+
+        workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask.
+        """
+        operand, output = TYPES[kind.operand], TYPES[kind.output]
+        left = self._layout(operand, k, n, batch) if b_columns else self._layout(operand, n, k, batch)
+        right = self._layout(operand, m, k, batch) if a_columns else self._layout(operand, k, m, batch)
+        to = self._layout(output, n, m, batch)
+        result, count = _Result(), ctypes.c_int()
+        status = self.c.cublasLtMatmulAlgoGetHeuristic(
+            self.handle, self._descriptor(kind, a_columns, b_columns), left, right, to, to,
+            self._preference(workspace, reductions), 1, ctypes.byref(result), ctypes.byref(count),
+        )  # fmt: skip
+        for layout in (left, right, to):
+            self.c.cublasLtMatrixLayoutDestroy(layout)
+        return REFUSED if status or not count.value else self._answer(result)
+
+    def _answer(self, result: _Result) -> Answer:
+        found, written = [], ctypes.c_size_t()
+        for attribute, type in ATTRIBUTES:
+            value = type()
+            self.c.cublasLtMatmulAlgoConfigGetAttribute(
+                ctypes.byref(result.algo), attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)),
+                ctypes.byref(written),
+            )  # fmt: skip
+            found.append(int(value.value))
+        return Answer(*found)

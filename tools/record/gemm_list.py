@@ -1,0 +1,33 @@
+"""Operands and kinds of listed GEMMs, without PyTorch: for the recorder, and for whoever reads what it wrote.
+
+It knows how cublas_gemms.py draws operands and names kinds; it knows no library.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+BLOCK = 24
+
+
+def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[np.ndarray, ...]:
+    """(rows, columns, A rows, B columns, bias of the columns) in float64, before rounding to the format.
+
+    Normal values times powers of two in 2^-6 .. 1, so that the order of summation shows in the last bits.
+    """
+    rng = np.random.default_rng([seed, index])
+    rows = np.sort(rng.choice(m, min(m, BLOCK), replace=False))
+    columns = np.sort(rng.choice(n, min(n, BLOCK), replace=False))
+
+    def values(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 1, shape)
+
+    return rows, columns, values(len(rows), k), values(k, len(columns)), values(len(columns))
+
+
+def parse(kind: str) -> tuple[str, str, bool | None, bool]:
+    """Operand format, output format, fast accumulation, bias."""
+    operand, _, output = kind.partition(">")
+    bias, output = output.endswith("+bias"), output.removesuffix("+bias")
+    fast = True if output.endswith("fast") else False if output.endswith("slow") else None
+    return operand, output.removesuffix("fast").removesuffix("slow"), fast, bias
