@@ -129,7 +129,7 @@ int hw_in_order(const hw_order *order);
 
 /* --- places ----------------------------------------------------------------------------------------------- */
 
-/* What the check of a group's streams reads, as for hw_order; no sizes are needed where indices are trusted. */
+/* What the check of a group's streams reads, as for hw_order. Indices in the tables are trusted. */
 typedef struct {
     const hw_instr *instr; const hw_tile *tile; const hw_affine *affine; const hw_term *term; const hw_derived *derived;
     const hw_sync *sync; const hw_node *node; const hw_stream *stream;

@@ -47,6 +47,12 @@ static int64_t floor_div(int64_t value, int64_t by)
     return value / by - (value % by < 0);
 }
 
+static int64_t floor_mod(int64_t value, int64_t by)
+{
+    int64_t rest = value % by;
+    return rest < 0 ? rest + by : rest;
+}
+
 /* The ranges of loops, counters and derived variables; 0 where a name has two meanings or none. */
 static int declare(scan *s)
 {
@@ -79,7 +85,7 @@ static int declare(scan *s)
         int64_t low = floor_div(v.low, d->divisor), high = floor_div(v.high, d->divisor);
         if (!d->remainder) v.low = low, v.high = high;
         else if (v.open || low != high) v.low = 0, v.high = d->divisor - 1, v.open = 0;
-        else v.low -= low * d->divisor, v.high -= low * d->divisor;
+        else v.low = floor_mod(v.low, d->divisor), v.high = floor_mod(v.high, d->divisor);
         s->variable[d->variable] = v;
         s->role[d->variable] = UNUSED;
     }
