@@ -95,6 +95,21 @@ cdef extern from "hw_engine.h":
         int64_t streams, engines, semaphores, buffers, arrays, core
         int64_t period, budget, most_slots
     int hw_in_order(const hw_order *order) nogil
+    ctypedef struct hw_places:
+        const hw_instr *instr
+        const hw_tile *tile
+        const hw_affine *affine
+        const hw_term *term
+        const hw_derived *derived
+        const hw_sync *sync
+        const hw_node *node
+        const hw_stream *stream
+        const int64_t *zero_list
+        const int64_t *zero_variable
+        const int64_t *extent
+        int64_t streams, first_core, cores, zeroing, period
+        int64_t *sums
+    int hw_check_places(const hw_places *places) nogil
 
 
 TICKS_PER_CYCLE = HW_TICKS
@@ -111,6 +126,9 @@ COLUMNS = {
 ORDER_COLUMNS = {name: columns for name, columns in COLUMNS.items()
                  if name not in ("cost", "group", "engine", "window", "semaphore_pieces")} | {
     "queue_depth": 1, "buffer_slots": 1, "first_slot": 1}
+PLACE_COLUMNS = {name: columns for name, columns in ORDER_COLUMNS.items()
+                 if name not in ("semaphore_initial", "queue_depth", "buffer_slots", "first_slot")} | {
+    "zero_list": 2, "zero_variable": 1, "extent": 2}
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
 
 
@@ -265,6 +283,36 @@ def in_order(tables, int64_t first_stream, int64_t streams, int64_t core, int64_
     with nogil:
         found = hw_in_order(&k)
     return found != 0
+
+
+def check_places(tables, int64_t first_stream, int64_t streams, int64_t first_core, int64_t cores, int64_t semaphores,
+                 int64_t zeroing, int64_t period):
+    """Check addresses, scopes and counts of one group's streams (hwsim.program.places).
+
+    tables: as of in_order without queue_depth, buffer_slots, first_slot and semaphore_initial; and zero_list,
+    zero_variable, and extent (arrays): rows and columns as stored. zeroing: the opcode that zero_at holds for. period:
+    as of in_order. Returns int64 (semaphores, 4): signalled and awaited by a core, and the same with shortened loops;
+    None where a rule may be violated.
+    """
+    cdef hw_places k
+    cdef int kept
+    checked = {name: _table(name, tables[name], columns) for name, columns in PLACE_COLUMNS.items()}
+    sums = np.zeros((max(semaphores, 1), 4), np.int64)
+    cdef int64_t[:, ::1] found = sums
+    k.instr = <const hw_instr *>address(checked["instr"])
+    k.tile = <const hw_tile *>address(checked["tile"])
+    k.affine = <const hw_affine *>address(checked["affine"])
+    k.term = <const hw_term *>address(checked["term"])
+    k.derived = <const hw_derived *>address(checked["derived"])
+    k.sync = <const hw_sync *>address(checked["sync"])
+    k.node = <const hw_node *>address(checked["node"])
+    k.stream = <const hw_stream *>address(checked["stream"]) + first_stream
+    k.zero_list, k.zero_variable = address(checked["zero_list"]), address(checked["zero_variable"])
+    k.extent, k.sums = address(checked["extent"]), &found[0, 0]
+    k.streams, k.first_core, k.cores, k.zeroing, k.period = streams, first_core, cores, zeroing, period
+    with nogil:
+        kept = hw_check_places(&k)
+    return sums[:semaphores] if kept else None
 
 
 def _table(name, table, columns):

@@ -57,9 +57,9 @@ def test_refusals(tree, variables, said):
 def test_steps_and_a_second_build(tree):
     first = build(tree, HWSIM_EXTENSIONS="engine", MAX_JOBS="2")
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "hwsim: 9 steps, 2 at once (MAX_JOBS), for engine; kernels for baseline" in first.stdout
+    assert "hwsim: 10 steps, 2 at once (MAX_JOBS), for engine; kernels for baseline" in first.stdout
     told = steps(first.stdout)
-    assert [(number, total) for number, total, _, _ in told] == [(i, 9) for i in range(1, 10)]
+    assert [(number, total) for number, total, _, _ in told] == [(i, 10) for i in range(1, 11)]
     sources = {f"plain {path.name}" for path in (tree / "kernels_ext/src").glob("engine*.c")}
     assert {label for *_, label in told} == {"cython engine.pyx", "wrapper engine.c", "link engine"} | sources
     assert all(how != "kept" for _, _, how, _ in told)

@@ -57,3 +57,13 @@ def in_order(
     period: int,
     budget: int,
 ) -> bool: ...
+def check_places(
+    tables: Mapping[str, NDArray[np.int64]],
+    first_stream: int,
+    streams: int,
+    first_core: int,
+    cores: int,
+    semaphores: int,
+    zeroing: int,
+    period: int,
+) -> NDArray[np.int64] | None: ...

@@ -110,7 +110,7 @@ class _Checker:
                     if form is not None:
                         known[form] = True
             places = Places(self.kernel, flat, self.arrays)
-            found = [places.group(number, few) for number, few in enumerate(fews)]
+            found = [places.group(number, few.period) for number, few in enumerate(fews)]
             leaks = any(given != taken for balance, _ in found for given, taken in balance.values())
             return None if leaks else found
         except (KeyError, ProgramError, UnsureError):

@@ -127,4 +127,21 @@ typedef struct {
 /* Whether nothing was stuck and all accesses were ordered; 0 also where that could not be found out. */
 int hw_in_order(const hw_order *order);
 
+/* --- places ----------------------------------------------------------------------------------------------- */
+
+/* What the check of a group's streams reads, as for hw_order. Indices in the tables are trusted. */
+typedef struct {
+    const hw_instr *instr; const hw_tile *tile; const hw_affine *affine; const hw_term *term; const hw_derived *derived;
+    const hw_sync *sync; const hw_node *node; const hw_stream *stream;
+    const int64_t *zero_list, *zero_variable; /* (first, number) of each list; variables */
+    const int64_t *extent;      /* per array: rows, columns as stored */
+    int64_t streams, first_core, cores, zeroing; /* zeroing: the opcode that zero_at holds for */
+    int64_t period;             /* as in hw_order */
+    int64_t *sums;              /* per semaphore: signalled, awaited; the same with shortened loops */
+} hw_places;
+
+/* Whether every address is within its array, every variable in its scope and every count at least 1; adds to the sums.
+ * 0 also where that could not be found out: bounds or sums beyond 64 bits, or no memory. */
+int hw_check_places(const hw_places *places);
+
 #endif
