@@ -221,9 +221,12 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
     schedule = replace(call.schedule, epilogue=request.schedule.epilogue)
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}
+    else:
+        mapping |= call.mapping
     problem = replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1])
     output = schedule.epilogue.output_format or ("fp32" if call.format != fmt else None)
-    schedule = replace(schedule, epilogue=replace(schedule.epilogue, output_format=output))
+    epilogue = replace(schedule.epilogue, output_format=output, product_format=call.product_format)
+    schedule = replace(schedule, epilogue=epilogue)
     return replace(
         request,
         format=call.format,

@@ -68,7 +68,8 @@ class EpilogueEvaluator:
         lanes, epilogue = lanes or self.join.lanes, self.epilogue
         alpha, beta = epilogue.alpha, self.beta
         if not beta or self.from_c:
-            return lanes.multiply(alpha, acc) if alpha != 1 else acc
+            value = lanes.multiply(alpha, acc) if alpha != 1 else acc
+            return value if epilogue.product_format is None else narrowed(lanes, value, epilogue.product_format)
         assert c is not None
         source = lanes.values(c, format_of(self.output))
         contraction = epilogue.contraction or ("alpha" if slices == 1 else "beta")

@@ -298,10 +298,12 @@ class _PlanEvaluation:
         for slice_sum in _ordered(slices, self.schedule.merge_order):
             if value is None:
                 value = self.epilogue.scaled_sum(slice_sum, c, len(slices))
+                if bias is not None:  # it is part of the first slice's epilogue
+                    value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
             else:
                 value = lanes.add(value, lanes.multiply(self.schedule.epilogue.alpha, slice_sum))
         assert value is not None
-        return self.epilogue.biased_codes(value, lanes, bias, threads)
+        return self.epilogue.biased_codes(value, lanes, None, threads)
 
     def _is_unit_result(self, bias: Array | None) -> bool:
         """Whether the result is the unit's own, with nothing done to it."""

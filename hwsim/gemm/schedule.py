@@ -45,8 +45,9 @@ class Epilogue:
         beta * C is; "none": every operation is rounded; None: "alpha" for one slice, "beta" for merged ones, as
         cuBLAS 13 on an H200 did for alpha and beta other than 1 and 0 (tf32, fp16 and bf16; fp32 and fp16 outputs;
         with alpha or beta 0 or both 1 they give the same bits; fp16 and bf16 with beta = 1 and a C of fp32: "none").
-    product_format: alpha * acc is rounded to it before beta * C is added to it, nearest even (cuBLAS's kernels for fp16
-        whose names end in "badd": fp16); excludes contraction. None: not rounded but to the accumulator's type.
+    product_format: alpha * acc is rounded to it before beta * C or the bias is added to it, nearest even (cuBLAS's
+        kernels for fp16 whose names end in "badd": fp16; its matrix-vector products with a bias); excludes contraction.
+        None: not rounded but to the accumulator's type.
     output_format: of D, None: what the unit gives. output_rounding: into a narrower one; beyond its range as the
         device's own conversions do (IEEE, or saturating where its file says so).
     """

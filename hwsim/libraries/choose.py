@@ -81,17 +81,20 @@ class Preference:
 class Choice:
     """What the library runs for one GEMM.
 
-    algorithm: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID. kernel: the family's name, with the tile where there is one. split_k:
-    slices of K, at least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared
-    memory, None where the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of
-    summation, with m and n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they
-    are). known: whether the rule of this kernel's sums is known; else `schedule` is a plain chain. confidence: the
-    probability that algorithm and slices are right. evidence: a level of hwsim.datafiles.provenance.
+    algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
+    where it is not kept). kernel: the family's name, with the tile as its own name has it. split_k: slices of K, at
+    least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None where
+    the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with m and
+    n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: whether the
+    rule of this kernel's sums is known; else `schedule` is a plain chain. confidence: the probability that algorithm
+    and slices are right. evidence: a level of hwsim.datafiles.provenance.
     """
 
     algorithm: int
     kernel: str
     split_k: int
+    reduction: int
+    custom: int
     tile: tuple[int, int] | None
     tile_k: int
     stages: int | None
@@ -252,17 +255,21 @@ def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None
     label, confidence = kept.tree(f"{entry.name}.order").leaf(values)
     number, stages, slices, reduction, custom = entry.order[label]
     tile_k, count = kept.stages.get(stages, (0, 0))
-    order = order_of(call, Answer(number, tile_k, slices, reduction, custom))
-    tile, cluster = _tile(kept, device, call, fast, entry, np.concatenate([values, [number, slices]]))
-    name = FAMILIES[number].name
+    numbers = _tile(kept, device, call, fast, entry, np.concatenate([values, [number, slices]]))
+    tile, cluster = (kept.tiles.get(numbers[0]), kept.clusters.get(numbers[1])) if numbers else (None, None)
+    swizzle = numbers[2] if len(numbers) > 2 else 0
+    order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster or (1, 1), swizzle))
+    name = FAMILIES[number].name if number in FAMILIES else f"algorithm {number}"
     return Choice(
         algorithm=number,
-        kernel=name if tile is None else f"{name} {tile[1]}x{tile[0]}",
+        kernel=name if tile is None else f"{name} {tile[0]}x{tile[1]}",
         split_k=max(slices, 1),
-        tile=tile,
+        reduction=reduction,
+        custom=custom,
+        tile=None if tile is None else tile[::-1],
         tile_k=tile_k,
         stages=count or None,
-        cluster=cluster,
+        cluster=None if cluster is None else cluster[::-1],
         schedule=order.schedule,
         computes=order.computes,
         known=order.known,
@@ -297,14 +304,12 @@ def _entry(kept: Store, device: str, call: Call, fast: bool | None, wanted: Pref
 
 def _tile(
     kept: Store, device: str, call: Call, fast: bool | None, entry: Entry, values: np.ndarray[Any, Any]
-) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Tile and cluster, (m, n) of the row-major product; by the model of another workspace if need be."""
+) -> tuple[int, ...]:
+    """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
     if entry.tile is None:
         same = (entry.operand, entry.fast, entry.b_layout, entry.aligned)
         alike = [x for x in kept.entries if (x.operand, x.fast, x.b_layout, x.aligned) == same and device in x.devices]
         entry = next((x for x in alike if x.tile is not None), entry)
     if entry.tile is None:
-        return None, None
-    tile, cluster = entry.tile[kept.tree(f"{entry.name}.tile").leaf(values)[0]]
-    found, group = kept.tiles.get(tile), kept.clusters.get(cluster)
-    return (None if found is None else found[::-1]), (None if group is None else group[::-1])
+        return ()
+    return entry.tile[kept.tree(f"{entry.name}.tile").leaf(values)[0]]

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from hwsim.errors import UnsupportedError
 from hwsim.gemm.schedule import Schedule
-from hwsim.gemm.summation import Chain, Range, Reduction
+from hwsim.gemm.summation import Chain, Range, Reduction, Region
 
 Sum = Chain | Reduction
 LINE_BYTES, VECTOR_BYTES = 128, 16
@@ -35,9 +34,10 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What fixes the order of sums: cuBLASLt's algorithm, K of a tile (0: undefined), slices, reduction, custom option.
+    """What fixes the order of sums: algorithm, K of a tile (0: undefined), slices, reduction, custom option.
 
-    slices -1: the kernel cuts K of some tiles by itself.
+    slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them; None:
+    not known) and swizzle say of which.
     """
 
     id: int
@@ -45,6 +45,9 @@ class Answer(NamedTuple):
     slices: int
     reduction: int
     custom: int
+    tile: tuple[int, int] | None = None
+    cluster: tuple[int, int] = (1, 1)
+    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,9 @@ class Order:
 
 
 def order_of(call: Call, answer: Answer) -> Order:
-    """The order of summation of the kernel that an answer names. Raises UnsupportedError for an unknown algorithm."""
+    """The order of summation of the kernel that an answer names; of an unknown algorithm a plain chain, not `known`."""
     family = FAMILIES.get(answer.id)
-    if family is None:
-        raise UnsupportedError(f"cuBLASLt's algorithm {answer.id}: no order of summation is known for it")
-    order = family.rule(call, answer)
+    order = Order("native", Schedule(), known=False) if family is None else family.rule(call, answer)
     return Order(order.computes, _with_shape(order.schedule, call), order.known)
 
 
@@ -118,22 +119,101 @@ def _rest_first(call: Call, answer: Answer) -> Order:
     tile_k = answer.tile_k or 32
     step = 8 if call.operand == "tf32" or not answer.tile_k else 16
     lengths = _lengths(call.k, _slice_length(call, max(answer.slices, 1)))
+    is_whole = all(length % tile_k == 0 for length in lengths or (call.k,))
     narrow = call.output if lengths and call.output in ("fp16", "bf16") else None
+    is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE and narrow is None
     return Order(
         f"mma.m16n8k{step}.f32.{kind}.{kind}.f32",
         Schedule(
             slice_k=lengths,
-            remainder="first",
-            tile_k=tile_k,
+            remainder="last" if is_whole else "first",
+            tile_k=None if is_whole else tile_k,
             partial_format=narrow if answer.reduction == REDUCTION_OUTPUT_TYPE else None,
+            merge_into="output" if is_serial else "sum",
         ),
         known=narrow is None or answer.reduction != REDUCTION_IN_PLACE,
     )
 
 
 def _segments(call: Call, answer: Answer) -> Order:
-    """xmma for Hopper: one chain; slices -1 lets CTAs share the K of some tiles, in which tiles is not known."""
-    return Order("native", Schedule(), known=answer.slices >= 0)
+    """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
+    if answer.slices >= 0 or call.operand != "tf32" or call.k <= WHOLE_K:
+        return Order("native", Schedule())
+    if answer.tile is None:
+        return Order("native", Schedule(), known=False)
+    regions = _shared_tiles(call, answer.tile, answer.cluster, answer.swizzle)
+    return Order("native", Schedule(regions=regions), known=not regions or call.k >= SHARED_K)
+
+
+#: Of tf32 kernels with slices -1: K up to which none shared tiles, and from which all did whose tiles leave SMs idle
+#: (8 and 22 recorded GEMMs; between the two none was met).
+WHOLE_K, SHARED_K = 512, 896
+SEGMENT_STEP = 32  # K of a tile, elements
+MOST_SEGMENTS = 32
+#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; 9 to 13 are not measured.
+ACTIVE_CLUSTERS = {
+    1: 132,
+    2: 66,
+    3: 39,
+    4: 30,
+    5: 22,
+    6: 17,
+    7: 15,
+    8: 15,
+    9: 10,
+    10: 10,
+    12: 7,
+    14: 7,
+    15: 7,
+    16: 7,
+}
+
+
+def _shared_tiles(call: Call, tile: tuple[int, int], cluster: tuple[int, int], swizzle: int) -> tuple[Region, ...]:
+    """Tiles of C whose K several CTAs share: those of the last, partial wave, where two CTAs a tile fit in it.
+
+    The tile's first number runs along m where B is stored by columns, else along n; the cluster's second one with it.
+    """
+    first, second = (call.m, call.n) if call.b_layout == "columns" else (call.n, call.m)
+    high, wide = tile[0] * cluster[1], tile[1] * cluster[0]
+    rows, columns = (
+        math.ceil(math.ceil(first / tile[0]) / cluster[1]),
+        math.ceil(math.ceil(second / tile[1]) / cluster[0]),
+    )
+    at_once = ACTIVE_CLUSTERS.get(cluster[0] * cluster[1], 7)
+    count = rows * columns
+    rest = count % at_once if count > at_once else count
+    parts = min(MOST_SEGMENTS, at_once // rest) if rest else 1
+    if parts < 2:
+        return ()
+    total = _segment_sum(call.k, parts)
+    found = []
+    for i, j in _raster(rows, columns, 1 << swizzle)[count - rest :]:
+        one = Range(min(i * high, first), min((i + 1) * high, first))
+        other = Range(min(j * wide, second), min((j + 1) * wide, second))
+        found.append(Region(one, other, total) if call.b_layout == "columns" else Region(other, one, total))
+    return tuple(found)
+
+
+def _raster(rows: int, columns: int, width: int) -> list[tuple[int, int]]:
+    """Clusters in the order in which they are handed out: rows of `width`, every other one backwards."""
+    along_rows = rows >= columns and width > 1
+    long, short = (rows, columns) if along_rows else (columns, rows)
+    found = []
+    for index, start in enumerate(range(0, short, width)):
+        way = range(long) if index % 2 == 0 else range(long - 1, -1, -1)
+        for at in way:
+            for across in range(start, min(short, start + width)):
+                found.append((at, across) if along_rows else (across, at))
+    return found
+
+
+def _segment_sum(k: int, parts: int) -> Sum:
+    """K in parts of whole tiles, the longer ones last; neighbours are added from the last part down."""
+    tiles, extra = divmod(math.ceil(k / SEGMENT_STEP), parts)
+    starts = [(tiles * i + max(0, i - (parts - extra))) * SEGMENT_STEP for i in range(parts)] + [k]
+    level: list[Sum] = [_span(starts[i], starts[i + 1]) for i in range(parts - 1, -1, -1)]
+    return Reduction(tuple(level), "pairwise", level="workspace")
 
 
 def _interleaved(computes: str) -> Callable[[Call, Answer], Order]:
@@ -163,6 +243,12 @@ def _one_chain(call: Call, answer: Answer) -> Order:
     return Order("lanes", Schedule())
 
 
+def _long_k(call: Call, answer: Answer) -> Order:
+    """sgemm_largek: slices of whole 8 elements, ascending."""
+    length = math.ceil(math.ceil(call.k / max(answer.slices, 1)) / 8) * 8
+    return Order("lanes", Schedule(slice_k=_lengths(call.k, length)))
+
+
 def _vector_slices(computes: str) -> Callable[[Call, Answer], Order]:
     """CUTLASS's SIMT and FP64 kernels: slices as of its tensor-op kernels, each a chain in order of K."""
 
@@ -182,7 +268,7 @@ def _small(call: Call, answer: Answer) -> Order:
         _ascending([_span(start + x, start + y) for x, y in _cut(stop - start, block)], "registers")
         for start, stop in _cut(call.k, math.ceil(call.k / count))
     ]
-    return Order("lanes", Schedule(sum=_ascending(parts, "registers")), known=answer.slices >= 0)
+    return Order("lanes", Schedule(sum=_ascending(parts, "registers")))
 
 
 def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[Sum]:
@@ -210,8 +296,8 @@ _HALVING = {
     **dict.fromkeys((37, 47, 75, 83, 93), (32, 1)),
     **dict.fromkeys((48, 56, 62, 94, 102), (2, 0)),
     **dict.fromkeys((40, 50, 58, 68, 86, 96, 110), (4, 0)),
-    **dict.fromkeys((42, 52, 60, 66, 88, 98, 106), (8, 0)),
-    **dict.fromkeys((44, 54, 72, 90, 100, 112), (16, 0)),
+    **dict.fromkeys((42, 52, 60, 66, 88, 98, 106, 112), (8, 0)),
+    **dict.fromkeys((44, 54, 72, 90, 100), (16, 0)),
     **dict.fromkeys((36, 46, 74, 82, 92), (32, 0)),
     10: (32, 4),
 }
@@ -283,6 +369,23 @@ def _dot(call: Call, answer: Answer) -> Order:
     return Order("lanes", Schedule(sum=Reduction(tuple(columns), level="kernel")))
 
 
+NVJET, GEMV = 66, 13
+CUTLASS = (21, 23, 24)
+REDUCTION_COMPUTE_TYPE = 2
+
+
+def rounds_before_bias(algorithm: int, slices: int, reduction: int, is_lt: bool) -> bool:
+    """Whether a sum of a 16-bit output is rounded to it before the bias is added, and the result again.
+
+    is_lt: the bias is cublasLtMatmul's epilogue; else it is the C of cublasGemmEx. Seen with fp16 and bf16: by
+    cublasLtMatmul where slices are merged by a kernel of their own (matrix-vector products, CUTLASS's; not nvjet's); as
+    C by nvjet without slices ("badd").
+    """
+    if is_lt:
+        return slices > 1 and (algorithm == GEMV or (algorithm in CUTLASS and reduction == REDUCTION_COMPUTE_TYPE))
+    return algorithm == NVJET and slices < 2
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Kernels of one algorithm number: what profilers call them, and the rule of their sums."""
@@ -292,7 +395,7 @@ class Family:
 
 
 FAMILIES: dict[int, Family] = {
-    10: Family("sgemm_largek", lambda call, answer: Order("lanes", Schedule(), known=False)),
+    10: Family("sgemm_largek", _long_k),
     11: Family("gemmSN", _small),
     12: Family("gemmk1", _one_chain),
     13: Family("gemv", _gemv),
@@ -307,10 +410,11 @@ FAMILIES: dict[int, Family] = {
     36: Family("sm90_xmma_gemm_f64f64", _interleaved("native")),
     39: Family("sm90_xmma_gemm_i8i32", _segments),
     41: Family("sm90_xmma_gemm", _segments),
+    42: Family("sm90_xmma_gemm", _segments),
     43: Family("sm90_xmma_gemm_tf32f32", _segments),
     55: Family("sm80_xmma_gemm_ffma", _interleaved("lanes")),
     56: Family("sm80_xmma_gemm_ffma", _interleaved("lanes")),
     62: Family("sm90_xmma_gemm_e4m3", _segments),
-    63: Family("sm80_xmma_gemm_tf32f32", _interleaved("native")),
+    63: Family("sm80_xmma_gemm_tf32f32", _interleaved("mma.m16n8k8.f32.tf32.tf32.f32")),
     66: Family("nvjet_sm90", _whole_tiles),
 }

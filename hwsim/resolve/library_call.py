@@ -9,7 +9,7 @@ libraries and requests; it computes no bit and no time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
@@ -17,6 +17,7 @@ from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.choose import MIB, Choice, Library, Reductions, library
+from hwsim.libraries.orders import rounds_before_bias
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -30,7 +31,8 @@ LANES = {"fp16": "fp32", "bf16": "fp32", "tf32": "fp32", "fp32": "fp32", "fp64":
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    format: of the operands in the kernel; schedule: its order of summation.
+    format: of the operands in the kernel; schedule: its order of summation; product_format: to which the sum is rounded
+    before the bias is added, None: the sum's own. mapping: options of the dataflow that follow from the kernel.
     """
 
     id: LibraryId
@@ -38,7 +40,9 @@ class LibraryCall:
     layouts: tuple[Order, Order]
     format: str
     schedule: Schedule
+    product_format: str | None
     decisions: tuple[Decision, ...]
+    mapping: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
 def called(
@@ -68,7 +72,20 @@ def called(
     if choice.computes not in ("lanes", "native"):
         schedule = replace(schedule, instruction=choice.computes)
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
-    return LibraryCall(asked.id, choice, orders, used, schedule, tuple(_decisions(choice)))
+    is_lt = n > 1 and k > 1  # else PyTorch adds the bias as a C of cublasGemmEx
+    rounds_first = (
+        has_bias and wide in NARROW and rounds_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
+    )
+    product = wide if rounds_first else None
+    return LibraryCall(asked.id, choice, orders, used, schedule, product, tuple(_decisions(choice)), _mapping(choice))
+
+
+def _mapping(choice: Choice) -> dict[str, Any]:
+    """What a dataflow is told of the kernel, so that its cycles are the kernel's."""
+    if choice.tile is None or choice.computes != "native" or not choice.tile_k:
+        return {}
+    m, n = choice.tile
+    return {"tile": {"m": m, "n": n, "k": choice.tile_k}}
 
 
 def library_for_call(

@@ -1,0 +1,83 @@
+"""Orders of summation of cuBLAS's kernels, beside what an H200 gave: to the bit, kernel family by kernel family."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recorded import Recorded, recorded
+
+import hwsim
+from hwsim.gemm.schedule import Epilogue
+from hwsim.libraries.choice.store import store
+from hwsim.libraries.choose import VERSIONS
+from hwsim.libraries.orders import FAMILIES, Answer, Call, order_of, rounds_before_bias
+from hwsim.resolve.library_call import LANES, NARROW
+
+KEPT = store(VERSIONS[0].path)
+BYTES = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8, "e4m3": 1}
+#: Families with blocks that no rule gives yet, and how many of the recorded ones it does not.
+OPEN: dict[int, int] = {}
+
+
+def by_rule(one: Recorded) -> np.ndarray | None:
+    """The block by the rule of the kernel that cuBLASLt named; None where no rule is known."""
+    operand, output, fast, has_bias = one.formats
+    call = Call(one.m, one.n, one.k, operand, output, one.a_layout, one.b_layout, BYTES[operand])
+    said = one.answer
+    tile_k = KEPT.stages.get(said["stages"], (0, 0))[0]
+    tile, cluster = KEPT.tiles.get(said["tile"]), KEPT.clusters.get(said["cluster"], (1, 1))
+    rest = (said["splitk"], said["reduction"], said["custom"], tile, cluster, said["swizzle"])
+    answer = Answer(said["id"], tile_k, *rest)
+    order = order_of(call, answer)
+    if not order.known:
+        return None
+    instruction = order.computes if order.computes not in ("native", "lanes") else None
+    is_lt = one.n > 1 and one.k > 1
+    rounds = rounds_before_bias(said["id"], max(said["splitk"], 1), said["reduction"], is_lt)
+    epilogue = Epilogue(
+        product_format=output if has_bias and output in NARROW and rounds else None, output_format=output
+    )
+    a, b, bias = one.operands()
+    options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
+    return hwsim.matmul(
+        a, b, device="h200", format=LANES[operand] if order.computes == "lanes" else operand, bias=bias,
+        schedule=replace(order.schedule, instruction=instruction, epilogue=epilogue), shape=(one.m, one.n),
+        at=one.places, **options,
+    )  # fmt: skip
+
+
+GROUPS = defaultdict(list)
+for each in recorded():
+    GROUPS[each.answer["id"]].append(each)
+
+
+@pytest.mark.parametrize("algorithm", sorted(GROUPS))
+def test_rule_gives_recorded_bits(algorithm: int) -> None:
+    differing, unknown = [], 0
+    for one in GROUPS[algorithm]:
+        got = by_rule(one)
+        if got is None:
+            unknown += 1
+            continue
+        if not np.array_equal(np.ascontiguousarray(got).view(one.d.dtype), one.d):
+            differing.append((one.kind, one.m, one.n, one.k, one.b_layout, one.answer, one.kernels[0][:60]))
+    assert len(differing) == OPEN.get(algorithm, 0), differing
+    assert not unknown
+
+
+def test_every_recorded_algorithm_has_a_family() -> None:
+    assert set(GROUPS) <= set(FAMILIES)
+
+
+def test_rules_matter() -> None:
+    """Most recorded blocks by kernels that cut K differ from one chain in order of K: equality is no accident."""
+    cut = [one for one in recorded() if one.answer["splitk"] > 1 and one.k > 256 and one.formats[1] in ("fp32", "fp64")]
+    plain = 0
+    for one in cut[::5]:
+        a, b, _ = one.operands()
+        fast = one.formats[2]
+        options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
+        got = hwsim.matmul(a, b, device="h200", format=one.formats[0], output=one.formats[1], **options)
+        plain += np.array_equal(np.ascontiguousarray(got).view(one.d.dtype), one.d)
+    assert len(cut[::5]) > 20 and plain < len(cut[::5]) / 4
