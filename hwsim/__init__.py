@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hwsim.convolution import conv2d
     from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
-    from hwsim.libraries.choose import library
+    from hwsim.library_calls.choose import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
 
@@ -49,7 +49,7 @@ _NAMES = {
     "api": ("device", "matmul", "run"),
     "convolution": ("conv2d",),
     "emulation": ("Array", "emulate"),
-    "libraries.choose": ("library",),
+    "library_calls.choose": ("library",),
     "studies.invariance": ("invariance",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "result": ("Result",),

@@ -24,6 +24,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.devices",),
     ("hwsim.libraries",),
     ("hwsim.operands", "hwsim.gemm"),
+    ("hwsim.library_calls",),
     ("hwsim.schemes",),
     ("hwsim.program",),
     ("hwsim.arithmetic",),

@@ -16,8 +16,8 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.choose import MIB, Choice, Library, Reductions, library
-from hwsim.libraries.orders import rounds_before_bias
+from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
+from hwsim.library_calls.orders import is_rounded_before_bias
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -36,7 +36,7 @@ class LibraryCall:
     """
 
     id: LibraryId
-    choice: Choice
+    choice: LibraryChoice
     layouts: tuple[Order, Order]
     format: str
     schedule: Schedule
@@ -73,14 +73,16 @@ def called(
         schedule = replace(schedule, instruction=choice.computes)
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     is_lt = n > 1 and k > 1  # else PyTorch adds the bias as a C of cublasGemmEx
-    rounds_first = (
-        has_bias and wide in NARROW and rounds_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
+    is_rounded_twice = (
+        has_bias
+        and wide in NARROW
+        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
     )
-    product = wide if rounds_first else None
+    product = wide if is_rounded_twice else None
     return LibraryCall(asked.id, choice, orders, used, schedule, product, tuple(_decisions(choice)), _mapping(choice))
 
 
-def _mapping(choice: Choice) -> dict[str, Any]:
+def _mapping(choice: LibraryChoice) -> dict[str, Any]:
     """What a dataflow is told of the kernel, so that its cycles are the kernel's."""
     if choice.tile is None or choice.computes != "native" or not choice.tile_k:
         return {}
@@ -90,7 +92,7 @@ def _mapping(choice: Choice) -> dict[str, Any]:
 
 def library_for_call(
     name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str | None, has_bias: bool = False
-) -> tuple[Library, Reductions]:
+) -> tuple[LibraryOnDevice, Reductions]:
     """The library as PyTorch asks it: with the workspace of the call, and in which type slices may be reduced.
 
     sizes: (n, k), which say whether a bias goes through cublasLtMatmul.
@@ -101,7 +103,9 @@ def library_for_call(
     is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
     reductions: Reductions = "compute" if wide in NARROW and format in NARROW else "any"
-    return Library(chosen.version, chosen.device, replace(chosen.preference, workspace_bytes=workspace)), reductions
+    return LibraryOnDevice(
+        chosen.version, chosen.device, replace(chosen.preference, workspace_bytes=workspace)
+    ), reductions
 
 
 def _order(layout: str) -> Order:
@@ -112,7 +116,7 @@ def _result_format(format: str) -> str:
     return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
 
 
-def _decisions(choice: Choice) -> list[Decision]:
+def _decisions(choice: LibraryChoice) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
     found = [Decision("kernel", choice.kernel, "library", choice.evidence, f"algorithm {choice.algorithm}, {sure}")]
     found.append(Decision("split_k", str(choice.split_k), "library", choice.evidence, sure))

@@ -20,7 +20,7 @@ from hwsim.resolve.library_call import LANES, library_for_call
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.libraries.choose import Choice
+    from hwsim.library_calls.choose import LibraryChoice
 
 Label = tuple[Any, ...]
 
@@ -33,7 +33,7 @@ class BatchClass:
     """
 
     label: Label
-    choice: Choice
+    choice: LibraryChoice
     sizes_m: tuple[int, ...]
 
 
@@ -78,7 +78,7 @@ def batch_classes(
     """The classes of m, the most frequent first; arguments and errors as of `invariance`."""
     each = _each(n, k, m, device, library, format, output, accumulate, a_layout, b_layout)
     members: dict[Label, list[int]] = {}
-    choices: dict[Label, Choice] = {}
+    choices: dict[Label, LibraryChoice] = {}
     for size, found in zip(m, each, strict=True):
         members.setdefault(found.label, []).append(int(size))
         choices.setdefault(found.label, found.choice)
@@ -89,7 +89,7 @@ def batch_classes(
 @dataclass(frozen=True, slots=True)
 class _Found:
     label: Label
-    choice: Choice
+    choice: LibraryChoice
 
 
 def _each(
@@ -120,7 +120,7 @@ def _each(
     return [_Found(labels[place], choices[place]) for place in index]
 
 
-def _label(chip: Device, choice: Choice, format: str, accumulate: str | None, k: int) -> Label:
+def _label(chip: Device, choice: LibraryChoice, format: str, accumulate: str | None, k: int) -> Label:
     """The order of summation in one form: unit, format of the operands, sums."""
     used = LANES[format] if choice.computes == "lanes" else format
     wanted = None if choice.computes in ("lanes", "native") else choice.computes

@@ -9,9 +9,9 @@ from recorded import Recorded, recorded
 
 import hwsim
 from hwsim.gemm.schedule import Epilogue
-from hwsim.libraries.choice.store import store
-from hwsim.libraries.choose import VERSIONS
-from hwsim.libraries.orders import FAMILIES, Answer, Call, order_of, rounds_before_bias
+from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.orders import FAMILIES, Answer, Call, is_rounded_before_bias, order_of
+from hwsim.library_calls.store import store
 from hwsim.resolve.library_call import LANES, NARROW
 
 KEPT = store(VERSIONS[0].path)
@@ -34,7 +34,7 @@ def by_rule(one: Recorded) -> np.ndarray | None:
         return None
     instruction = order.computes if order.computes not in ("native", "lanes") else None
     is_lt = one.n > 1 and one.k > 1
-    rounds = rounds_before_bias(said["id"], max(said["splitk"], 1), said["reduction"], is_lt)
+    rounds = is_rounded_before_bias(said["id"], max(said["splitk"], 1), said["reduction"], is_lt)
     epilogue = Epilogue(
         product_format=output if has_bias and output in NARROW and rounds else None, output_format=output
     )

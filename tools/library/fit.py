@@ -28,11 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from cublaslt_choices import draw
 from grow import Grown, grow, leaves, packed, pruned
 
-from hwsim.libraries.choice.features import NAMES, features
+from hwsim.library_calls.features import NAMES, features
 
 NVJET, SHARES_K = 66, 43
 HELD_BACK = 0.02
-MOST_SAMPLES = 1_200_000
+MOST_SAMPLES = 1_400_000
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20

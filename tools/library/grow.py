@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.libraries.choice.tree import LEAF, Tree
+from hwsim.library_calls.tree import LEAF, Tree
 
 HERE = Path(__file__).resolve().parent
 MOST_BINS = 60_000
@@ -134,5 +134,5 @@ def packed(tree: Grown, confidence: np.ndarray, labels: np.ndarray) -> Tree:
     kinds: Any = np.array(feature, np.uint8)
     rank = np.cumsum(~is_leaf) - ~is_leaf
     last = nodes[is_leaf]
-    shares = np.round(confidence[last] * 255).clip(0, 255).astype(np.uint8)
+    shares = (np.round(confidence[last] * 51) * 5).clip(0, 255).astype(np.uint8)  # fifty steps compress better
     return Tree(kinds, rank, tree.threshold[nodes[~is_leaf]], labels[tree.label[last]].astype(np.uint16), shares)

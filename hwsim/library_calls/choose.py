@@ -1,7 +1,7 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the fitted trees (hwsim.libraries.choice), the rules of the kernels' sums (hwsim.libraries.orders) and what is
-known of calls; it computes no bit.
+It joins the fitted trees (`store`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes
+no bit.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.choice.features import features
-from hwsim.libraries.choice.store import Entry, Store, store
-from hwsim.libraries.orders import FAMILIES, Answer, Call, order_of
+from hwsim.library_calls.features import features
+from hwsim.library_calls.orders import FAMILIES, Answer, Call, order_of
+from hwsim.library_calls.store import Entry, Store, store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hwsim.devices.device import Device
-
-import numpy as np
 
 MIB = 1 << 20
 DEFAULT_WORKSPACE_BYTES = 32 * MIB
@@ -78,11 +79,11 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LibraryChoice:
     """What the library runs for one GEMM.
 
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
-    where it is not kept). kernel: the family's name, with the tile as its own name has it. split_k: slices of K, at
+    where it is not trees). kernel: the family's name, with the tile as its own name has it. split_k: slices of K, at
     least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None where
     the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with m and
     n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: whether the
@@ -112,13 +113,12 @@ def library(
     device: str | Path | Mapping[str, Any] | Device,
     version: str | None = None,
     workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
-) -> Library:
+) -> LibraryOnDevice:
     """A GEMM library's choices on a device.
 
     name: "cublas". version: as "13.1"; None: the newest there is. workspace_bytes: what the library may use. Raises
     UnsupportedError for a library, a version or a device that nothing is known of.
     """
-    from hwsim.devices import load  # a name will do for most, and devices take time to load
 
     chip = load(device)
     names = sorted({one.library for one in VERSIONS})
@@ -133,11 +133,11 @@ def library(
             f"{name} {fits[0].version}: its choices on {chip.name} are not known; they are on "
             f"{', '.join(fits[0].devices)}; leave library out, or record them (tools/record/cublaslt_choices.py)"
         )
-    return Library(fits[0], chip.name, Preference(workspace_bytes))
+    return LibraryOnDevice(fits[0], chip.name, Preference(workspace_bytes))
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryOnDevice:
     """One version of a library on one device."""
 
     version: Version
@@ -163,7 +163,7 @@ class Library:
         batch: int = 1,
         bias: bool = False,
         reductions: Reductions = "any",
-    ) -> Choice:
+    ) -> LibraryChoice:
         """What the library runs for C[m, n] = A[m, k] B[k, n].
 
         format, output: hwsim's names. accumulate: of e4m3, "fast" or "promoted" (None: fast). layouts: "rows"
@@ -179,7 +179,7 @@ class Library:
         wanted = replace(self.preference, reductions=reductions)
         return _chosen(self.version.path, self.device, self.version.evidence, call, fast, wanted)
 
-    def orders(self, sizes_m: Sequence[int], **call: Any) -> tuple[list[Choice], list[int]]:
+    def orders(self, sizes_m: Sequence[int], **call: Any) -> tuple[list[LibraryChoice], list[int]]:
         """The distinct choices, and which of them holds for each m. call: as of `choose`, without m.
 
         Of each distinct choice the tile, the confidence and the schedule's shape are those of the first m.
@@ -192,12 +192,12 @@ class Library:
         )  # fmt: skip
         fast = None if given["format"] != "e4m3" else given["accumulate"] != "promoted"
         wanted = replace(self.preference, reductions=reductions)
-        kept = store(self.version.path)
-        entry = _entry(kept, self.device, checked, fast, wanted)
+        trees = store(self.version.path)
+        entry = _entry(trees, self.device, checked, fast, wanted)
         values = features(np.asarray(sizes_m), np.full(len(sizes_m), checked.n), np.full(len(sizes_m), checked.k))
-        labels, _ = kept.tree(f"{entry.name}.order").leaves(values)
+        labels, _ = trees.tree(f"{entry.name}.order").leaves(values)
         found: dict[int, int] = {}
-        choices: list[Choice] = []
+        choices: list[LibraryChoice] = []
         for label, m in zip(labels.tolist(), sizes_m, strict=True):
             if label not in found:
                 found[label] = len(choices)
@@ -247,20 +247,20 @@ def _refused(call: Call, accumulate: str | None) -> str:
 
 
 @cache
-def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None, wanted: Preference) -> Choice:
+def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None, wanted: Preference) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
-    kept = store(path)
-    entry = _entry(kept, device, call, fast, wanted)
+    trees = store(path)
+    entry = _entry(trees, device, call, fast, wanted)
     values = features(call.m, call.n, call.k)[:, 0]
-    label, confidence = kept.tree(f"{entry.name}.order").leaf(values)
+    label, confidence = trees.tree(f"{entry.name}.order").leaf(values)
     number, stages, slices, reduction, custom = entry.order[label]
-    tile_k, count = kept.stages.get(stages, (0, 0))
-    numbers = _tile(kept, device, call, fast, entry, np.concatenate([values, [number, slices]]))
-    tile, cluster = (kept.tiles.get(numbers[0]), kept.clusters.get(numbers[1])) if numbers else (None, None)
+    tile_k, count = trees.stages.get(stages, (0, 0))
+    numbers = _tile(trees, device, call, fast, entry, np.concatenate([values, [number, slices]]))
+    tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster or (1, 1), swizzle))
     name = FAMILIES[number].name if number in FAMILIES else f"algorithm {number}"
-    return Choice(
+    return LibraryChoice(
         algorithm=number,
         kernel=name if tile is None else f"{name} {tile[0]}x{tile[1]}",
         split_k=max(slices, 1),
@@ -278,12 +278,12 @@ def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None
     )
 
 
-def _entry(kept: Store, device: str, call: Call, fast: bool | None, wanted: Preference) -> Entry:
+def _entry(trees: Store, device: str, call: Call, fast: bool | None, wanted: Preference) -> Entry:
     """The fitted model for a call. Raises UnsupportedError where there is none."""
     is_aligned = call.n % ALIGNED_ELEMENTS == 0 and call.k % ALIGNED_ELEMENTS == 0
     fits = [
         one
-        for one in kept.entries
+        for one in trees.entries
         if (one.operand, one.fast) == (call.operand, fast)
         and device in one.devices
         and one.aligned in (None, is_aligned)
@@ -303,13 +303,13 @@ def _entry(kept: Store, device: str, call: Call, fast: bool | None, wanted: Pref
 
 
 def _tile(
-    kept: Store, device: str, call: Call, fast: bool | None, entry: Entry, values: np.ndarray[Any, Any]
+    trees: Store, device: str, call: Call, fast: bool | None, entry: Entry, values: np.ndarray[Any, Any]
 ) -> tuple[int, ...]:
     """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
     if entry.tile is None:
         same = (entry.operand, entry.fast, entry.b_layout, entry.aligned)
-        alike = [x for x in kept.entries if (x.operand, x.fast, x.b_layout, x.aligned) == same and device in x.devices]
+        alike = [x for x in trees.entries if (x.operand, x.fast, x.b_layout, x.aligned) == same and device in x.devices]
         entry = next((x for x in alike if x.tile is not None), entry)
     if entry.tile is None:
         return ()
-    return entry.tile[kept.tree(f"{entry.name}.tile").leaf(values)[0]]
+    return entry.tile[trees.tree(f"{entry.name}.tile").leaf(values)[0]]

@@ -36,8 +36,8 @@ class Call(NamedTuple):
 class Answer(NamedTuple):
     """What fixes the order of sums: algorithm, K of a tile (0: undefined), slices, reduction, custom option.
 
-    slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them; None:
-    not known) and swizzle say of which.
+    slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them;
+    None: not known) and swizzle say of which.
     """
 
     id: int
@@ -374,7 +374,7 @@ CUTLASS = (21, 23, 24)
 REDUCTION_COMPUTE_TYPE = 2
 
 
-def rounds_before_bias(algorithm: int, slices: int, reduction: int, is_lt: bool) -> bool:
+def is_rounded_before_bias(algorithm: int, slices: int, reduction: int, is_lt: bool) -> bool:
     """Whether a sum of a 16-bit output is rounded to it before the bias is added, and the result again.
 
     is_lt: the bias is cublasLtMatmul's epilogue; else it is the C of cublasGemmEx. Seen with fp16 and bf16: by
@@ -387,34 +387,34 @@ def rounds_before_bias(algorithm: int, slices: int, reduction: int, is_lt: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class KernelFamily:
     """Kernels of one algorithm number: what profilers call them, and the rule of their sums."""
 
     name: str
     rule: Callable[[Call, Answer], Order]
 
 
-FAMILIES: dict[int, Family] = {
-    10: Family("sgemm_largek", _long_k),
-    11: Family("gemmSN", _small),
-    12: Family("gemmk1", _one_chain),
-    13: Family("gemv", _gemv),
-    14: Family("dot", _dot),
-    16: Family("magma_sgemmEx", _one_chain),
-    20: Family("cutlass_80_simt_sgemm", _vector_slices("lanes")),
-    21: Family("cutlass_80_tensorop", _rest_first),
-    22: Family("cutlass_80_tensorop_d884gemm", _vector_slices("native")),
-    23: Family("cutlass_80_tensorop", _rest_first),
-    24: Family("cutlass_75_tensorop", _rest_first),
-    35: Family("sm90_xmma_gemm_f64f64", _interleaved("native")),
-    36: Family("sm90_xmma_gemm_f64f64", _interleaved("native")),
-    39: Family("sm90_xmma_gemm_i8i32", _segments),
-    41: Family("sm90_xmma_gemm", _segments),
-    42: Family("sm90_xmma_gemm", _segments),
-    43: Family("sm90_xmma_gemm_tf32f32", _segments),
-    55: Family("sm80_xmma_gemm_ffma", _interleaved("lanes")),
-    56: Family("sm80_xmma_gemm_ffma", _interleaved("lanes")),
-    62: Family("sm90_xmma_gemm_e4m3", _segments),
-    63: Family("sm80_xmma_gemm_tf32f32", _interleaved("mma.m16n8k8.f32.tf32.tf32.f32")),
-    66: Family("nvjet_sm90", _whole_tiles),
+FAMILIES: dict[int, KernelFamily] = {
+    10: KernelFamily("sgemm_largek", _long_k),
+    11: KernelFamily("gemmSN", _small),
+    12: KernelFamily("gemmk1", _one_chain),
+    13: KernelFamily("gemv", _gemv),
+    14: KernelFamily("dot", _dot),
+    16: KernelFamily("magma_sgemmEx", _one_chain),
+    20: KernelFamily("cutlass_80_simt_sgemm", _vector_slices("lanes")),
+    21: KernelFamily("cutlass_80_tensorop", _rest_first),
+    22: KernelFamily("cutlass_80_tensorop_d884gemm", _vector_slices("native")),
+    23: KernelFamily("cutlass_80_tensorop", _rest_first),
+    24: KernelFamily("cutlass_75_tensorop", _rest_first),
+    35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved("native")),
+    36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved("native")),
+    39: KernelFamily("sm90_xmma_gemm_i8i32", _segments),
+    41: KernelFamily("sm90_xmma_gemm", _segments),
+    42: KernelFamily("sm90_xmma_gemm", _segments),
+    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments),
+    55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved("lanes")),
+    56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved("lanes")),
+    62: KernelFamily("sm90_xmma_gemm_e4m3", _segments),
+    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved("mma.m16n8k8.f32.tf32.tf32.f32")),
+    66: KernelFamily("nvjet_sm90", _whole_tiles),
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError
-from hwsim.libraries.choice.tree import Tree, unpack
+from hwsim.library_calls.tree import Tree, unpack
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,134 @@
+"""Sums in an order that the schedule writes out, beside NumPy's fused chains of the same order."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.explicit import reduced
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Range, Reduction, Region
+
+K = 67
+
+
+def operands(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """fp16 values as fp32, from bit fields: products are exact in fp32, sums of many exponents are not."""
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 1 << 16, (2, 9, K)).astype(np.uint16) & 0xBFFF  # below 2, both signs
+    a, b = words.view(np.float16).astype(np.float32)
+    return a, b.T.copy()
+
+
+def chain(a: np.ndarray, b: np.ndarray, index: list[int]) -> np.ndarray:
+    """fp32 sums of exact products in this order, from +0."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in index:
+        total = (total.astype(np.float64) + np.outer(a[:, k], b[k]).astype(np.float64)).astype(np.float32)
+    return total
+
+
+def by_hand(node: Chain | Reduction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The sum as the docstrings of hwsim.gemm.summation state it."""
+    if isinstance(node, Chain):
+        index = []
+        for part in node.ranges:
+            for start in range(part.start, part.stop, part.step):
+                index += range(start, min(start + part.block, part.stop))
+        return chain(a, b, index)
+    parts = [by_hand(part, a, b) for part in node.parts]
+    if isinstance(node.order, tuple):
+        parts = [parts[index] for index in node.order]
+    if node.order == "descending":
+        parts = parts[::-1]
+    if node.order == "pairwise":
+        while len(parts) > 1:
+            parts = [x + y for x, y in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) // 2 * 2 :]
+        return parts[0]
+    if node.order == "halving":
+        while len(parts) > 1:
+            half = 1
+            while 2 * half < len(parts):
+                half *= 2
+            parts = [x + parts[i + half] if i + half < len(parts) else x for i, x in enumerate(parts[:half])]
+        return parts[0]
+    total = parts[0] if node.start == "first" else np.float32(0) + parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+LANES = tuple(Chain((Range(lane, K, 7),)) for lane in range(7))
+BLOCKS = tuple(Chain((Range(8 * z, K, 24, 8),)) for z in range(3))
+SUMS = {
+    "backwards": Chain(tuple(Range(k, k + 1) for k in range(K - 1, -1, -1))),
+    "skipped": Chain((Range(0, 13), Range(40, 67))),
+    "ascending": Reduction(LANES),
+    "descending": Reduction(LANES, "descending"),
+    "pairwise": Reduction(LANES, "pairwise"),
+    "halving": Reduction(LANES, "halving"),
+    "named": Reduction(LANES, (3, 0, 1, 2, 6, 5, 4), start="zero"),
+    "interleaved": Reduction(BLOCKS),
+    "nested": Reduction((Reduction(BLOCKS, "pairwise"), Chain((Range(1, 5),)), Chain(()))),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_written_out_sums_are_what_they_say(name: str) -> None:
+    a, b = operands()
+    got = hwsim.matmul(a, b, device="h200", format="fp32", schedule=Schedule(sum=SUMS[name]))
+    assert np.array_equal(got.view(np.uint32), by_hand(SUMS[name], a, b).view(np.uint32))
+
+
+def test_orders_give_different_bits() -> None:
+    a, b = operands()
+    found = {
+        hwsim.matmul(a, b, device="h200", format="fp32", schedule=Schedule(sum=SUMS[name])).tobytes() for name in SUMS
+    }
+    assert len(found) == len(SUMS)
+
+
+def test_regions_follow_their_own_order_wherever_they_are_cut_out() -> None:
+    a, b = operands(1)
+    own = Region(Range(2, 6), Range(3, 9, 2), SUMS["halving"])
+    schedule = Schedule(regions=(own,), shape=(9, 9))
+    whole = hwsim.matmul(a, b, device="h200", format="fp32", schedule=schedule)
+    plain, other = by_hand(Chain((Range(0, K),)), a, b), by_hand(SUMS["halving"], a, b)
+    mine = np.zeros((9, 9), bool)
+    mine[2:6, 3:9:2] = True
+    assert np.array_equal(whole, np.where(mine, other, plain)) and (plain != other)[mine].any()
+    rows, cols = [1, 3, 5, 8], [0, 3, 4, 7]
+    part = hwsim.matmul(
+        a[rows], b[:, cols], device="h200", format="fp32", schedule=schedule, shape=(9, 9), at=(rows, cols)
+    )
+    assert np.array_equal(part, whole[np.ix_(rows, cols)])
+    assert np.array_equal(
+        hwsim.matmul(a, b, device="h200", format="fp32", schedule=schedule, rows=rows, cols=cols), part
+    )
+
+
+def test_matrix_instructions_begin_anew_with_each_block() -> None:
+    a, b = (x.astype(np.float16) for x in operands(2))
+    slices = Schedule(slice_k=(24, 24, 19))
+    written = Schedule(sum=Reduction(tuple(Chain((Range(x, y),)) for x, y in ((0, 24), (24, 48), (48, 67)))))
+    one, other = (hwsim.matmul(a, b, device="h200", format="fp16", schedule=x) for x in (slices, written))
+    assert np.array_equal(one.view(np.uint32), other.view(np.uint32))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    a, b = operands()
+    with pytest.raises(InputError, match="leave out split_k"):
+        Schedule(sum=SUMS["ascending"], split_k=2)
+    with pytest.raises(InputError, match="each index once"):
+        reduced(Reduction(LANES, (0, 1)), lambda _: 0, lambda x, y: x + y, lambda: 0)
+    with pytest.raises(InputError, match="no parts"):
+        reduced(Reduction(()), lambda _: 0, lambda x, y: x + y, lambda: 0)
+    with pytest.raises(InputError, match="block <= step"):
+        Range(0, 4, 1, 2)
+    with pytest.raises(UnsupportedError, match="written-out sum"):
+        hwsim.matmul(
+            a, b, np.zeros((9, 9), np.float32), device="h200", format="fp32",
+            schedule=replace(Schedule(start="c"), sum=SUMS["ascending"]),
+        )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Batch classes: labels are equal exactly where a row's bits are."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli.command import main
+from hwsim.errors import InputError
+from hwsim.studies.invariance import batch_classes
+
+CASES = [
+    ("bf16", "bf16", 1024, 4096),
+    ("fp16", "fp32", 257, 1000),
+    ("tf32", "fp32", 128, 2048),
+    ("fp64", "fp64", 96, 515),
+]
+M = (1, 2, 7, 16, 33, 64, 200)
+DTYPES = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16, "tf32": np.float32, "fp64": np.float64}
+
+
+@pytest.mark.parametrize(("fmt", "output", "n", "k"), CASES)
+def test_labels_are_equal_where_a_rows_bits_are(fmt: str, output: str, n: int, k: int) -> None:
+    """Bits of row 0 by `run(library=)`, on operands of many exponents; FP32 sums here, so that no rounding hides one."""
+    rng = np.random.default_rng(3)
+    scale = 2.0 ** rng.integers(-8, 1, k)
+    a = (rng.standard_normal((max(M), k)) * scale).astype(DTYPES[fmt])
+    b = rng.standard_normal((k, 24)).astype(DTYPES[fmt])
+    labels = hwsim.invariance(n=n, k=k, m=list(M), device="h200", library="cublas", format=fmt, output=output)
+    rows = {}
+    for m in M:
+        choice = hwsim.run(
+            a[:1], b, device="h200", library="cublas", format=fmt, output=output, timing=False, shape=(m, n),
+            at=([0], np.arange(24)),
+        )  # fmt: skip
+        rows[m] = np.asarray(choice.c).tobytes()
+    for i, x in enumerate(M):
+        for j, y in enumerate(M):
+            if labels[i] == labels[j]:
+                assert rows[x] == rows[y], (x, y)
+            elif output != fmt:  # a narrow output may round a difference away
+                assert rows[x] != rows[y], (x, y, labels[i], labels[j])
+
+
+def test_classes_cover_all_m_once() -> None:
+    sizes = list(range(1, 300, 7))
+    classes = batch_classes(n=4096, k=14336, m=sizes, device="h200", library="cublas", format="bf16", output="bf16")
+    assert sorted(m for one in classes for m in one.sizes_m) == sizes
+    assert len(classes) > 1
+
+
+def test_command_says_classes_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    call = [
+        "invariance",
+        "--device",
+        "h200",
+        "--library",
+        "cublas",
+        "--format",
+        "bf16",
+        "--n",
+        "4096",
+        "--k",
+        "14336",
+        "--m",
+        "1:64",
+    ]
+    assert main(call) == 0
+    said = capsys.readouterr().out
+    assert "classes" in said and "pad m" in said and "K in" in said
+    assert main([*call, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(one["count"] for one in found["classes"]) == 64
+
+
+def test_bad_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="at least one"):
+        hwsim.invariance(n=8, k=8, m=[], device="h200", library="cublas", format="bf16")
+    call = [
+        "invariance",
+        "--device",
+        "h200",
+        "--library",
+        "cublas",
+        "--format",
+        "bf16",
+        "--n",
+        "64",
+        "--k",
+        "64",
+        "--m",
+        "9:1",
+    ]
+    assert main(call) == 2
+    assert "allowed: A:B" in capsys.readouterr().err
