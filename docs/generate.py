@@ -46,6 +46,7 @@ PARTS = (
     "devices",
     "libraries",
     "gemm",
+    "library_calls",
     "schemes",
     "program",
     "arithmetic",

@@ -42,6 +42,7 @@ EXPECTED = {
     "emulation.md",
     "glossary.md",
     "golden.md",
+    "library.md",
     "numerics.md",
     "schemes.md",
     "speed.md",

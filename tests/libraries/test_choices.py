@@ -35,10 +35,12 @@ def chosen(row):
     operand, _, output = row["kind"].partition(">")
     accumulate = "fast" if output.endswith("fast") else None
     bias = output.endswith("+bias")
-    return hwsim.library("cublas", device=row["device"]).choose(
-        m=int(row["m"]), n=int(row["n"]), k=int(row["k"]), format=operand,
-        output=output.removesuffix("fast").removesuffix("+bias"), accumulate=accumulate, b_layout=row["layout"], bias=bias,
-    )  # fmt: skip
+    library = hwsim.library("cublas", device=row["device"])
+    sizes = {name: int(row[name]) for name in "mnk"}
+    output = output.removesuffix("fast").removesuffix("+bias")
+    return library.choose(
+        **sizes, format=operand, output=output, accumulate=accumulate, b_layout=row["layout"], bias=bias
+    )
 
 
 def test_choices_are_cublaslts() -> None:

@@ -1,0 +1,80 @@
+"""hwsim's library calls beside GEMMs recorded on a GPU: how many come out to the bit, by kind, and which do not.
+
+    python tools/library/compare.py FILE.npz --device h200 [--json]
+
+FILE is what tools/record/cublas_gemms.py wrote (or such a file cut to smaller blocks). Exit 1 where a GEMM differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
+from gemm_list import drawn, parse
+
+import hwsim
+
+DTYPES = {
+    "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+}  # fmt: skip
+
+
+def block(entry: dict, seed: int, shape: tuple[int, int], device: str) -> np.ndarray:
+    """The recorded block as hwsim has it."""
+    operand, output, fast, has_bias = parse(entry["kind"])
+    m, n, k = entry["m"], entry["n"], entry["k"]
+    rows, columns, *_ = drawn(seed, entry["index"], m, n, 1)
+    _, _, a, b, bias = drawn(seed, entry["index"], m, n, k)
+
+    def typed(x: np.ndarray, name: str) -> np.ndarray:
+        return x if name == "fp64" else x.astype(np.float32).astype(DTYPES[name])
+
+    options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
+    return hwsim.matmul(
+        typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand), device=device, library="cublas",
+        format=operand, output=output, bias=typed(bias[: shape[1]], output) if has_bias else None,
+        b_layout=entry["b_layout"], shape=(m, n), at=(rows[: shape[0]], columns[: shape[1]]), **options,
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    equal, count, differing = Counter(), Counter(), []
+    with np.load(arguments.file) as archive:
+        said = json.loads(str(archive["meta"]))
+        for entry in said["entries"]:
+            name = f"{entry.get('index')}/d"
+            if name not in archive or entry["kind"].startswith("int8"):  # exact in any order
+                continue
+            d = archive[name]
+            got = np.ascontiguousarray(block(entry, said["seed"], d.shape, arguments.device)).view(d.dtype)
+            same = np.array_equal(got, d)
+            operand = entry["kind"].partition(">")[0]
+            count[operand] += 1
+            equal[operand] += same
+            if not same:
+                differing.append({x: entry[x] for x in ("kind", "b_layout", "m", "n", "k", "kernels")})
+    if arguments.json:
+        print(json.dumps({"equal": dict(equal), "count": dict(count), "differing": differing}))
+    else:
+        for operand in sorted(count):
+            share = equal[operand] / count[operand]
+            print(f"{operand:5} {equal[operand]:5} of {count[operand]:5} GEMMs equal in every bit, {100 * share:.1f} %")
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
