@@ -1,4 +1,4 @@
-"""A part of the blind set of docs/library.md: drawn and recorded once the model was finished. The whole is a command's."""
+"""A part of the blind set of docs/library.md, recorded once the model was finished; the whole is a command's."""
 
 import json
 import sys
