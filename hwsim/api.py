@@ -23,6 +23,7 @@ from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError
+from hwsim.evaluate.explicit import elements
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
@@ -88,8 +89,6 @@ def run(
         made = scheme_of(choice.taken.scheme)
     operands = _operands(a, b, given.own, made)
     request = _request(chip, made, given, operands, choice)
-    if given.own["library"] is not None:
-        request = _by_library(request, given, operands)
     pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
     return _result(request, resolve(request, pair), operands, given, choice, progress)
 
@@ -183,7 +182,7 @@ def _request(
         has_c=own["c"] is not None,
         bias=None if own["bias"] is None else "fp32",
     )
-    return Request(
+    request = Request(
         chip,
         scheme,
         problem,
@@ -196,6 +195,7 @@ def _request(
         own["timing"],
         bool(own["functional"]),
     )
+    return request if own["library"] is None else _by_library(request, given, operands)
 
 
 def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> Request:
@@ -490,9 +490,19 @@ class _Notices:
             a, b = self.operands
             seen = self.request.scheme.inspect(a.values(), b.values(), self.options)
             found += [{"code": x.code, "count": x.count, "message": x.message} for x in seen]
+        if self.record.library is not None and self.record.schedule.sum is not None:
+            found += _left_out(self.record)
         if self.timed and self.record.mapping is not None:
             found += advice(self.record, self.request.device, self.request.mapping)
         return found
+
+
+def _left_out(record: Gemm) -> list[dict[str, Any]]:
+    """A warning where the library's kernel does not take all of K."""
+    assert record.schedule.sum is not None
+    lost = record.problem.k - elements(record.schedule.sum)
+    text = f"the library's slices leave out the last {lost} of K: its product is wrong by them, and so is this one"
+    return [{"code": "k_left_out", "count": lost, "message": text}] if lost > 0 else []
 
 
 describe(run, RUN_TEXT)

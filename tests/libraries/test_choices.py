@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import hwsim
+import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.explicit import elements
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.features import NAMES, features
+from hwsim.library_calls.orders import Answer, Call, order_of
 from hwsim.library_calls.store import store
 from hwsim.library_calls.tree import LEAF, Tree, unpack
 
@@ -131,6 +134,25 @@ def test_run_follows_the_library_and_says_so() -> None:
     assert result.c.shape == (3, 96)
     again = hwsim.run(a, b, gemm=json.loads(result.gemm.to_json()), rows=range(3), timing=False)
     assert np.array_equal(again.c.view(np.uint16), result.c.view(np.uint16))
+
+
+def test_lost_elements_of_k_are_lost_and_warned_of() -> None:
+    """nvjet with 9 slices of K = 11528 leaves out the last 8, as was published for sm_90."""
+    order = order_of(Call(1, 8, 11528, "bf16", "fp32", "rows", "columns", 2), Answer(66, 64, 9, 2, 0))
+    assert elements(order.schedule.sum) == 11520
+    a, b = np.zeros((1, 11528), np.float32), np.zeros((11528, 1), np.float32)
+    a[0, -8:], b[-8:, 0], a[0, 0], b[0, 0] = 1, 1, 3, 1
+    assert hwsim.matmul(a, b, device="h200", format="bf16", schedule=order.schedule, shape=(1, 8), at=([0], [0])) == 3
+    whole = order_of(Call(1, 8, 11520, "bf16", "fp32", "rows", "columns", 2), Answer(66, 64, 9, 2, 0))
+    assert whole.schedule.sum is None and sum(whole.schedule.slice_k) == 11520
+
+
+def test_a_program_follows_the_library_too() -> None:
+    sizes = {"m": 512, "n": 512, "k": 16384, "format": "bf16"}
+    _, program = hwsim.api.program(device="h200", library="cublas", **sizes)
+    result = hwsim.run(device="h200", library="cublas", exact=False, **sizes)
+    assert program.gemm.library == result.gemm.library
+    assert program.gemm.schedule == result.gemm.schedule and result.cycles > 0
 
 
 def test_run_refuses_what_the_library_decides() -> None:
