@@ -120,7 +120,8 @@ def library(
     UnsupportedError for a library, a version or a device that nothing is known of.
     """
 
-    chip = load(device)
+    named = {chip for one in VERSIONS for chip in one.devices}
+    chip = device if isinstance(device, str) and device in named else load(device).name
     names = sorted({one.library for one in VERSIONS})
     if name not in names:
         raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{nearest(name, names)}")
@@ -128,12 +129,12 @@ def library(
     if not fits:
         known = ", ".join(one.version for one in VERSIONS if one.library == name)
         raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
-    if chip.name not in fits[0].devices:
+    if chip not in fits[0].devices:
         raise UnsupportedError(
-            f"{name} {fits[0].version}: its choices on {chip.name} are not known; they are on "
+            f"{name} {fits[0].version}: its choices on {chip} are not known; they are on "
             f"{', '.join(fits[0].devices)}; leave library out, or record them (tools/record/cublaslt_choices.py)"
         )
-    return LibraryOnDevice(fits[0], chip.name, Preference(workspace_bytes))
+    return LibraryOnDevice(fits[0], chip, Preference(workspace_bytes))
 
 
 @dataclass(frozen=True, slots=True)
