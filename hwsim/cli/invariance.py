@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="NAME", help="format of the result (default: what the unit gives)")
     parser.add_argument("--accumulate", choices=("fast", "promoted"), help="of e4m3")
-    parser.add_argument("--a-layout", choices=("rows", "columns"), default="rows")
+    parser.add_argument("--a-layout", choices=("rows", "columns"), default="rows", help="storage order of A")
     parser.add_argument(
         "--b-layout",
         choices=("rows", "columns"),

@@ -243,7 +243,7 @@ class Schedule:
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain data, ready for JSON; `from_dict` reads it."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
-        written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions")}
+        written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions", "shape")}
         listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
         return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}
 
