@@ -148,7 +148,7 @@ def work(task: tuple[str, int, int]) -> tuple[str, int, list[Answer], np.ndarray
 
 
 def check(path: str, rows: int) -> tuple[int, int]:
-    """Answers equal to those of a file of ../heuristics' columns, and how many were asked."""
+    """Answers equal to those of a recorded file with a column per attribute, and how many were asked."""
     lt, equal, count = CublasLt(), 0, 0
     with gzip.open(path, "rt") as file:
         for number, row in enumerate(csv.DictReader(file)):
