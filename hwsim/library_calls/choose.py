@@ -38,7 +38,7 @@ ALIGNED_ELEMENTS = 8  # of fp16 and bf16: 16 bytes, what TMA wants of a leading 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library with fitted choices: the file of trees, the chips it is of, who stands for whom."""
+    """A version of a library with fitted choices: the file of trees, and the chips that it was asked on."""
 
     library: str
     version: str
@@ -83,8 +83,8 @@ class LibraryChoice:
     """What the library runs for one GEMM.
 
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
-    where it is not trees). kernel: the family's name, with the tile as its own name has it. split_k: slices of K, at
-    least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None where
+    where it is not told apart). kernel: the family's name, with the tile as its own name has it. split_k: slices of K,
+    at least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None where
     the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with m and
     n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: whether the
     rule of this kernel's sums is known; else `schedule` is a plain chain. confidence: the probability that algorithm
@@ -119,7 +119,6 @@ def library(
     name: "cublas". version: as "13.1"; None: the newest there is. workspace_bytes: what the library may use. Raises
     UnsupportedError for a library, a version or a device that nothing is known of.
     """
-
     named = {chip for one in VERSIONS for chip in one.devices}
     chip = device if isinstance(device, str) and device in named else load(device).name
     names = sorted({one.library for one in VERSIONS})

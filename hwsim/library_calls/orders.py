@@ -1,6 +1,6 @@
 """From cuBLASLt's answer to the order in which the kernel adds over K: a `Schedule`, and what the kernel computes with.
 
-The rules are those of docs/cublas.md: found on recorded GEMMs of an H200 and an H100 (cuBLAS 13.1), or published by
+The rules are those of docs/library.md: found on recorded GEMMs of an H200 and an H100 (cuBLAS 13.1), or published by
 others and checked there. It knows families of kernels by cuBLASLt's algorithm number; it knows no device and no array.
 """
 

@@ -2,7 +2,7 @@
 
 A request is called as PyTorch 2.11 calls cuBLAS: `mm` is cublasGemmEx with 32 MiB of workspace, products with a bias
 are `F.linear` (cublasLtMatmul with 1 MiB), e4m3 is `_scaled_mm` (1 MiB), int8 `_int_mm` (none); reduced-precision
-reductions are off. Found by asking cuBLASLt with each and comparing the kernels that ran: docs/cublas.md. It knows
+reductions are off. Found by asking cuBLASLt with each and comparing the kernels that ran: docs/library.md. It knows
 libraries and requests; it computes no bit and no time.
 """
 

@@ -252,6 +252,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
         )
     else:
         level = str(evidence.of_schedule(device, gemm))
+        if request.library is not None:
+            level = request.library.choice.evidence
         found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level))
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))

@@ -56,27 +56,13 @@ def invariance(
     order of summation is not known has a label of its own. Raises InputError and UnsupportedError as
     `Library.choose` does.
     """
-    return [
-        found.label
-        for found in _each(n, k, m, device, library, format, output, accumulate, a_layout, b_layout)
-    ]  # fmt: skip
+    call: dict[str, Any] = {"output": output, "accumulate": accumulate, "a_layout": a_layout, "b_layout": b_layout}
+    return [found.label for found in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
-def batch_classes(
-    *,
-    n: int,
-    k: int,
-    m: Sequence[int],
-    device: str | Path | Mapping[str, Any] | Device,
-    library: str,
-    format: str,
-    output: str | None = None,
-    accumulate: str | None = None,
-    a_layout: str = "rows",
-    b_layout: str = "rows",
-) -> list[BatchClass]:
+def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
     """The classes of m, the most frequent first; arguments and errors as of `invariance`."""
-    each = _each(n, k, m, device, library, format, output, accumulate, a_layout, b_layout)
+    each = _each(m=m, **call)
     members: dict[Label, list[int]] = {}
     choices: dict[Label, LibraryChoice] = {}
     for size, found in zip(m, each, strict=True):
@@ -93,24 +79,26 @@ class _Found:
 
 
 def _each(
+    *,
     n: int,
     k: int,
     m: Sequence[int],
     device: str | Path | Mapping[str, Any] | Device,
-    name: str,
+    library: str,
     format: str,
-    output: str | None,
-    accumulate: str | None,
-    a_layout: str,
-    b_layout: str,
+    output: str | None = None,
+    accumulate: str | None = None,
+    a_layout: str = "rows",
+    b_layout: str = "rows",
 ) -> list[_Found]:
+    """Label and choice of each m."""
     if not len(m):
         raise InputError("m: no number of rows; give at least one")
     for size in m:
         if isinstance(size, bool) or int(size) != size or size < 1:
             raise InputError(f"m = {size!r}; allowed: integers of at least 1")
     chip = load(device)
-    asked, reductions = library_for_call(name, chip, (n, k), format=format, output=output)
+    asked, reductions = library_for_call(library, chip, (n, k), format=format, output=output)
     wide = output or {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
     choices, index = asked.orders(
         [int(size) for size in m], n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout,
