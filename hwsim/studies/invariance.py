@@ -56,7 +56,8 @@ def invariance(
     order of summation is not known has a label of its own. Raises InputError and UnsupportedError as
     `Library.choose` does.
     """
-    call: dict[str, Any] = {"output": output, "accumulate": accumulate, "a_layout": a_layout, "b_layout": b_layout}
+    call: dict[str, Any] = {"output": output, "accumulate": accumulate}
+    call |= {"a_layout": a_layout, "b_layout": b_layout}
     return [found.label for found in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
