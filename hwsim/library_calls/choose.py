@@ -85,9 +85,9 @@ class LibraryChoice:
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
     where it is not told apart). kernel: the family's name, with the tile as its own name has it. split_k: slices of K,
     at least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None
-    where the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with m and
-    n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: whether the
-    rule of this kernel's sums is known; else `schedule` is a plain chain. confidence: the probability that algorithm
+    where the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with
+    m and n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: is
+    the rule of this kernel's sums known (else `schedule` is a plain chain)? confidence: the probability that algorithm
     and slices are right. evidence: a level of hwsim.datafiles.provenance.
     """
 
