@@ -21,20 +21,20 @@ from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
-from hwsim.devices.query import native_format
+from hwsim.devices.query import dot_spec, native_format
 from hwsim.errors import InputError
 from hwsim.evaluate.explicit import elements
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
-from hwsim.gemm.schedule import schedule_of
+from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
-from hwsim.resolve.library_call import called, checked_against
+from hwsim.resolve.library_call import Ends, checked_against, library_call, warnings_of
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -49,7 +49,7 @@ Progress = Callable[[float], None]
 
 #: Options beside a record: what is read, which part of the result is wanted, and how the host computes it.
 BESIDE_RECORD = (
-    *("bias", "input_format", "seed", "rows", "cols"),
+    *("bias", "input_format", "seed", "rows", "cols", "shape", "at"),
     *("exact", "timing", "functional", "threads", "launch_overhead"),
 )
 
@@ -88,7 +88,7 @@ def run(
         given = replace(given, own=given.own | {"format": chosen.pop("format", None)}, scheme=chosen)
         made = scheme_of(choice.taken.scheme)
     operands = _operands(a, b, given.own, made)
-    request = _request(chip, made, given, operands, choice)
+    request, operands = _rounded_first(_request(chip, made, given, operands, choice), given, operands)
     pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
     return _result(request, resolve(request, pair), operands, given, choice, progress)
 
@@ -195,19 +195,51 @@ def _request(
         own["timing"],
         bool(own["functional"]),
     )
-    return request if own["library"] is None else _by_library(request, given, operands)
+    return _by_instruction(request if own["library"] is None else _by_library(request, given, operands))
+
+
+def _by_instruction(request: Request) -> Request:
+    """The request in the format of its schedule's instruction, where that multiplies wider operands than asked for.
+
+    So kernels without a matrix instruction take fp16 and bf16: each product is an FP32 one.
+    """
+    wanted = request.schedule.instruction
+    if wanted is None or request.scheme.name != DEFAULT_SCHEME:
+        return request
+    fmt = str(request.format or native_format(request.device, request.problem.input_format))
+    spec = dot_spec(request.device, wanted)
+    own, taken = format_of(fmt), format_of(spec.a)
+    is_wider = taken.fraction_bits >= own.fraction_bits and taken.exponent_bits >= own.exponent_bits
+    if fmt == spec.a or spec.a != spec.b or own.is_integer or taken.is_integer or not is_wider:
+        return request
+    return replace(request, format=spec.a)
+
+
+def _rounded_first(request: Request, given: GivenOptions, operands: _Operands) -> tuple[Request, _Operands]:
+    """Operands in the format asked for, where the kernel multiplies wider ones and would not round them.
+
+    Not tf32, which kernels of FP32 take as it is in memory: FP32.
+    """
+    asked, (left, right) = given.own["format"], (operands.left, operands.right)
+    if asked in (None, request.format, "tf32") or request.scheme.name != DEFAULT_SCHEME:
+        return request, operands
+    if left is None or right is None or left.format == asked:
+        return request, operands
+    operands = replace(operands, left=left.converted(asked), right=right.converted(asked))
+    return replace(request, problem=replace(request.problem, input_format=asked)), operands
 
 
 def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> Request:
     """The request with the library's order of summation, in the format in which its kernel computes."""
     own, mapping = given.own, dict(given.mapping)
-    checked_against(own, mapping, request.scheme.name)
+    checked_against(own, given.scheme, mapping, request.scheme.name)
     layouts = str(mapping.get("a_layout") or "rows"), str(mapping.get("b_layout") or "rows")
     fmt = own["format"] or native_format(request.device, request.problem.input_format)
     m, n, k = operands.sizes
     m, n = own["shape"] or (m, n)
     accumulate = given.scheme.get("accumulate")
-    call = called(
+    epilogue = request.schedule.epilogue
+    call = library_call(
         own["library"],
         request.device,
         (m, n, k),
@@ -216,41 +248,51 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
         accumulate=None if accumulate is None else str(accumulate),
         layouts=layouts,
         batch=request.problem.matrices,
-        has_bias=own["bias"] is not None,
+        ends=Ends(
+            own["bias"] is not None,
+            own["c"] is not None,
+            epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
+        ),
     )
-    schedule = replace(call.schedule, epilogue=request.schedule.epilogue)
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}
     else:
         mapping |= call.mapping
     problem = replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1])
-    output = schedule.epilogue.output_format or ("fp32" if call.format != fmt else None)
-    epilogue = replace(schedule.epilogue, output_format=output, product_format=call.product_format)
-    schedule = replace(schedule, epilogue=epilogue)
+    epilogue = replace(epilogue, product_format=call.product_format)
     return replace(
         request,
-        format=call.format,
+        format=str(fmt),
         problem=problem,
-        schedule=schedule,
+        schedule=replace(call.choice.schedule, epilogue=epilogue),
         scheduled=True,
         mapping=mapping,
         library=call,
     )
 
 
-def _places(own: Mapping[str, Any], sizes: tuple[int, int, int]) -> tuple[Array, Array] | None:
-    """The rows and columns of the whole product that A's rows and B's columns are; None: all of it."""
+def _places(own: Mapping[str, Any], sizes: tuple[int, int, int], schedule: Schedule) -> tuple[Array, Array] | None:
+    """The rows and columns of the whole product that A's rows and B's columns are; None: all of it.
+
+    Raises InputError where shape, at and the matrices do not fit together, or the schedule is of another product.
+    """
     shape, at = own["shape"], own["at"]
-    if at is None:
-        if shape is not None and tuple(shape) != sizes[:2]:
-            raise InputError(
-                f"shape = {shape}, but the matrices give {sizes[:2]}; say at=(rows, columns), or leave it out"
-            )
-        return None
-    if shape is None:
+    if at is not None and shape is None:
         raise InputError("at is for shape: (m, n) of the whole product; give both or neither")
+    if at is None and shape is not None and tuple(shape) != sizes[:2]:
+        raise InputError(f"shape = {shape}, but the matrices give {sizes[:2]}; say at=(rows, columns), or leave it out")
+    whole = sizes[:2] if shape is None else (int(shape[0]), int(shape[1]))
+    if schedule.regions and schedule.shape not in (None, whole):
+        raise InputError(
+            f"the schedule's regions are of a product of {schedule.shape}, this one is of {whole}; for a part of it "
+            "give shape=(m, n) and at=(rows, columns)"
+        )
+    if at is None:
+        return None
+    if not own["exact"]:
+        raise InputError("at is for bits, and exact is false; for cycles give m, n and k of the whole product")
     found = []
-    for name, index, size, extent in zip(("rows", "columns"), at, shape, sizes, strict=False):
+    for name, index, size, extent in zip(("rows", "columns"), at, whole, sizes, strict=False):
         places = np.arange(size)[selected_indices(f"at: {name}", index, size)]
         if len(places) != extent:
             raise InputError(f"at: {len(places)} {name}, but the matrices have {extent}")
@@ -404,11 +446,10 @@ def _result(
     left, right = operands.left, operands.right
     product = errors = None
     by_program = bool(own["functional"]) and own["exact"]
+    places = _places(own, operands.sizes, record.schedule)
     if own["exact"]:
         assert left is not None and right is not None
-        arrays = Arrays(
-            left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"], _places(own, operands.sizes)
-        )
+        arrays = Arrays(left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"], places)
         workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
     times = _times(resolved, own)
@@ -447,6 +488,8 @@ def _result(
 def _times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
     if not own["timing"]:
         return Times(NOT_ASKED)
+    if own["at"] is not None:
+        return Times("cycles are of whole products, and A and B are parts of one (at=)")
     if resolved.program is None:
         return Times(resolved.no_program)
     record = resolved.gemm
@@ -492,6 +535,8 @@ class _Notices:
             found += [{"code": x.code, "count": x.count, "message": x.message} for x in seen]
         if self.record.library is not None and self.record.schedule.sum is not None:
             found += _left_out(self.record)
+        if self.request.library is not None:
+            found += warnings_of(self.request.library)
         if self.timed and self.record.mapping is not None:
             found += advice(self.record, self.request.device, self.request.mapping)
         return found

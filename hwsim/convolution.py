@@ -17,7 +17,16 @@ from hwsim.errors import InputError
 Array = NDArray[Any]
 Pair = int | tuple[int, int]
 NCHW = 4  # dimensions
-NOT_HERE = ("rows", "cols", "m", "n", "k")  # arguments of a matrix product that a convolution has no place for
+NOT_HERE = (
+    "rows",
+    "cols",
+    "m",
+    "n",
+    "k",
+    "library",
+    "shape",
+    "at",
+)  # arguments of a matrix product that a convolution has no place for
 
 
 @dataclass(frozen=True, slots=True)

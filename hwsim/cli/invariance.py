@@ -9,6 +9,7 @@ from hwsim.errors import InputError
 from hwsim.studies.invariance import BatchClass, batch_classes
 
 RANGES = 6  # that a line shows
+MOST_SIZES = 1_000_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,14 +65,19 @@ def sizes_of(text: str) -> list[int]:
     """`1:8192` (both ends), `1:8192:8`, or `1,7,64`. Raises InputError for anything else."""
     try:
         if ":" in text:
-            first, last, *step = (int(part) for part in text.split(":"))
-            found = list(range(first, last + 1, step[0] if step else 1)) if len(step) < 2 else []
+            first, last, *rest = (int(part) for part in text.split(":"))
+            step = rest[0] if rest else 1
+            is_range = len(rest) < 2 and step >= 1 and 1 <= first <= last and (last - first) // step < MOST_SIZES
+            found = list(range(first, last + 1, step)) if is_range else []
         else:
             found = [int(part) for part in text.split(",")]
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise InputError(f"--m {text}: allowed: A:B or A:B:STEP with 1 <= A <= B, or integers with commas")
+        raise InputError(
+            f"--m {text}: allowed: A:B or A:B:STEP with 1 <= A <= B and STEP of at least 1, at most {MOST_SIZES:,} "
+            "numbers, or integers with commas"
+        )
     return found
 
 
@@ -84,6 +90,12 @@ def ranges(sizes: tuple[int, ...]) -> list[list[int]]:
         else:
             found.append([size, size])
     return found
+
+
+def _padding(sizes: tuple[int, ...]) -> str:
+    """To which m of a class others are padded: its largest, and up to where it goes on without a gap."""
+    longest = max(ranges(sizes), key=lambda run: run[1] - run[0])
+    return f"m up to {max(sizes):,} can be padded to {max(sizes):,}; {longest[0]:,} to {longest[1]:,} need no padding"
 
 
 def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str, library: str) -> str:
@@ -100,12 +112,13 @@ def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str,
         sure = "" if choice.known else "; its order of summation is not known"
         lines.append(f"  {number}. {len(one.sizes_m):,} of m: {shown}{more}")
         lines.append(f"     {choice.kernel}, {slices}{sure}; right with a probability of {choice.confidence:.2f}")
-    if len(classes) > 1:
-        first = classes[0]
-        last = ranges(first.sizes_m)[-1]
+    pinned = next((number for number, one in enumerate(classes) if one.choice.known), None)
+    if len(classes) > 1 and pinned is not None:
+        found = classes[pinned]
         lines.append("What to do for equal bits:")
-        lines.append(f"  pad m to a value of class 1 (the largest range ends at {last[1]:,}), and drop the rows added;")
+        lines.append(f"  pad m to a value of class {pinned + 1}, and drop the rows added: {_padding(found.sizes_m)};")
         lines.append(
-            f"  or pin the algorithm of class 1 in cublasLtMatmul, SPLITK_NUM = {first.choice.split_k}, for every m"
+            f"  or pin class {pinned + 1} in cublasLtMatmul for every m: CUBLASLT_ALGO_CONFIG_ID "
+            f"{found.choice.algorithm}, CUBLASLT_ALGO_CONFIG_SPLITK_NUM {found.choice.split_k}"
         )
     return "\n".join(lines)

@@ -19,6 +19,7 @@ TITLES = {
     "problem": ("problem", "C[m, n] = A[m, k] B[k, n]"),
     "epilogue": ("epilogue", "D = alpha A B + beta C + bias, rounded to the output format"),
     "order of summation": ("order of summation", None),
+    "library": ("library", None),
     "region": ("region", None),
     "machine": ("machine", None),
     "mapping": ("mapping", "how the device's dataflow lays the GEMM out; an option that the family lacks is an error"),

@@ -13,7 +13,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("device", metavar="DEVICE", help="device name or YAML file")
     parser.add_argument("scheme", metavar="SCHEME", help="scheme; see hwsim schemes")
-    add_options(parser, ("problem", "epilogue", "order of summation", "mapping", "scheme"), ("seed", "c", "bias"))
+    kinds = ("problem", "epilogue", "order of summation", "library", "mapping", "scheme")
+    add_options(parser, kinds, ("seed", "c", "bias"))
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -46,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
-    add_options(parser, ("problem", "epilogue", "order of summation", "region", "mapping", "scheme", "machine"))
+    add_options(
+        parser, ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
+    )
     group = parser.add_argument_group("what is done")
     group.add_argument(
         "--no-exact",

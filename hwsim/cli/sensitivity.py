@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
-    add_options(parser, ("problem", "epilogue", "order of summation", "mapping", "scheme"), ("seed", "c", "bias"))
+    kinds = ("problem", "epilogue", "order of summation", "library", "mapping", "scheme")
+    add_options(parser, kinds, ("seed", "c", "bias"))
 
 
 def execute(arguments: argparse.Namespace) -> int:

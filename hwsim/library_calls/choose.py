@@ -6,8 +6,8 @@ no bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.features import features
-from hwsim.library_calls.orders import FAMILIES, Answer, Call, order_of
+from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
 from hwsim.library_calls.store import Entry, Store, store
 
 if TYPE_CHECKING:
@@ -33,22 +33,26 @@ Reductions = Literal["any", "compute"]
 _MASKS: dict[str, int] = {"any": 7, "compute": 2}
 LAYOUTS = ("rows", "columns")
 ACCUMULATES = (None, "fast", "promoted")
-ALIGNED_ELEMENTS = 8  # of fp16 and bf16: 16 bytes, what TMA wants of a leading dimension
+MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
+CACHED = 4096  # choices
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library with fitted choices: the file of trees, and the chips that it was asked on."""
+    """A version of a library with fitted choices: the file of trees, and the chips that it was asked on.
+
+    devices: their names under `library.observations` in device files, and their numbers of SMs.
+    """
 
     library: str
     version: str
     path: str
-    devices: tuple[str, ...]
+    devices: dict[str, int] = field(hash=False)
     evidence: str
 
 
 #: The newest first.
-VERSIONS = (Version("cublas", "13.1", "cublas-13.1.trees", ("h100", "h200"), "fitted"),)
+VERSIONS = (Version("cublas", "13.1", "cublas-13.1.trees", {"h100": 132, "h200": 132}, "fitted"),)
 #: Format of the result where a call does not say it.
 OUTPUTS = {
     "fp16": "fp16",
@@ -84,11 +88,12 @@ class LibraryChoice:
 
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
     where it is not told apart). kernel: the family's name, with the tile as its own name has it. split_k: slices of K,
-    at least 1. tile, cluster: (m, n) of the row-major product, None where not known. stages: of shared memory, None
-    where the kernel decides. tile_k: of K in a stage, elements; 0: not stated. schedule: the order of summation, with
-    m and n. computes: "native", an instruction, or "lanes" (fused multiply-adds on operands as they are). known: is
-    the rule of this kernel's sums known (else `schedule` is a plain chain)? confidence: the probability that algorithm
-    and slices are right. evidence: a level of hwsim.datafiles.provenance.
+    at least 1. tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K of a stage, elements; 0:
+    not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation, the
+    instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the rule
+    of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and slices
+    are right. evidence: a level of hwsim.datafiles.provenance; "assumption" where cuBLASLt was not asked for such a
+    call, so that the confidence is of the nearest one that it was asked for.
     """
 
     algorithm: int
@@ -101,7 +106,6 @@ class LibraryChoice:
     stages: int | None
     cluster: tuple[int, int] | None
     schedule: Schedule
-    computes: str
     known: bool
     confidence: float
     evidence: str
@@ -119,21 +123,25 @@ def library(
     name: "cublas". version: as "13.1"; None: the newest there is. workspace_bytes: what the library may use. Raises
     UnsupportedError for a library, a version or a device that nothing is known of.
     """
-    named = {chip for one in VERSIONS for chip in one.devices}
-    chip = device if isinstance(device, str) and device in named else load(device).name
     names = sorted({one.library for one in VERSIONS})
     if name not in names:
-        raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{nearest(name, names)}")
-    fits = [one for one in VERSIONS if one.library == name and version in (None, one.version)]
+        raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{nearest(str(name), names)}")
+    own = [one for one in VERSIONS if one.library == name]
+    fits = [one for one in own if version in (None, one.version)]
     if not fits:
-        known = ", ".join(one.version for one in VERSIONS if one.library == name)
+        known = ", ".join(repr(one.version) for one in own)
         raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
-    if chip not in fits[0].devices:
+    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
+        raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")
+    chip = load(device)
+    seen = None if chip.library is None else chip.library.observations
+    if seen is None or fits[0].devices.get(seen) != chip.cores:
+        asked = ", ".join(f"{one} ({count} SMs)" for one, count in fits[0].devices.items())
         raise UnsupportedError(
-            f"{name} {fits[0].version}: its choices on {chip} are not known; they are on "
-            f"{', '.join(fits[0].devices)}; leave library out, or record them (tools/record/cublaslt_choices.py)"
+            f"{name} {fits[0].version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are on "
+            f"{asked}; leave library out, or record them (tools/record/cublaslt_choices.py)"
         )
-    return LibraryOnDevice(fits[0], chip, Preference(workspace_bytes))
+    return LibraryOnDevice(fits[0], seen, Preference(workspace_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,66 +175,94 @@ class LibraryOnDevice:
         """What the library runs for C[m, n] = A[m, k] B[k, n].
 
         format, output: hwsim's names. accumulate: of e4m3, "fast" or "promoted" (None: fast). layouts: "rows"
-        (row-major) or "columns". batch: products in one strided call; the choice of a single one is given for them.
-        bias: one value per column in the epilogue; it changes the tile, hardly ever the slices. reductions: "compute"
-        where slices may be added in the accumulator's type alone.
+        (row-major) or "columns". batch: products in one strided call. bias: one value per column in the epilogue.
+        reductions: "compute" where slices may be added in the accumulator's type alone.
+
+        A bias is not told apart: with 32 MiB of workspace the choice is hardly ever another (docs/library.md). The
+        choice of one product is given for a batch, that of A by rows for A by columns, both with evidence "assumption".
 
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
         """
+        if not isinstance(bias, bool):
+            raise InputError(f"bias = {bias!r}; allowed: True, False")
         call = _checked(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
-        fast = None if format != "e4m3" else accumulate != "promoted"
-        wanted = replace(self.preference, reductions=reductions)
-        return _chosen(self.version.path, self.device, self.version.evidence, call, fast, wanted)
+        return self._chosen(call, accumulate, reductions, batch)
 
-    def orders(self, sizes_m: Sequence[int], **call: Any) -> tuple[list[LibraryChoice], list[int]]:
-        """The distinct choices, and which of them holds for each m. call: as of `choose`, without m.
+    def orders(
+        self,
+        sizes_m: Sequence[int],
+        *,
+        n: int,
+        k: int,
+        format: str,
+        output: str | None = None,
+        accumulate: str | None = None,
+        a_layout: str = "rows",
+        b_layout: str = "rows",
+        reductions: Reductions = "any",
+    ) -> tuple[list[LibraryChoice], list[int]]:
+        """Choices that differ in their order of summation, and which of them holds for each m; arguments as of
+        `choose`.
 
-        Of each distinct choice the tile, the confidence and the schedule's shape are those of the first m.
+        Of each choice the tile, the confidence and the schedule's shape are those of its first m.
         """
-        reductions: Reductions = call.pop("reductions", "any")
-        given = {"output": None, "accumulate": None, "a_layout": "rows", "b_layout": "rows", **call}
-        checked = _checked(
-            min(sizes_m, default=1), given["n"], given["k"], given["format"], given["output"], given["accumulate"],
-            given["a_layout"], given["b_layout"], 1,
-        )  # fmt: skip
-        fast = None if given["format"] != "e4m3" else given["accumulate"] != "promoted"
-        wanted = replace(self.preference, reductions=reductions)
+        checked = _checked(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
+        _checked(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         trees = store(self.version.path)
-        entry = _entry(trees, self.device, checked, fast, wanted)
+        entry = _entry(trees, self.device, checked, _fast(checked, accumulate), self._wanted(reductions))
         values = features(np.asarray(sizes_m), np.full(len(sizes_m), checked.n), np.full(len(sizes_m), checked.k))
         labels, _ = trees.tree(f"{entry.name}.order").leaves(values)
-        found: dict[int, int] = {}
+        found: dict[tuple[int, int], int] = {}
         choices: list[LibraryChoice] = []
+        index: list[int] = []
         for label, m in zip(labels.tolist(), sizes_m, strict=True):
-            if label not in found:
-                found[label] = len(choices)
-                one = checked._replace(m=int(m))
-                choices.append(_chosen(self.version.path, self.device, self.version.evidence, one, fast, wanted))
-        return choices, [found[label] for label in labels.tolist()]
+            family = FAMILIES.get(entry.order[label][0])
+            key = (label, int(m) if family is not None and family.order_by_m else 0)
+            if key not in found:
+                found[key] = len(choices)
+                choices.append(self._chosen(checked._replace(m=int(m)), accumulate, reductions, 1))
+            index.append(found[key])
+        return choices, index
+
+    def _wanted(self, reductions: Reductions) -> Preference:
+        if reductions not in _MASKS:
+            raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(_MASKS)}")
+        return replace(self.preference, reductions=reductions)
+
+    def _chosen(self, call: Call, accumulate: str | None, reductions: Reductions, batch: int) -> LibraryChoice:
+        evidence = "assumption" if batch > 1 or call.a_layout == "columns" else self.version.evidence
+        wanted = self._wanted(reductions)
+        return _chosen(self.version.path, self.device, evidence, call, _fast(call, accumulate), wanted)
+
+
+def _fast(call: Call, accumulate: str | None) -> bool | None:
+    return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
 def _checked(
     m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int
 ) -> Call:
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
-    if format not in OUTPUTS:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
+            raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
+    if not isinstance(format, str) or format not in OUTPUTS:
         raise UnsupportedError(
             f"format {format!r}: not one of {', '.join(OUTPUTS)}{nearest(str(format), list(OUTPUTS))}"
         )
-    wanted = output or OUTPUTS[format]
+    wanted = OUTPUTS[format] if output is None else output
     if wanted not in ALLOWED_OUTPUTS[format]:
         raise UnsupportedError(f"{format} operands give {', '.join(ALLOWED_OUTPUTS[format])} in cuBLAS; got {wanted}")
-    if accumulate not in ACCUMULATES or (accumulate == "promoted" and format != "e4m3"):
+    if (
+        not isinstance(accumulate, str | None)
+        or accumulate not in ACCUMULATES
+        or (accumulate == "promoted" and format != "e4m3")
+    ):
         raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
     for name, layout in (("a_layout", a), ("b_layout", b)):
-        if layout not in LAYOUTS:
+        if not isinstance(layout, str) or layout not in LAYOUTS:
             raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
-    call = Call(int(m), int(n), int(k), format, wanted, a, b, max(format_of(format).bits // 8, 1))
-    if format == "tf32":
-        call = call._replace(element_bytes=4)
+    call = Call(int(m), int(n), int(k), format, wanted, a, b)
     if reason := _refused(call, accumulate):
         raise UnsupportedError(f"cuBLASLt refuses {format} {m} x {n} x {k}: {reason}")
     return call
@@ -246,7 +282,7 @@ def _refused(call: Call, accumulate: str | None) -> str:
     return ""
 
 
-@cache
+@lru_cache(maxsize=CACHED)
 def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None, wanted: Preference) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
     trees = store(path)
@@ -271,7 +307,6 @@ def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None
         stages=count or None,
         cluster=None if cluster is None else cluster[::-1],
         schedule=order.schedule,
-        computes=order.computes,
         known=order.known,
         confidence=confidence,
         evidence=evidence,
@@ -280,7 +315,9 @@ def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None
 
 def _entry(trees: Store, device: str, call: Call, fast: bool | None, wanted: Preference) -> Entry:
     """The fitted model for a call. Raises UnsupportedError where there is none."""
-    is_aligned = call.n % ALIGNED_ELEMENTS == 0 and call.k % ALIGNED_ELEMENTS == 0
+    grain = VECTOR_BYTES // ELEMENT_BYTES[call.operand]
+    leading = (call.k if call.a_layout == "rows" else call.m, call.n, call.k if call.b_layout == "columns" else call.n)
+    is_aligned = all(size % grain == 0 for size in leading)
     fits = [
         one
         for one in trees.entries

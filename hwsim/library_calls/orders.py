@@ -1,4 +1,4 @@
-"""From cuBLASLt's answer to the order in which the kernel adds over K: a `Schedule`, and what the kernel computes with.
+"""From cuBLASLt's answer to the order in which the kernel adds over K, and by which instruction: a `Schedule`.
 
 The rules are those of docs/library.md: found on recorded GEMMs of an H200 and an H100 (cuBLAS 13.1), or published by
 others and checked there. It knows families of kernels by cuBLASLt's algorithm number; it knows no device and no array.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 
 Sum = Chain | Reduction
+FFMA = "fma.rn.f32"
 LINE_BYTES, VECTOR_BYTES = 128, 16
+ELEMENT_BYTES = {"e4m3": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 NARROW_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
 REDUCTION_OUTPUT_TYPE, REDUCTION_IN_PLACE = 4, 1
 
@@ -30,17 +32,22 @@ class Call(NamedTuple):
     output: str
     a_layout: str
     b_layout: str
-    element_bytes: int
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an operand's element in memory."""
+        return ELEMENT_BYTES[self.operand]
 
 
 class Answer(NamedTuple):
-    """What fixes the order of sums: algorithm, K of a tile (0: undefined), slices, reduction, custom option.
+    """What fixes the order of sums: cuBLASLt's algorithm id, K of a tile (0: undefined), slices, reduction and custom
+    option.
 
     slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them;
     None: not known) and swizzle say of which.
     """
 
-    id: int
+    algorithm: int
     tile_k: int
     slices: int
     reduction: int
@@ -52,25 +59,24 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A kernel's order of summation. computes: "native", the device's matrix instruction; an mma instruction; or
-    "lanes", fused multiply-adds of FP32 (FP64) on operands that are not rounded. known: whether the rule is known.
-    """
+    """A kernel's order of summation; its `instruction` is None for the device's own. known: whether the rule is."""
 
-    computes: str
     schedule: Schedule
     known: bool = True
 
 
 def order_of(call: Call, answer: Answer) -> Order:
     """The order of summation of the kernel that an answer names; of an unknown algorithm a plain chain, not `known`."""
-    family = FAMILIES.get(answer.id)
-    order = Order("native", Schedule(), known=False) if family is None else family.rule(call, answer)
-    return Order(order.computes, _with_shape(order.schedule, call), order.known)
-
-
-def _with_shape(schedule: Schedule, call: Call) -> Schedule:
-    fields = {name: getattr(schedule, name) for name in Schedule.__dataclass_fields__}
-    return Schedule(**fields | {"shape": (call.m, call.n)})
+    family = FAMILIES.get(answer.algorithm)
+    if call.operand == "int8":  # sums of integers are the same in any order
+        order = Order(Schedule())
+    elif family is None:
+        order = Order(Schedule(), known=False)
+    else:
+        order = family.rule(call, answer)
+        if family.instruction is not None and call.operand != "fp64":
+            order = replace(order, schedule=replace(order.schedule, instruction=family.instruction))
+    return replace(order, schedule=replace(order.schedule, shape=(call.m, call.n)))
 
 
 def _cut(k: int, length: int) -> list[tuple[int, int]]:
@@ -98,9 +104,9 @@ def _whole_tiles(call: Call, answer: Answer) -> Order:
     step = LINE_BYTES // call.element_bytes
     length = step * math.ceil(call.k // answer.slices / step) if answer.slices > 1 else call.k
     if length * answer.slices >= call.k:
-        return Order("native", Schedule(slice_k=_lengths(call.k, length)))
+        return Order(Schedule(slice_k=_lengths(call.k, length)))
     parts: list[Sum] = [_span(start, stop) for start, stop in _cut(length * answer.slices, length)]
-    return Order("native", Schedule(sum=_ascending(parts)))
+    return Order(Schedule(sum=_ascending(parts)))
 
 
 def _slice_length(call: Call, slices: int) -> int:
@@ -113,9 +119,7 @@ def _slice_length(call: Call, slices: int) -> int:
 
 def _rest_first(call: Call, answer: Answer) -> Order:
     """CUTLASS's tensor-op kernels for Turing and Ampere: the rest of each slice's K before its whole tiles."""
-    kind = NARROW_TYPES.get(call.operand)
-    if kind is None:  # int8: the same sum in any order
-        return Order("native", Schedule())
+    kind = NARROW_TYPES[call.operand]
     tile_k = answer.tile_k or 32
     step = 8 if call.operand == "tf32" or not answer.tile_k else 16
     lengths = _lengths(call.k, _slice_length(call, max(answer.slices, 1)))
@@ -123,8 +127,8 @@ def _rest_first(call: Call, answer: Answer) -> Order:
     narrow = call.output if lengths and call.output in ("fp16", "bf16") else None
     is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE and narrow is None
     return Order(
-        f"mma.m16n8k{step}.f32.{kind}.{kind}.f32",
         Schedule(
+            instruction=f"mma.m16n8k{step}.f32.{kind}.{kind}.f32",
             slice_k=lengths,
             remainder="last" if is_whole else "first",
             tile_k=None if is_whole else tile_k,
@@ -138,11 +142,11 @@ def _rest_first(call: Call, answer: Answer) -> Order:
 def _segments(call: Call, answer: Answer) -> Order:
     """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
     if answer.slices >= 0 or call.operand != "tf32" or call.k <= WHOLE_K:
-        return Order("native", Schedule())
+        return Order(Schedule())
     if answer.tile is None:
-        return Order("native", Schedule(), known=False)
+        return Order(Schedule(), known=False)
     regions = _shared_tiles(call, answer.tile, answer.cluster, answer.swizzle)
-    return Order("native", Schedule(regions=regions), known=not regions or call.k >= SHARED_K)
+    return Order(Schedule(regions=regions), known=not regions or call.k >= SHARED_K)
 
 
 #: Of tf32 kernels with slices -1: K up to which none shared tiles, and from which all did whose tiles leave SMs idle
@@ -216,59 +220,51 @@ def _segment_sum(k: int, parts: int) -> Sum:
     return Reduction(tuple(level), "pairwise", level="workspace")
 
 
-def _interleaved(computes: str) -> Callable[[Call, Answer], Order]:
+def _interleaved(call: Call, answer: Answer) -> Order:
     """xmma for Ampere: tile z, z + s, ... of K to slice z. Custom option 1: ceil(s / 2) buffers, to which slices are
     added in turn; the last slice takes the buffers' sums. Else ascending."""
-
-    def rule(call: Call, answer: Answer) -> Order:
-        slices, step = answer.slices, answer.tile_k or 8
-        if slices < 2:
-            return Order(computes, Schedule())
-        parts: list[Sum] = [
-            Chain((Range(z * step, call.k, slices * step, step),) if z * step < call.k else ()) for z in range(slices)
-        ]
-        if answer.custom != 1:
-            return Order(computes, Schedule(sum=_ascending(parts)))
-        count = math.ceil(slices / 2)
-        buffers = [_ascending(parts[index : slices - 1 : count]) for index in range(min(count, slices - 1))]
-        return Order(computes, Schedule(sum=_ascending([parts[-1], *buffers])))
-
-    return rule
+    slices, step = answer.slices, answer.tile_k or 8
+    if slices < 2:
+        return Order(Schedule())
+    parts: list[Sum] = [
+        Chain((Range(z * step, call.k, slices * step, step),) if z * step < call.k else ()) for z in range(slices)
+    ]
+    if answer.custom != 1:
+        return Order(Schedule(sum=_ascending(parts)))
+    count = math.ceil(slices / 2)
+    buffers = [_ascending(parts[index : slices - 1 : count]) for index in range(min(count, slices - 1))]
+    return Order(Schedule(sum=_ascending([parts[-1], *buffers])))
 
 
 # --- kernels without a matrix unit --------------------------------------------------------------------------------
 
 
 def _one_chain(call: Call, answer: Answer) -> Order:
-    return Order("lanes", Schedule())
+    return Order(Schedule())
 
 
-def _long_k(call: Call, answer: Answer) -> Order:
+def _sgemm_largek(call: Call, answer: Answer) -> Order:
     """sgemm_largek: slices of whole 8 elements, ascending."""
     length = math.ceil(math.ceil(call.k / max(answer.slices, 1)) / 8) * 8
-    return Order("lanes", Schedule(slice_k=_lengths(call.k, length)))
+    return Order(Schedule(slice_k=_lengths(call.k, length)))
 
 
-def _vector_slices(computes: str) -> Callable[[Call, Answer], Order]:
+def _vector_slices(call: Call, answer: Answer) -> Order:
     """CUTLASS's SIMT and FP64 kernels: slices as of its tensor-op kernels, each a chain in order of K."""
-
-    def rule(call: Call, answer: Answer) -> Order:
-        return Order(computes, Schedule(slice_k=_lengths(call.k, _slice_length(call, max(answer.slices, 1)))))
-
-    return rule
+    return Order(Schedule(slice_k=_lengths(call.k, _slice_length(call, max(answer.slices, 1)))))
 
 
-def _small(call: Call, answer: Answer) -> Order:
+def _gemm_sn(call: Call, answer: Answer) -> Order:
     """gemmSN. B by rows: 2 (custom option 0) or 4 contiguous parts, closed every 256 or 128 of K. By columns: 16 lanes
     that take elements in turn, closed every 16 tiles; lanes ascending."""
     if call.b_layout == "columns":
-        return Order("lanes", Schedule(sum=_ascending(_lanes(0, call.k, 16, 1, 16), "registers")))
+        return Order(Schedule(sum=_ascending(_lanes(0, call.k, 16, 1, 16), "registers")))
     count, block = ((2, 256), (4, 128))[answer.custom == 1]
     parts = [
         _ascending([_span(start + x, start + y) for x, y in _cut(stop - start, block)], "registers")
         for start, stop in _cut(call.k, math.ceil(call.k / count))
     ]
-    return Order("lanes", Schedule(sum=_ascending(parts, "registers")))
+    return Order(Schedule(sum=_ascending(parts, "registers")))
 
 
 def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[Sum]:
@@ -338,8 +334,8 @@ def _gemv(call: Call, answer: Answer) -> Order:
     parts = [_gemv_slice(answer.custom, length, x, y, call.element_bytes) for x, y in _cut(call.k, length)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
-        return Order("lanes", Schedule(), known=False)
-    return Order("lanes", Schedule(sum=_ascending(known)))
+        return Order(Schedule(), known=False)
+    return Order(Schedule(sum=_ascending(known)))
 
 
 def _dot(call: Call, answer: Answer) -> Order:
@@ -357,7 +353,7 @@ def _dot(call: Call, answer: Answer) -> Order:
             threads.append(_ascending(own, "registers"))
         found.append(Reduction(tuple(threads), "halving", level="shared"))
     if blocks == 1:
-        return Order("lanes", Schedule(sum=found[0]))
+        return Order(Schedule(sum=found[0]))
     quarter: list[Sum] = [
         _ascending(list(found[index::128]), "registers") if index < blocks else Chain(()) for index in range(128)
     ]
@@ -366,7 +362,7 @@ def _dot(call: Call, answer: Answer) -> Order:
         for i in range(32)
     ]
     columns: list[Sum] = [Reduction(tuple(joined[index::4])) for index in range(4)]
-    return Order("lanes", Schedule(sum=Reduction(tuple(columns), level="kernel")))
+    return Order(Schedule(sum=Reduction(tuple(columns), level="kernel")))
 
 
 NVJET, GEMV = 66, 13
@@ -388,33 +384,39 @@ def is_rounded_before_bias(algorithm: int, slices: int, reduction: int, is_lt: b
 
 @dataclass(frozen=True, slots=True)
 class KernelFamily:
-    """Kernels of one algorithm number: what profilers call them, and the rule of their sums."""
+    """Kernels of one algorithm number: what profilers call them, and the rule of their sums.
+
+    instruction: by which they add (FP64: the device's own in any case); None: the device's own, or the rule says it.
+    order_by_m: whether the order depends on m beyond what cuBLASLt answers.
+    """
 
     name: str
     rule: Callable[[Call, Answer], Order]
+    instruction: str | None = None
+    order_by_m: bool = False
 
 
 FAMILIES: dict[int, KernelFamily] = {
-    10: KernelFamily("sgemm_largek", _long_k),
-    11: KernelFamily("gemmSN", _small),
-    12: KernelFamily("gemmk1", _one_chain),
-    13: KernelFamily("gemv", _gemv),
-    14: KernelFamily("dot", _dot),
-    16: KernelFamily("magma_sgemmEx", _one_chain),
-    20: KernelFamily("cutlass_80_simt_sgemm", _vector_slices("lanes")),
+    10: KernelFamily("sgemm_largek", _sgemm_largek, FFMA),
+    11: KernelFamily("gemmSN", _gemm_sn, FFMA),
+    12: KernelFamily("gemmk1", _one_chain, FFMA),
+    13: KernelFamily("gemv", _gemv, FFMA),
+    14: KernelFamily("dot", _dot, FFMA),
+    16: KernelFamily("magma_sgemmEx", _one_chain, FFMA),
+    20: KernelFamily("cutlass_80_simt_sgemm", _vector_slices, FFMA),
     21: KernelFamily("cutlass_80_tensorop", _rest_first),
-    22: KernelFamily("cutlass_80_tensorop_d884gemm", _vector_slices("native")),
+    22: KernelFamily("cutlass_80_tensorop_d884gemm", _vector_slices),
     23: KernelFamily("cutlass_80_tensorop", _rest_first),
     24: KernelFamily("cutlass_75_tensorop", _rest_first),
-    35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved("native")),
-    36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved("native")),
+    35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved),
+    36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved),
     39: KernelFamily("sm90_xmma_gemm_i8i32", _segments),
     41: KernelFamily("sm90_xmma_gemm", _segments),
     42: KernelFamily("sm90_xmma_gemm", _segments),
-    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments),
-    55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved("lanes")),
-    56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved("lanes")),
+    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments, order_by_m=True),
+    55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA),
+    56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA),
     62: KernelFamily("sm90_xmma_gemm_e4m3", _segments),
-    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved("mma.m16n8k8.f32.tf32.tf32.f32")),
+    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32"),
     66: KernelFamily("nvjet_sm90", _whole_tiles),
 }

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
-from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
 from hwsim.library_calls.orders import is_rounded_before_bias
 
@@ -23,29 +22,38 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 NARROW = ("fp16", "bf16")
-#: Format of the fused multiply-adds that kernels without a matrix unit do, by the format of the operands.
-LANES = {"fp16": "fp32", "bf16": "fp32", "tf32": "fp32", "fp32": "fp32", "fp64": "fp64"}
+SURE = 0.9  # the probability of a choice below which a run warns of it
+#: Options of native schemes that name the call; the others change what the library decides.
+OWN_OPTIONS = ("accumulate",)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    format: of the operands in the kernel; schedule: its order of summation; product_format: to which the sum is rounded
-    before the bias is added, None: the sum's own. mapping: options of the dataflow that follow from the kernel.
+    product_format: to which the sum is rounded before the bias or C is added, None: the sum's own. evidence: of the
+    order of summation. mapping: options of the dataflow that follow from the kernel.
     """
 
     id: LibraryId
     choice: LibraryChoice
     layouts: tuple[Order, Order]
-    format: str
-    schedule: Schedule
     product_format: str | None
+    evidence: str
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
-def called(
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a request adds to the product A B: a bias, a C, factors other than 1."""
+
+    has_bias: bool = False
+    has_c: bool = False
+    is_scaled: bool = False
+
+
+def library_call(
     name: str,
     chip: Device,
     sizes: tuple[int, int, int],
@@ -55,81 +63,115 @@ def called(
     accumulate: str | None,
     layouts: tuple[str, str],
     batch: int,
-    has_bias: bool,
+    ends: Ends,
 ) -> LibraryCall:
     """The call for a product of these sizes. Raises UnsupportedError where the library has none, or its order of
     summation is not known.
     """
     m, n, k = sizes
-    wide = output or _result_format(format)
-    asked, reductions = library_for_call(name, chip, (n, k), format=format, output=wide, has_bias=has_bias)
+    wide = output or result_format(format)
+    asked, reductions, is_lt = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, ends=ends)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=has_bias, reductions=reductions,
+        batch=batch, bias=ends.has_bias, reductions=reductions,
     )  # fmt: skip
-    used = LANES[format] if choice.computes == "lanes" else format
-    schedule = choice.schedule
-    if choice.computes not in ("lanes", "native"):
-        schedule = replace(schedule, instruction=choice.computes)
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
-    is_lt = n > 1 and k > 1  # else PyTorch adds the bias as a C of cublasGemmEx
     is_rounded_twice = (
-        has_bias
+        (ends.has_bias or ends.has_c)
         and wide in NARROW
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
     )
     product = wide if is_rounded_twice else None
-    return LibraryCall(asked.id, choice, orders, used, schedule, product, tuple(_decisions(choice)), _mapping(choice))
+    guessed = _guessed(layouts, batch, ends)
+    evidence = "assumption" if guessed else choice.evidence
+    return LibraryCall(
+        asked.id, choice, orders, product, evidence, tuple(_decisions(choice, evidence, guessed)), _mapping(choice)
+    )
+
+
+def _guessed(layouts: tuple[str, str], batch: int, ends: Ends) -> list[str]:
+    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it."""
+    found = ["batches"] if batch > 1 else []
+    found += ["A by columns"] if layouts[0] == "columns" else []
+    found += ["a C"] if ends.has_c else []
+    return found + (["alpha and beta"] if ends.is_scaled else [])
 
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:
     """What a dataflow is told of the kernel, so that its cycles are the kernel's."""
-    if choice.tile is None or choice.computes != "native" or not choice.tile_k:
+    if choice.tile is None or choice.schedule.instruction is not None or not choice.tile_k:
         return {}
     m, n = choice.tile
     return {"tile": {"m": m, "n": n, "k": choice.tile_k}}
 
 
-def library_for_call(
-    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str | None, has_bias: bool = False
-) -> tuple[LibraryOnDevice, Reductions]:
-    """The library as PyTorch asks it: with the workspace of the call, and in which type slices may be reduced.
+def as_pytorch_asks(
+    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, ends: Ends = Ends()
+) -> tuple[LibraryOnDevice, Reductions, bool]:
+    """The library with the workspace of PyTorch's call, in which type slices may be reduced, and whether the call is
+    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias or C as its C).
 
-    sizes: (n, k), which say whether a bias goes through cublasLtMatmul.
+    sizes: (n, k), which say whether a bias goes through cublasLtMatmul. Raises UnsupportedError for a call that
+    PyTorch does not make or that was not asked about.
     """
     chosen = library(name, device=chip)
     n, k = sizes
-    wide = output or _result_format(format)
-    is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
+    if ends.has_bias and ends.has_c:
+        raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
+    if ends.has_bias and format in ("int8", "fp64"):
+        raise UnsupportedError(f"library = {name!r}: its choices for {format} with a bias were not asked; leave it out")
+    has_own_bias = ends.has_bias and n > 1 and k > 1
+    is_lt = format in ("e4m3", "int8") or has_own_bias
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
-    reductions: Reductions = "compute" if wide in NARROW and format in NARROW else "any"
-    return LibraryOnDevice(
-        chosen.version, chosen.device, replace(chosen.preference, workspace_bytes=workspace)
-    ), reductions
+    reductions: Reductions = "compute" if output in NARROW and format in NARROW else "any"
+    preference = replace(chosen.preference, workspace_bytes=workspace)
+    return LibraryOnDevice(chosen.version, chosen.device, preference), reductions, is_lt
 
 
 def _order(layout: str) -> Order:
     return "columns" if layout == "columns" else "rows"  # checked by then
 
 
-def _result_format(format: str) -> str:
+def result_format(format: str) -> str:
+    """The format of a result that a request does not name."""
     return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
 
 
-def _decisions(choice: LibraryChoice) -> list[Decision]:
+def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
-    found = [Decision("kernel", choice.kernel, "library", choice.evidence, f"algorithm {choice.algorithm}, {sure}")]
-    found.append(Decision("split_k", str(choice.split_k), "library", choice.evidence, sure))
+    if guessed:
+        sure += f" for the call without {' and '.join(guessed)}, which cuBLASLt was not asked about"
+    found = [Decision("kernel", choice.kernel, "library", evidence, f"algorithm {choice.algorithm}, {sure}")]
+    found.append(Decision("split_k", str(choice.split_k), "library", evidence, sure))
     if not choice.known:
-        why = "how this kernel adds over K is not known; one chain in order of K stands for it"
-        found.append(Decision("order of summation", "one chain in order of K", "default", "assumption", why))
+        stands = "tiles whose K several CTAs share" if choice.schedule.regions else "one chain in order of K"
+        why = f"how this kernel adds over K is not known for these sizes; {stands} stands for it"
+        found.append(Decision("order of summation", stands, "default", "assumption", why))
     return found
 
 
-def checked_against(own: Mapping[str, Any], mapping: Mapping[str, Any], scheme: str) -> None:
+def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
+    """What a user should know before relying on the bits: an unsure choice, an order that is not known."""
+    choice, found = call.choice, []
+    if not choice.known:
+        text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
+        found.append({"code": "library_order_unknown", "count": 1, "message": text})
+    if choice.confidence < SURE:
+        text = (
+            f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
+            f"{choice.confidence:.2f}; where it runs another, bits and cycles are other ones"
+        )
+        found.append({"code": "library_choice_unsure", "count": 1, "message": text})
+    return found
+
+
+def checked_against(
+    own: Mapping[str, Any], scheme_options: Mapping[str, Any], mapping: Mapping[str, Any], scheme: str
+) -> None:
     """Raise where a request says what the library decides, or asks for what is no call of it."""
-    said = [name for name in ("split_k", "tile", "instruction", "cluster", "stages") if mapping.get(name) is not None]
+    said = [name for name in ("split_k", "tile", "instruction", "stages", "swizzle") if mapping.get(name) is not None]
     said += ["schedule"] if own["schedule"] is not None else []
+    said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if said:
         raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave one of them out")
     if scheme != "native":

@@ -253,7 +253,7 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     else:
         level = str(evidence.of_schedule(device, gemm))
         if request.library is not None:
-            level = request.library.choice.evidence
+            level = request.library.evidence
         found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level))
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))

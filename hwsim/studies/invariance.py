@@ -6,6 +6,7 @@ brought to one form; equal forms give equal bits for all operands. It knows sche
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from hwsim.devices import dot_spec, instruction, load
 from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
+from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.numerics.units import IntegerUnit
-from hwsim.resolve.library_call import LANES, library_for_call
+from hwsim.resolve.library_call import as_pytorch_asks, result_format
+from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -52,13 +55,15 @@ def invariance(
 ) -> list[Label]:
     """One hashable label per m, in order: equal exactly where a row of C[m, n] has equal bits for all operands.
 
-    n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of `hwsim.run`. A kernel whose
-    order of summation is not known has a label of its own. Raises InputError and UnsupportedError as
-    `Library.choose` does.
+    n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of `hwsim.run`; output is what the
+    unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). Where several CTAs share the K of some
+    tiles, rows of one product may differ too; then m that differ in where those tiles lie have other labels. Of a
+    kernel whose order of summation is not known the label is its algorithm and slices. Raises InputError for numbers
+    and names that are not allowed, UnsupportedError where the library's choice is not known.
     """
     call: dict[str, Any] = {"output": output, "accumulate": accumulate}
     call |= {"a_layout": a_layout, "b_layout": b_layout}
-    return [found.label for found in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
+    return [label for label, _ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
 def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
@@ -66,17 +71,11 @@ def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
     each = _each(m=m, **call)
     members: dict[Label, list[int]] = {}
     choices: dict[Label, LibraryChoice] = {}
-    for size, found in zip(m, each, strict=True):
-        members.setdefault(found.label, []).append(int(size))
-        choices.setdefault(found.label, found.choice)
+    for size, (label, choice) in zip(m, each, strict=True):
+        members.setdefault(label, []).append(int(size))
+        choices.setdefault(label, choice)
     classes = [BatchClass(label, choices[label], tuple(sizes)) for label, sizes in members.items()]
     return sorted(classes, key=lambda one: -len(one.sizes_m))
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    label: Label
-    choice: LibraryChoice
 
 
 def _each(
@@ -91,44 +90,59 @@ def _each(
     accumulate: str | None = None,
     a_layout: str = "rows",
     b_layout: str = "rows",
-) -> list[_Found]:
+) -> list[tuple[Label, LibraryChoice]]:
     """Label and choice of each m."""
-    if not len(m):
+    try:
+        sizes = [operator.index(size) for size in m]
+    except TypeError:
+        raise InputError(f"m = {m!r}; allowed: a sequence of integers of at least 1") from None
+    if not sizes:
         raise InputError("m: no number of rows; give at least one")
-    for size in m:
-        if isinstance(size, bool) or int(size) != size or size < 1:
-            raise InputError(f"m = {size!r}; allowed: integers of at least 1")
     chip = load(device)
-    asked, reductions = library_for_call(library, chip, (n, k), format=format, output=output)
-    wide = output or {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
+    wide = output or result_format(format)
+    asked, reductions, _ = as_pytorch_asks(library, chip, (n, k), format=format, output=wide)
     choices, index = asked.orders(
-        [int(size) for size in m], n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout,
-        b_layout=b_layout, reductions=reductions,
+        sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
+        reductions=reductions,
     )  # fmt: skip
-    labels = [_label(chip, choice, format, accumulate, k) for choice in choices]
-    return [_Found(labels[place], choices[place]) for place in index]
+    promoted = PROMOTED_K if accumulate == "promoted" else None
+    labels = [_label(chip, choice, format, promoted, k) for choice in choices]
+    return [(labels[place], choices[place]) for place in index]
 
 
-def _label(chip: Device, choice: LibraryChoice, format: str, accumulate: str | None, k: int) -> Label:
-    """The order of summation in one form: unit, format of the operands, sums."""
-    used = LANES[format] if choice.computes == "lanes" else format
-    wanted = None if choice.computes in ("lanes", "native") else choice.computes
-    name = instruction_for(chip, used, used, wanted)
-    unit = dot_spec(chip, name).unit
-    if isinstance(unit, IntegerUnit):
-        return ("integers",)
-    step = instruction(chip, name).k
-    if not choice.known:
-        return ("unknown", choice.algorithm, choice.split_k)
-    promoted = 128 if accumulate == "promoted" else None
+def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:
+    """The order of summation in one form: unit, format of the operands, sums, and where tiles have another order."""
     schedule = choice.schedule
+    name = schedule.instruction or instruction_for(chip, format, format)
+    spec = dot_spec(chip, name)
+    if isinstance(spec.unit, IntegerUnit):
+        return ("integers",)
+    if not choice.known:
+        return ("unknown", choice.algorithm, choice.split_k, choice.reduction, choice.custom, choice.tile_k)
+    step = instruction(chip, name).k
     if schedule.sum is not None:
         tree = _tree(schedule.sum, step, promoted)
     else:
         slices = schedule.layout(k).slices
         parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
         tree = parts[0] if len(parts) == 1 else ("ascending", *parts)
-    return (repr(unit), used, schedule.partial_format, tree)
+    return (repr(spec.unit), spec.a, schedule.partial_format, tree, _regions(schedule, step, promoted))
+
+
+def _regions(schedule: Schedule, step: int, promoted: int | None) -> Label:
+    """Rows, columns and order of the tiles with an order of their own; rows that are all of them: None."""
+    assert schedule.shape is not None or not schedule.regions
+    found: dict[tuple[Any, Label], set[int]] = {}
+    for region in schedule.regions:
+        columns = (region.cols.start, region.cols.stop)
+        found.setdefault((columns, _tree(region.sum, step, promoted)), set()).update(
+            range(region.rows.start, region.rows.stop)
+        )
+    m = 0 if schedule.shape is None else schedule.shape[0]
+    every = [
+        (columns, tree, None if len(rows) == m else (min(rows), max(rows))) for (columns, tree), rows in found.items()
+    ]
+    return tuple(sorted(every, key=repr))
 
 
 def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:

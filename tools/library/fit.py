@@ -3,9 +3,9 @@
     python tools/library/fit.py --out configs/libraries/cublas-13.1.trees FOLDER=DEVICE [FOLDER=DEVICE ...]
 
 FOLDER holds what tools/record/cublaslt_choices.py wrote on DEVICE. Takes half an hour on two cores for 50 million
-answers. Prints for each tree the share of held-back answers that it gives; the last 2 % are held back, and no tree sees
-them. Kernels that are no nvjet ones are the same on all Hopper chips (checked below on rows that both answered), so
-their trees are fitted once.
+answers. Prints for each tree the share of held-back answers that it gives; of those that it may learn from the last
+2 % are held back, and every 50th chunk is left out of all (tools/library/held_back.py takes rows for the tests from
+them). Kernels that are no nvjet ones are the same on all Hopper chips, so their trees are fitted once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from hwsim.library_calls.features import NAMES, features
 
 NVJET, SHARES_K = 66, 43
 HELD_BACK = 0.02
-MOST_SAMPLES = 1_400_000
+LEFT_OUT = 50  # of so many chunks one is for tests
+MOST_SAMPLES = 3_600_000
+ORDER_PRICE, TILE_PRICE = 1.0, 3.0  # answers that a leaf must mend
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
@@ -68,9 +70,10 @@ def models() -> list[Model]:
     for fmt in ("fp16", "bf16"):
         plain, narrow, biased = f"{fmt}>fp32", f"{fmt}>{fmt}", f"{fmt}>{fmt}+bias"
         for b in ("rows", "columns"):
-            every = (("unaligned", plain), ("vector", plain), ("variants", plain))
+            every = tuple((part, plain) for part in ("unaligned", "long_unaligned", "vector", "variants"))
             found.append(Model(fmt, "rows", b, 32 * MIB, 7, every, aligned=False))
-            found.append(Model(fmt, "rows", b, 32 * MIB, 2, (("narrow", narrow),), aligned=False, tile=False))
+            slim = (("narrow", narrow), ("long_unaligned", narrow))
+            found.append(Model(fmt, "rows", b, 32 * MIB, 2, slim, aligned=False, tile=False))
             found.append(
                 Model(
                     fmt,
@@ -85,7 +88,7 @@ def models() -> list[Model]:
             )
             for device in ("h200", "h100"):
                 parts = ("aligned", "vector", "variants")
-                own = tuple((part, plain) for part in parts)
+                own = tuple((part, plain) for part in (*parts, "long_aligned"))
                 found.append(Model(fmt, "rows", b, 32 * MIB, 7, own, aligned=True, devices=(device,)))
                 own = (("linear", biased), ("linear_aligned", biased))
                 found.append(Model(fmt, "rows", b, MIB, 2, own, aligned=True, devices=(device,), tile=False))
@@ -98,7 +101,7 @@ def models() -> list[Model]:
     for fmt in ("tf32", "fp32", "fp64"):
         kind = f"{fmt}>{'fp64' if fmt == 'fp64' else 'fp32'}"
         for b in ("rows", "columns"):
-            own = (("any", kind), ("vector", kind), ("variants", kind))
+            own = tuple((part, kind) for part in ("any", "long_any", "vector", "variants"))
             found.append(Model(fmt, "rows", b, 32 * MIB, 7, own))
             if fmt != "fp64":
                 found.append(Model(fmt, "rows", b, MIB, 7, (("linear", f"{kind}+bias"),), tile=False))
@@ -115,8 +118,10 @@ class Answers:
         self.said = json.loads((folder / "choices.json").read_text())
         self.table = np.array(self.said["answers"], np.int64)
 
-    def column(self, model: Model, part: str, kind: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Sizes (rows, 3) and answers (rows, 9), or None where it was not asked."""
+    def column(
+        self, model: Model, part: str, kind: str, *, left_out: bool = False
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Sizes (rows, 3) and answers (rows, 9), or None where it was not asked. left_out: the chunks for tests."""
         for one in self.said["columns"]:
             asked = (one.get("workspace_bytes", 32 * MIB), one.get("reductions", 7))
             key = (one["part"], one["kind"], one["a_layout"], one["b_layout"], *asked)
@@ -124,8 +129,10 @@ class Answers:
                 continue
             planes = np.frombuffer(lzma.decompress((self.folder / one["file"]).read_bytes()), np.uint8).reshape(2, -1)
             codes = planes[0] + 256 * planes[1].astype(np.int64)
+            wanted = [chunk % LEFT_OUT == LEFT_OUT - 1 for chunk in one["chunks"]]
+            chosen = np.repeat(np.array(wanted) == left_out, self.said["chunk"])
             sizes = np.concatenate([draw(part, self.said["seed"], chunk) for chunk in one["chunks"]])
-            return sizes[:, :3], self.table[codes]
+            return sizes[chosen, :3], self.table[codes[chosen]]
         return None
 
 
@@ -159,24 +166,17 @@ def confidences(tree: Grown, at: np.ndarray, right: np.ndarray) -> np.ndarray:
     return ((good + 4 * overall) / (seen + 4))[group]
 
 
-def tree_of(values: np.ndarray, labels: np.ndarray, least_leaf: int) -> tuple[bytes, list[list[int]], float, int]:
-    """The packed tree, the table of its labels, the share right of what was held back, and its nodes."""
+def tree_of(values: np.ndarray, labels: np.ndarray, price: float) -> tuple[bytes, list[list[int]], float, int]:
+    """The packed tree, the table of its labels, the share right of what was held back, and its nodes.
+
+    price: samples that a leaf must mend to stay.
+    """
     table, y = np.unique(labels, axis=0, return_inverse=True)
     held = max(2000, int(HELD_BACK * len(y)))
-    tree = grow(values[:, :-held], y[:-held], least_leaf)
+    tree = pruned(grow(values[:, :-held], y[:-held]), price)
     at = leaves(tree, values[:, -held:])
     right = tree.label[at] == y[-held:]
-    confidence = confidences(tree, at, right)
-    final = pruned(tree)
-    spread = np.zeros(len(final.feature))
-    weight = np.where(tree.feature < 0, tree.count, 0).astype(float)
-    total = np.where(tree.feature < 0, tree.count * confidence, 0)
-    for node in range(len(tree.feature) - 1, -1, -1):  # a pruned split takes its leaves' mean
-        if tree.feature[node] >= 0:
-            weight[node] = weight[node + 1] + weight[tree.right[node]]
-            total[node] = total[node + 1] + total[tree.right[node]]
-        spread[node] = total[node] / max(weight[node], 1)
-    ready = packed(final, spread, np.arange(len(table)))
+    ready = packed(tree, confidences(tree, at, right), np.arange(len(table)))
     return ready.pack(), table.tolist(), float(right.mean()), len(ready.feature)
 
 
@@ -192,7 +192,7 @@ def fitted(task: tuple[Model, list[tuple[Path, str]], Path]) -> tuple[Model, dic
     values = features(*size.T)
     order = answer[:, [0, 2, 3, 4, 6]].copy()
     order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
-    data, table, right, nodes = tree_of(values, order, 1)
+    data, table, right, nodes = tree_of(values, order, ORDER_PRICE)
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
@@ -205,7 +205,7 @@ def fitted(task: tuple[Model, list[tuple[Path, str]], Path]) -> tuple[Model, dic
         shape = answer[:, [1, 8, 5]].copy()
         shape[answer[:, 0] != SHARES_K, 2] = 0
         wide = np.concatenate([values, answer[:, [0, 3]].T.astype(float)])
-        data, table, right, nodes = tree_of(wide, shape, 24)
+        data, table, right, nodes = tree_of(wide, shape, TILE_PRICE)
         entry |= {"tile": table, "tile_right": round(right, 4)}
         files[f"{model.name}.tile"] = data
         said += f", tile {right:.4f} of {nodes} nodes"

@@ -16,7 +16,7 @@ typedef struct {
     int64_t *left, *right, *seen;
     uint8_t *side;
     int32_t *spare;
-    int32_t *feature, *bin, *next, *leaf, *count, *hits;
+    int32_t *feature, *bin, *above, *next, *leaf, *count, *hits;
     int64_t nodes, room;
     double least_gain;
 } Tree;
@@ -40,9 +40,9 @@ static int64_t grow(Tree *t, int64_t first, int64_t last, int depth) {
         if (t->right[c] > t->right[best_class] || i == 0) best_class = (int32_t)c;
     }
     t->feature[here] = -1; t->leaf[here] = best_class; t->count[here] = (int32_t)n;
-    t->hits[here] = (int32_t)t->right[best_class]; t->next[here] = 0; t->bin[here] = 0;
+    t->hits[here] = (int32_t)t->right[best_class]; t->next[here] = 0; t->bin[here] = 0; t->above[here] = 0;
     double best = (double)squares / n + t->least_gain;
-    int best_feature = -1; uint16_t best_bin = 0; int64_t best_left = 0;
+    int best_feature = -1; uint16_t best_bin = 0, best_above = 0; int64_t best_left = 0;
     if (distinct > 1 && n >= 2 * t->least_leaf && depth < 60) {
         for (int f = 0; f < t->features; f++) {
             const int32_t *order = t->order + (int64_t)f * t->samples;
@@ -57,7 +57,10 @@ static int64_t grow(Tree *t, int64_t first, int64_t last, int depth) {
                     int64_t a = i + 1 - first, b = last - 1 - i;
                     if (a < t->least_leaf || b < t->least_leaf) continue;
                     double score = (double)l / a + (double)r / b;
-                    if (score > best) { best = score; best_feature = f; best_bin = bins[order[i]]; best_left = a; }
+                    if (score > best) {
+                        best = score; best_feature = f; best_left = a;
+                        best_bin = bins[order[i]]; best_above = bins[order[i + 1]];
+                    }
                 }
             }
             for (int32_t i = 0; i < distinct; i++) { int64_t c = t->seen[i]; t->right[c] += t->left[c]; t->left[c] = 0; }
@@ -76,7 +79,7 @@ static int64_t grow(Tree *t, int64_t first, int64_t last, int depth) {
         }
         memcpy(order + a, t->spare, (size_t)b * sizeof(int32_t));
     }
-    t->feature[here] = best_feature; t->bin[here] = best_bin;
+    t->feature[here] = best_feature; t->bin[here] = best_bin; t->above[here] = best_above;
     if (grow(t, first, first + best_left, depth + 1) < 0) return -1;
     int64_t second = grow(t, first + best_left, last, depth + 1);
     if (second < 0) return -1;
@@ -84,12 +87,13 @@ static int64_t grow(Tree *t, int64_t first, int64_t last, int depth) {
     return here;
 }
 
-/* Returns the number of nodes, or -1 where there is no room for them. order: (features, samples), sorted by bin. */
+/* Returns the number of nodes, or -1 where there is no room for them. order: (features, samples), sorted by bin.
+ * bin, above: of a split, the highest bin that goes left and the lowest that goes right among the node's samples. */
 int64_t grow_tree(int64_t samples, int32_t features, int32_t classes, const uint16_t *bins, const int32_t *labels,
                   int32_t *order, int32_t least_leaf, double least_gain, int64_t room, int32_t *feature, int32_t *bin,
-                  int32_t *next, int32_t *leaf, int32_t *count, int32_t *hits) {
+                  int32_t *above, int32_t *next, int32_t *leaf, int32_t *count, int32_t *hits) {
     Tree t = {.samples = samples, .features = features, .classes = classes, .bins = bins, .labels = labels,
-              .least_leaf = least_leaf, .order = order, .feature = feature, .bin = bin, .next = next, .leaf = leaf,
+              .least_leaf = least_leaf, .order = order, .feature = feature, .bin = bin, .above = above, .next = next, .leaf = leaf,
               .count = count, .hits = hits, .room = room, .least_gain = least_gain};
     t.left = calloc((size_t)classes, sizeof(int64_t));
     t.right = calloc((size_t)classes, sizeof(int64_t));

@@ -50,11 +50,15 @@ class Grown:
     hits: np.ndarray
 
 
-def _binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each value its bin; of each bin its least and greatest value."""
     edges = np.unique(values)
     if len(edges) > MOST_BINS:
         edges = np.unique(np.quantile(values, np.linspace(0, 1, MOST_BINS), method="nearest"))
-    return np.searchsorted(edges, values, side="left").clip(0, len(edges) - 1).astype(np.uint16), edges
+    bins = np.searchsorted(edges, values, side="left").clip(0, len(edges) - 1).astype(np.uint16)
+    least = np.full(len(edges), np.inf)
+    np.minimum.at(least, bins, values)
+    return bins, least, edges
 
 
 def shortest_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -77,22 +81,22 @@ def grow(values: np.ndarray, labels: np.ndarray, least_leaf: int = 1, least_gain
     labels = np.ascontiguousarray(labels, np.int32)
     bins, order, edges = np.empty((count, samples), np.uint16), np.empty((count, samples), np.int32), []
     for index in range(count):
-        bins[index], own = _binned(values[index])
+        bins[index], *own = _binned(values[index])
         edges.append(own)
         order[index] = np.argsort(bins[index], kind="stable")
     room = 2 * samples
-    out = [np.zeros(room, np.int32) for _ in range(6)]
+    out = [np.zeros(room, np.int32) for _ in range(7)]
     nodes = learner().grow_tree(
         ctypes.c_int64(samples), ctypes.c_int32(count), ctypes.c_int32(int(labels.max()) + 1), _at(bins), _at(labels),
         _at(order), ctypes.c_int32(least_leaf), ctypes.c_double(least_gain), ctypes.c_int64(room),
         *(_at(x) for x in out),
     )  # fmt: skip
-    feature, at, right, label, counts, hits = (x[:nodes].copy() for x in out)
+    feature, at, above, right, label, counts, hits = (x[:nodes].copy() for x in out)
     threshold = np.zeros(nodes, np.float32)
     splits = np.nonzero(feature >= 0)[0]
-    low = np.array([edges[feature[i]][at[i]] for i in splits])
-    high = np.array([edges[feature[i]][at[i] + 1] for i in splits])
     if len(splits):
+        low = np.array([edges[feature[i]][1][at[i]] for i in splits])
+        high = np.array([edges[feature[i]][0][above[i]] for i in splits])
         threshold[splits] = shortest_between(low, high)
     return Grown(feature, threshold, right, label, counts, hits)
 
@@ -108,15 +112,19 @@ def leaves(tree: Grown, values: np.ndarray) -> np.ndarray:
     return found
 
 
-def pruned(tree: Grown) -> Grown:
-    """The same tree with splits removed whose leaves all have one label."""
-    same = np.full(len(tree.feature), -1, np.int64)
-    for node in range(len(tree.feature) - 1, -1, -1):
-        if tree.feature[node] < 0:
-            same[node] = tree.label[node]
-        elif same[node + 1] == same[tree.right[node]] >= 0:
-            same[node] = same[node + 1]
-    feature = np.where(same >= 0, -1, tree.feature)
+def pruned(tree: Grown, price: float = 0.0) -> Grown:
+    """The same tree without splits that are not worth it: whose leaves mend at most `price` samples each."""
+    leaves, wrong = np.ones(len(tree.feature), np.int64), (tree.count - tree.hits).astype(np.int64)
+    feature = tree.feature.copy()
+    for node in range(len(feature) - 1, -1, -1):
+        if feature[node] < 0:
+            continue
+        right = tree.right[node]
+        below, split = leaves[node + 1] + leaves[right], wrong[node + 1] + wrong[right]
+        if wrong[node] - split <= price * (below - 1):
+            feature[node] = -1
+        else:
+            leaves[node], wrong[node] = below, split
     return Grown(feature, tree.threshold, tree.right, tree.label, tree.count, tree.hits)
 
 

@@ -43,6 +43,7 @@ SCALED = [
 #: narrow ones, for addmm, linear and _scaled_mm, and for _int_mm.
 ANY, NARROW = (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, COMPUTE_TYPE_REDUCTION)
 SMALL, SMALL_ANY, NONE = (1 << 20, COMPUTE_TYPE_REDUCTION), (1 << 20, ANY_REDUCTION), (0, ANY_REDUCTION)
+UNALIGNED = ("unaligned", "narrow", "linear_unaligned", "long_unaligned")
 ROWS_ROWS, ROWS_COLUMNS, COLUMNS_ROWS, COLUMNS_COLUMNS = (False, False), (False, True), (True, False), (True, True)
 
 
@@ -56,8 +57,13 @@ def asked(part: str) -> list[Asked]:
         return [(x, y, ANY) for x in HALF for y in both] + [(x, ROWS_COLUMNS, ANY) for x in FP8]
     if part == "turned":
         return [(x, y, ANY) for x in (*HALF, *WIDE) for y in two]
-    if part == "unaligned":
+    if part in ("unaligned", "long_aligned"):
         return [(x, y, ANY) for x in HALF for y in both]
+    if part == "long_unaligned":
+        narrow = (Kind("fp16", "fp16"), Kind("bf16", "bf16"))
+        return [(x, y, ANY) for x in HALF for y in both] + [(x, y, NARROW) for x in narrow for y in both]
+    if part == "long_any":
+        return [(x, y, ANY) for x in WIDE for y in both]
     if part == "any":
         return [(x, y, ANY) for x in WIDE for y in both] + [(x, ROWS_COLUMNS, ANY) for x in INT8]
     if part in ("variants", "vector"):
@@ -86,21 +92,24 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     """(CHUNK, 4) sizes m, n, k and batch. Log-uniform in 8 .. 16384, a sixth in 1 .. 131072, cut to multiples.
 
     Two thirds have one multiple for all sizes, the others one each; "aligned" ones are of 8 at least, "unaligned" ones
-    of 1, 2 or 4 in a size at least; "vector" has m or n of 1.
+    of 1, 2 or 4 in a size at least; "vector" has m or n of 1; "long" ones have m and n to 10,240, and K of 4,096 to
+    40,960.
     """
     rng = np.random.default_rng([seed, sum(part.encode()), chunk])
     wide = rng.random(CHUNK) < 1 / 6
     x = np.where(wide[:, None], 2 ** rng.uniform(0, 17, (CHUNK, 3)), 2 ** rng.uniform(3, 14, (CHUNK, 3)))
-    if part in ("aligned", "linear_aligned", "scaled", "int8"):
+    if part.startswith("long"):
+        x = np.stack([*(10240 ** rng.uniform(0, 1, (2, CHUNK))), 4096 * 10 ** rng.uniform(0, 1, CHUNK)], 1)
+    if part in ("aligned", "linear_aligned", "scaled", "int8", "long_aligned"):
         units = np.array([64, 64, 16, 8, 8, 256, 128, 32])
-    elif part in ("unaligned", "narrow", "linear_unaligned"):
+    elif part in UNALIGNED:
         units = np.array([1, 1, 1, 2, 4])
     else:
         units = np.array([64, 64, 16, 16, 8, 8, 1, 256])
     step = units[rng.integers(0, len(units), (CHUNK, 3))]
     one = rng.random(CHUNK) < 2 / 3
     step[one] = step[one][:, :1]
-    if part in ("unaligned", "narrow", "linear_unaligned"):  # an aligned size or two beside the odd one
+    if part in UNALIGNED:  # an aligned size or two beside the odd one
         some = rng.random((CHUNK, 3)) < np.where(one, 0, 0.5)[:, None]
         step = np.where(some, 8, step)
     if part in (
@@ -108,6 +117,7 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
         "linear_aligned",
         "scaled",
         "int8",
+        "long_aligned",
     ):  # m may be anything: it is no leading dimension while A and C are row-major
         step[:, 0] = np.where(rng.random(CHUNK) < 0.3, 1, step[:, 0])
     sizes = np.maximum(x.astype(np.int64) // step * step, step)

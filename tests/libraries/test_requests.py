@@ -1,0 +1,216 @@
+"""What a run with library= takes, refuses and says: parts of products, operands of other types, C, records again."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+import hwsim.api
+from hwsim.cli.command import main
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.options import declared
+
+RNG = np.random.default_rng(11)
+
+
+def operands(m, n, k, dtype=np.float32):
+    """Full significands, seven binades."""
+    a = RNG.standard_normal((m, k)) * 2.0 ** RNG.integers(-6, 1, (m, k))
+    b = RNG.standard_normal((k, n)) * 2.0 ** RNG.integers(-6, 1, (k, n))
+    return a.astype(np.float32).astype(dtype), b.astype(np.float32).astype(dtype)
+
+
+def bits(x):
+    return np.ascontiguousarray(x).tobytes()
+
+
+CUBLAS = {"device": "h200", "library": "cublas"}
+
+
+@pytest.mark.parametrize(
+    ("fmt", "dtype", "m", "n", "k", "layout"),
+    [
+        ("fp16", np.float16, 33, 40, 4104, "columns"),  # nvjet
+        ("fp16", np.float16, 101, 77, 1001, "rows"),  # CUTLASS
+        ("bf16", ml_dtypes.bfloat16, 3, 5, 7, "rows"),  # gemmSN
+        ("tf32", np.float32, 1, 64, 4096, "rows"),
+        ("tf32", np.float32, 1862, 208, 968, "rows"),  # CTAs share the K of some tiles
+        ("fp32", np.float32, 1, 1, 5000, "rows"),  # dot
+        ("fp64", np.float64, 20, 30, 700, "rows"),
+    ],
+)
+def test_the_choices_schedule_gives_the_kernels_bits(fmt, dtype, m, n, k, layout) -> None:
+    rows, columns = np.arange(m)[-6:], np.arange(n)[-6:]
+    a, b = operands(len(rows), len(columns), k, dtype)
+    part = {"shape": (m, n), "at": (rows, columns)}
+    output = "fp64" if fmt == "fp64" else "fp32"
+    # as cublasGemmEx is asked for wide outputs
+    choice = hwsim.library("cublas", device="h200").choose(m=m, n=n, k=k, format=fmt, output=output, b_layout=layout)
+    by_hand = hwsim.matmul(a, b, device="h200", format=fmt, output=output, schedule=choice.schedule, **part)
+    by_library = hwsim.matmul(a, b, **CUBLAS, format=fmt, output=output, b_layout=layout, **part)
+    assert bits(by_hand) == bits(by_library)
+
+
+@pytest.mark.parametrize(("fmt", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("sizes", [(3, 5, 7), (1, 1, 512), (64, 96, 80)])
+def test_fp32_operands_are_rounded_first_whatever_the_kernel(fmt, dtype, sizes) -> None:
+    m, n, k = sizes
+    a, b = operands(m, n, k)
+    call = {**CUBLAS, "format": fmt, "output": fmt}
+    assert bits(hwsim.matmul(a, b, **call)) == bits(hwsim.matmul(a.astype(dtype), b.astype(dtype), **call))
+
+
+def test_kernels_without_a_matrix_instruction_do_not_round_fp32_to_tf32() -> None:
+    a, b = operands(1, 1, 512)
+    call = {"device": "h200", "library": "cublas"}
+    assert bits(hwsim.matmul(a, b, format="tf32", **call)) == bits(hwsim.matmul(a, b, format="fp32", **call))
+
+
+REGIONS = {"format": "tf32", "timing": False}
+
+
+def test_a_part_of_a_product_with_shared_tiles_runs_again_with_its_places() -> None:
+    m, n, k = 1862, 208, 968
+    a, b = operands(4, 4, k)
+    places = {"shape": (m, n), "at": (range(4), range(192, 196))}
+    first = hwsim.run(a, b, **CUBLAS, **REGIONS, **places)
+    assert first.gemm.schedule.regions
+    record = json.loads(first.gemm.to_json())
+    with pytest.raises(InputError, match="regions are of a product"):
+        hwsim.run(a, b, gemm=record, timing=False)
+    assert bits(hwsim.run(a, b, gemm=record, timing=False, **places).c) == bits(first.c)
+    with pytest.raises(InputError, match="regions are of a product"):
+        hwsim.matmul(a, b, device="h200", format="tf32", schedule=first.gemm.schedule)
+    with pytest.raises(InputError, match="regions are of a product"):
+        places = {"shape": (5000, 5000), "at": (range(4), range(4))}
+        hwsim.matmul(a, b, device="h200", format="tf32", schedule=first.gemm.schedule, **places)
+
+
+def test_parts_of_products_have_bits_and_no_cycles() -> None:
+    a, b = operands(4, 4, 64)
+    part = hwsim.run(a, b, device="h200", format="fp16", shape=(64, 64), at=(range(4), range(4)))
+    assert part.cycles is None and "whole products" in part.timing_note
+    with pytest.raises(InputError, match="at is for bits"):
+        hwsim.run(m=4, n=4, k=64, device="h200", exact=False, shape=(64, 64), at=(range(4), range(4)))
+    with pytest.raises(InputError, match="shape"):
+        hwsim.run(m=4, n=4, k=64, device="h200", exact=False, shape=(64, 64))
+
+
+def test_batch_classes_tell_where_tiles_are_shared() -> None:
+    """K of several CTAs: 259, 258 and 260 rows cut other tiles, and row 0's bits are others."""
+    n, k, sizes = 600, 952, [259, 258, 260]
+    a, b = operands(1, n, k)
+    call = {"format": "tf32", "b_layout": "columns"}
+    labels = hwsim.invariance(n=n, k=k, m=sizes, **CUBLAS, **call)
+    rows = [
+        bits(hwsim.matmul(a, b, **CUBLAS, **call, shape=(m, n), at=([0], range(n)))) for m in sizes
+    ]  # fmt: skip
+    for i, x in enumerate(rows):
+        for j, y in enumerate(rows):
+            assert x == y or labels[i] != labels[j]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"k_group": 64}, InputError, "decides k_group"),
+        ({"stages": 3}, InputError, "decides stages"),
+        ({"c": np.ones((16, 16)), "bias": np.ones(16)}, UnsupportedError, "a bias and a C"),
+        ({"bias": np.ones(16), "format": "fp64"}, UnsupportedError, "fp64 with a bias"),
+    ],
+)
+def test_what_is_no_call_of_the_library_is_refused(given, error, said) -> None:
+    a, b = operands(16, 16, 64)
+    with pytest.raises(error, match=said):
+        hwsim.run(a, b, **CUBLAS, timing=False, **{"format": "fp16"} | given)
+
+
+def test_a_convolution_is_no_call_of_a_gemm_library() -> None:
+    x = np.ones((1, 8, 4, 4), np.float16)
+    with pytest.raises(InputError, match="library: not for a convolution"):
+        hwsim.conv2d(x, np.ones((8, 8, 3, 3), np.float16), library="cublas", device="h200")
+
+
+def test_calls_that_were_not_asked_about_are_assumptions() -> None:
+    a, b = operands(16, 16, 64, np.float16)
+    run = hwsim.run(a, b, **CUBLAS, timing=False, format="fp16")
+    assert run.evidence["schedule"] == "fitted"
+    for given in ({"c": np.ones((16, 16), np.float16), "output": "fp16"}, {"alpha": 1.7}, {"a_layout": "columns"}):
+        found = hwsim.run(a, b, **CUBLAS, timing=False, format="fp16", **given)
+        assert found.evidence["schedule"] == "assumption" and "not asked" in found.gemm.decided("kernel").why
+    stack = hwsim.run(np.stack([a, a]), b, **CUBLAS, timing=False, format="fp16")
+    assert stack.evidence["schedule"] == "assumption"
+    # lda of 202 bytes is none that TMA takes
+    choose = hwsim.library("cublas", device="h200").choose
+    assert not choose(m=101, n=1024, k=1024, format="bf16", a_layout="columns").kernel.startswith("nvjet")
+
+
+def test_unsure_choices_and_unknown_orders_are_warned_of() -> None:
+    a, b = operands(14, 264, 12104)
+    run = hwsim.run(a, b, **CUBLAS, timing=False, format="bf16")
+    confidence = float(run.gemm.decided("split_k").why.rpartition(" ")[2])
+    assert ("library_choice_unsure" in {x["code"] for x in run.warnings}) == (confidence < 0.9)
+    a, b = operands(259, 600, 800)
+    run = hwsim.run(a, b, **CUBLAS, timing=False, format="tf32", b_layout="columns")
+    assert "library_order_unknown" in {x["code"] for x in run.warnings}
+    assert "tiles whose K" in run.gemm.decided("order of summation").value
+
+
+@pytest.mark.parametrize("sizes", [(16, 24, 32), (1, 1, 64), (40, 24, 32)])
+def test_int8_is_exact_with_any_kernel(sizes) -> None:
+    m, n, k = sizes
+    a, b = (RNG.integers(-128, 128, s, dtype=np.int8) for s in ((m, k), (k, n)))
+    got = hwsim.matmul(a, b, **CUBLAS, format="int8", b_layout="columns")
+    assert np.array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+    assert len(set(hwsim.invariance(n=24, k=32, m=range(1, 41), **CUBLAS, format="int8", b_layout="columns"))) == 1
+
+
+def test_a_chip_is_known_by_its_file_not_its_name() -> None:
+    chip = {"schema_version": 1, "name": "mine", "title": "a copy", "extends": "h200"}
+    assert hwsim.library("cublas", device=chip).device == "h200"
+    half = {"value": 66, "source": "NONE", "evidence": "assumption"}
+    with pytest.raises(UnsupportedError, match="66 cores"):
+        hwsim.library("cublas", device={**chip, "cores": half, "sources": {"NONE": "a test"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"m": 2**31}, "integers from 1 to"),
+        ({"format": ["fp16"]}, "not one of"),
+        ({"accumulate": 3}, "e4m3 alone"),
+        ({"reductions": "some"}, "allowed: any, compute"),
+        ({"bias": "no"}, "allowed: True, False"),
+        ({"a_layout": None}, "allowed: rows, columns"),
+    ],
+)
+def test_values_that_are_not_allowed_are_said(given, said) -> None:
+    with pytest.raises((InputError, UnsupportedError), match=said):
+        hwsim.library("cublas", device="h200").choose(**{"m": 64, "n": 64, "k": 64, "format": "fp16"} | given)
+
+
+@pytest.mark.parametrize("text", ["1:99999999999999999999", "4:1", "4:1:-1", "1:8:0", "0:3", "x"])
+def test_ranges_of_m_that_are_not_allowed_are_refused(text, capsys) -> None:
+    words = ["invariance", "--device", "h200", "--library", "cublas", "--format", "bf16", "--n", "8", "--k", "8"]
+    assert main([*words, "--m", text]) == 2
+    assert "1 <= A <= B" in capsys.readouterr().err
+    for m in (5, [1.5], ["x"]):
+        with pytest.raises(InputError, match="sequence of integers"):
+            hwsim.invariance(n=8, k=8, m=m, **CUBLAS, format="bf16")
+
+
+def test_the_command_line_runs_a_librarys_kernel(capsys) -> None:
+    words = ["--device", "h200", "--library", "cublas", "--format", "bf16", "--m", "64", "--n", "64", "--k", "64"]
+    assert main(["run", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["gemm"]["library"]["name"] == "cublas"
+
+
+def test_every_option_has_a_flag_of_run(capsys) -> None:
+    assert main(["run", "--help"]) == 0
+    text = capsys.readouterr().out
+    apart = {"exact": "--no-exact", "timing": "--no-timing"}
+    missing = [x.option.name for x in declared() if apart.get(x.option.name, x.option.flag) not in text]
+    assert not missing
