@@ -22,7 +22,7 @@ from hwsim.analysis.times import Times, Work, times_of
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
@@ -34,7 +34,7 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Gi
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
-from hwsim.resolve.library_call import Ends, checked_against, library_call, warnings_of
+from hwsim.resolve.library_call import Ends, checked_against, in_order, library_call, library_times, warnings_of
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -90,7 +90,7 @@ def run(
     operands = _operands(a, b, given.own, made)
     request, operands = _rounded_first(_request(chip, made, given, operands, choice), given, operands)
     pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
-    return _result(request, resolve(request, pair), operands, given, choice, progress)
+    return _result(request, _resolved(request, pair), operands, given, choice, progress)
 
 
 RUN_TEXT = """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits and cycles.
@@ -128,8 +128,12 @@ def program(
     given = sort_by_owner(options, chosen)
     own = given.own | {"exact": False, "timing": True, "input_format": given.own["input_format"] or "fp32"}
     operands = _operands(None, None, own, chosen)
-    resolved = resolve(_request(chip, chosen, replace(given, own=own), operands, None))
-    assert resolved.program is not None  # it would have been refused
+    request = _request(chip, chosen, replace(given, own=own), operands, None)
+    resolved = _resolved(request)
+    if resolved.program is None:  # of a library's kernel; else it would have been refused
+        resolved = _with_program(request, resolved)
+    if resolved.program is None:
+        raise UnsupportedError(resolved.no_program)
     return chip, resolved.program
 
 
@@ -371,6 +375,34 @@ def _choice(
     return choose(chip, found.sizes, target, pair, input_format=wanted, progress=progress)
 
 
+def _resolved(request: Request, pair: tuple[Operand, Operand] | None = None) -> Resolved:
+    """The resolved request. Of a library's kernel bits and cycles may need records of their own: see _with_program."""
+    try:
+        return resolve(request, pair)
+    except (UnsupportedError, InputError):
+        if request.library is None:
+            raise
+    return resolve(replace(request, exact=True, timing=False, mapping={}), pair)
+
+
+def _with_program(request: Request, resolved: Resolved) -> Resolved:
+    """The record of which the cycles are: of a library's kernel whose order of summation no program carries, the same
+    kernel with each slice of K in order.
+    """
+    call = request.library
+    if resolved.program is not None or call is None or not call.mapping:
+        return resolved
+    schedule = in_order(call.choice, request.problem.k)
+    own = replace(request.schedule.epilogue, product_format=None)
+    alone = replace(request, schedule=replace(schedule, epilogue=own), exact=False, timing=True, functional=False)
+    for mapping in (request.mapping, {name: x for name, x in request.mapping.items() if name not in call.mapping}):
+        try:
+            return resolve(replace(alone, mapping=mapping))
+        except (UnsupportedError, InputError) as error:
+            resolved = replace(resolved, no_program=str(error))
+    return resolved
+
+
 def _halves(progress: Progress | None, exact: bool) -> tuple[Progress | None, Progress | None]:
     """Progress callbacks for selecting a scheme and for the product after it (without a product, selection is all)."""
     if progress is None or not exact:
@@ -452,7 +484,7 @@ def _result(
         arrays = Arrays(left, right, operands.lead, own["c"], own["bias"], own["rows"], own["cols"], places)
         workers = worker_count(own["threads"])
         product, errors = compute(resolved, arrays, by_program=by_program, threads=workers, progress=progress)
-    times = _times(resolved, own)
+    times = _times(request, resolved, own)
     how = "of one program for all" if resolved.has_stack_program else "of one matrix, times their number"
     more = {
         "clock_mhz": own["clock_mhz"] if times.clock_mhz is None else times.clock_mhz,
@@ -485,13 +517,18 @@ def _result(
     )
 
 
-def _times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
+def _times(request: Request, resolved: Resolved, own: Mapping[str, Any]) -> Times:
     if not own["timing"]:
         return Times(NOT_ASKED)
     if own["at"] is not None:
         return Times("cycles are of whole products, and A and B are parts of one (at=)")
-    if resolved.program is None:
-        return Times(resolved.no_program)
+    resolved = _with_program(request, resolved)
+    times = Times(resolved.no_program) if resolved.program is None else _program_times(resolved, own)
+    return times if request.library is None else library_times(request.library, resolved, times)
+
+
+def _program_times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
+    assert resolved.program is not None
     record = resolved.gemm
     matrices = record.problem.matrices
     products = resolved.facts.get("products", record.single.products)

@@ -39,7 +39,7 @@ CACHED = 4096  # choices
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library with fitted choices: the file of trees, and the chips that it was asked on.
+    """A version of a library with fitted choices: the files of trees and of times, and the chips that it was asked on.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs.
     """
@@ -47,12 +47,15 @@ class Version:
     library: str
     version: str
     path: str
+    times: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
 
 
 #: The newest first.
-VERSIONS = (Version("cublas", "13.1", "cublas-13.1.trees", {"h100": 132, "h200": 132}, "fitted"),)
+VERSIONS = (
+    Version("cublas", "13.1", "cublas-13.1.trees", "cublas-13.1.times.csv", {"h100": 132, "h200": 132}, "fitted"),
+)
 #: Format of the result where a call does not say it.
 OUTPUTS = {
     "fp16": "fp16",

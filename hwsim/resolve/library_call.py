@@ -8,6 +8,7 @@ libraries and requests; it computes no bit and no time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
+from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
 from hwsim.library_calls.orders import is_rounded_before_bias
+from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, rows_of
 
 if TYPE_CHECKING:
+    from hwsim.analysis.times import Times
     from hwsim.devices.device import Device
+    from hwsim.resolve.resolver import Resolved
 
 NARROW = ("fp16", "bf16")
 SURE = 0.9  # the probability of a choice below which a run warns of it
@@ -31,15 +36,18 @@ OWN_OPTIONS = ("accumulate",)
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    product_format: to which the sum is rounded before the bias or C is added, None: the sum's own. evidence: of the
-    order of summation. mapping: options of the dataflow that follow from the kernel.
+    format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
+    None: the sum's own. evidence: of the order of summation. times: what such kernels take, None: not recorded.
+    mapping: options of the dataflow that follow from the kernel.
     """
 
     id: LibraryId
     choice: LibraryChoice
     layouts: tuple[Order, Order]
+    format: str
     product_format: str | None
     evidence: str
+    times: TimeRow | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
 
@@ -84,9 +92,12 @@ def library_call(
     product = wide if is_rounded_twice else None
     guessed = _guessed(layouts, batch, ends)
     evidence = "assumption" if guessed else choice.evidence
-    return LibraryCall(
-        asked.id, choice, orders, product, evidence, tuple(_decisions(choice, evidence, guessed)), _mapping(choice)
-    )
+    row = rows_of(asked.version.times, asked.device).get(key_of(choice, format))
+    decisions = _decisions(choice, evidence, guessed)
+    if row is not None:
+        why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
+        decisions.append(Decision("times", "the program's, and what else its kernels take", "library", "fitted", why))
+    return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
 
 
 def _guessed(layouts: tuple[str, str], batch: int, ends: Ends) -> list[str]:
@@ -99,10 +110,25 @@ def _guessed(layouts: tuple[str, str], batch: int, ends: Ends) -> list[str]:
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:
     """What a dataflow is told of the kernel, so that its cycles are the kernel's."""
-    if choice.tile is None or choice.schedule.instruction is not None or not choice.tile_k:
+    if choice.tile is None:
         return {}
     m, n = choice.tile
-    return {"tile": {"m": m, "n": n, "k": choice.tile_k}}
+    return {"tile": {"m": m, "n": n, "k": choice.tile_k or STEP}}
+
+
+def in_order(choice: LibraryChoice, k: int) -> Schedule:
+    """A schedule with as many slices as the choice's, each in order of K: what a program carries of any order.
+
+    It moves and multiplies as much as the kernel does. Where a kernel begins with the rest of K, deals tiles of K out
+    in turn or cuts them by tile of C, this is not its order: it is for cycles.
+    """
+    own = choice.schedule
+    lengths = own.slice_k if isinstance(own.slice_k, tuple) else None
+    if lengths is None and choice.split_k > 1:
+        step = choice.tile_k or STEP
+        length = -(-k // (choice.split_k * step)) * step
+        lengths = tuple(min(length, k - start) for start in range(0, k, length))
+    return Schedule(instruction=own.instruction, slice_k=lengths if lengths and len(lengths) > 1 else None)
 
 
 def as_pytorch_asks(
@@ -148,6 +174,23 @@ def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list
         why = f"how this kernel adds over K is not known for these sizes; {stands} stands for it"
         found.append(Decision("order of summation", stands, "default", "assumption", why))
     return found
+
+
+def library_times(call: LibraryCall, resolved: Resolved, times: Times) -> Times:
+    """The times with what such kernels were seen to take beside their program; as they are where none was recorded."""
+    row = call.times
+    if row is None:
+        return times
+    problem = resolved.gemm.problem
+    program_us = 0.0 if times.seconds is None else times.seconds * 1e6
+    output = resolved.gemm.output
+    found = quantities(call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us)
+    seconds = row.seconds(found)
+    tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
+    fraction = times.peak_fraction
+    if fraction is not None and tflops is not None and times.tflops:
+        fraction *= tflops / times.tflops
+    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction)
 
 
 def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:

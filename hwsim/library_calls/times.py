@@ -1,0 +1,94 @@
+"""Time of a library's kernels: that of their program, and what such kernels cost besides, as fitted to recorded GEMMs.
+
+Microseconds are a sum of numbers times quantities (QUANTITIES): a constant, the program's own time, megabytes, and what
+steps of K and tiles cost on the busiest SM and on average. tools/library/fit_times.py makes the numbers from times
+measured on each chip (docs/library.md). The module knows choices and sizes; no program and no clock.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from hwsim.datafiles.places import package_folder
+from hwsim.formats import format_of
+from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.orders import ELEMENT_BYTES
+
+#: What the numbers multiply. A step: one tile of K of one CTA; a wave: a tile of C on each SM. Means are over all SMs.
+QUANTITIES = (
+    "constant",
+    "program_us",
+    "megabytes",  # of A, B and D
+    "steps",  # of the busiest SM, all waves
+    "waves",
+    "step_mega_macs",  # multiply-adds of the busiest SM's steps, edges and all
+    "step_kilo_elements",  # of A and B that they load
+    "mean_steps",
+    "mean_step_mega_macs",
+    "mean_step_kilo_elements",
+    "steps_of_a_tile",
+    "wave_kilo_elements",  # of D that the busiest SM writes
+    "mean_wave_kilo_elements",
+)
+STEP = 32  # of K, where the choice does not say it
+SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
+Key = tuple[int, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    """Of kernels of one algorithm with operands of one format, with or without slices of K.
+
+    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of their
+    times.
+    """
+
+    numbers: tuple[float, ...]
+    gemms: int
+    mean_error: float
+
+    def seconds(self, found: tuple[float, ...]) -> float:
+        """Seconds beyond a launch, at least 0; found: of `quantities`."""
+        total = sum(number * quantity for number, quantity in zip(self.numbers, found, strict=True))
+        return max(total, 0.0) * 1e-6
+
+
+def quantities(
+    choice: LibraryChoice, sizes: tuple[int, int, int], operand: str, output: str, cores: int, program_us: float
+) -> tuple[float, ...]:
+    """The values of QUANTITIES. program_us: 0 where there is no program."""
+    m, n, k = sizes
+    moved = (m * k + k * n) * ELEMENT_BYTES[operand] + m * n * format_of(output).bits / 8
+    known = (1.0, program_us, moved / 1e6)
+    if choice.tile is None:
+        return (*known, *(0.0,) * (len(QUANTITIES) - len(known)))
+    rows, columns = choice.tile
+    step = choice.tile_k or STEP
+    tiles = math.ceil(m / rows) * math.ceil(n / columns) * choice.split_k
+    waves, mean = math.ceil(tiles / cores), tiles / cores
+    deep = math.ceil(k / choice.split_k / step)
+    macs, loaded, written = rows * columns * step / 1e6, (rows + columns) * step / 1e3, rows * columns / 1e3
+    busiest = (waves * deep, waves, waves * deep * macs, waves * deep * loaded)
+    means = (mean * deep, mean * deep * macs, mean * deep * loaded)
+    return (*known, *busiest, *means, float(deep), waves * written, mean * written)
+
+
+def key_of(choice: LibraryChoice, operand: str) -> Key:
+    """The row of a choice: algorithm, operands' format, whether K is in slices."""
+    return choice.algorithm, SAME.get(operand, operand), choice.split_k > 1
+
+
+@cache
+def rows_of(name: str, device: str) -> dict[Key, TimeRow]:
+    """The rows of a file beside the library files, of one chip; none where there is no file."""
+    path = package_folder("libraries") / name
+    found = {}
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ():
+        if row["device"] == device:
+            key = int(row["algorithm"]), row["operand"], row["slices"] == "yes"
+            numbers = tuple(float(row[name]) for name in QUANTITIES)
+            found[key] = TimeRow(numbers, int(row["gemms"]), float(row["mean_error"]))
+    return found
