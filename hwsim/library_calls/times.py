@@ -32,6 +32,10 @@ QUANTITIES = (
     "steps_of_a_tile",
     "wave_kilo_elements",  # of D that the busiest SM writes
     "mean_wave_kilo_elements",
+    "multicast_kilo_elements",  # as step_kilo_elements, of which the CTAs of a cluster read each once
+    "mean_multicast_kilo_elements",
+    "slice_kilo_k",  # K of a slice
+    "kilo_results",  # of all slices
 )
 STEP = 32  # of K, where the choice does not say it
 SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
@@ -42,8 +46,8 @@ Key = tuple[int, str, bool]
 class TimeRow:
     """Of kernels of one algorithm with operands of one format, with or without slices of K.
 
-    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of their
-    times.
+    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of the times
+    of each quarter of them by numbers fitted to the others.
     """
 
     numbers: tuple[float, ...]
@@ -63,8 +67,9 @@ def quantities(
     m, n, k = sizes
     moved = (m * k + k * n) * ELEMENT_BYTES[operand] + m * n * format_of(output).bits / 8
     known = (1.0, program_us, moved / 1e6)
+    whole = (k / choice.split_k / 1e3, m * n * choice.split_k / 1e3)
     if choice.tile is None:
-        return (*known, *(0.0,) * (len(QUANTITIES) - len(known)))
+        return (*known, *(0.0,) * (len(QUANTITIES) - len(known) - len(whole)), *whole)
     rows, columns = choice.tile
     step = choice.tile_k or STEP
     tiles = math.ceil(m / rows) * math.ceil(n / columns) * choice.split_k
@@ -73,7 +78,10 @@ def quantities(
     macs, loaded, written = rows * columns * step / 1e6, (rows + columns) * step / 1e3, rows * columns / 1e3
     busiest = (waves * deep, waves, waves * deep * macs, waves * deep * loaded)
     means = (mean * deep, mean * deep * macs, mean * deep * loaded)
-    return (*known, *busiest, *means, float(deep), waves * written, mean * written)
+    high, wide = choice.cluster or (1, 1)
+    shared = deep * (rows / wide + columns / high) * step / 1e3
+    ends = (float(deep), waves * written, mean * written, waves * shared, mean * shared)
+    return (*known, *busiest, *means, *ends, *whole)
 
 
 def key_of(choice: LibraryChoice, operand: str) -> Key:

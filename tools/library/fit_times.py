@@ -97,8 +97,13 @@ def main() -> int:
         if len(places) < LEAST_GEMMS:
             continue
         x = np.array([found[place][1] for place in places])
-        own = least_absolute(x, us[places] - launch[places], 1 / us[places])
-        error = np.abs((np.maximum(x @ own, 0) + launch[places]) / us[places] - 1).mean()
+        beyond, weight, quarter = us[places] - launch[places], 1 / us[places], np.arange(len(places)) % 4
+        own, errors = least_absolute(x, beyond, weight), []
+        for number in range(4):
+            known, other = quarter != number, quarter == number
+            held = np.maximum(x[other] @ least_absolute(x[known], beyond[known], weight[known]), 0)
+            errors.append(np.abs((held - beyond[other]) * weight[other]))
+        error = np.concatenate(errors).mean()
         numbers = [f"{number:.5g}" for number in own]
         lines.append([device, algorithm, operand, "yes" if sliced else "no", *numbers, len(places), f"{error:.3f}"])
     with arguments.out.open("w", newline="") as file:
