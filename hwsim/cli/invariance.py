@@ -51,6 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 "algorithm": one.choice.algorithm,
                 "split_k": one.choice.split_k,
                 "known": one.choice.known,
+                "equal_rows": one.has_equal_rows,
                 "confidence": round(one.choice.confidence, 4),
             }
             for one in classes
@@ -111,8 +112,9 @@ def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str,
         slices = "K in one piece" if choice.split_k == 1 else f"K in {choice.split_k} slices"
         sure = "" if choice.known else "; its order of summation is not known"
         lines.append(f"  {number}. {len(one.sizes_m):,} of m: {shown}{more}")
-        lines.append(f"     {choice.kernel}, {slices}{sure}; right with a probability of {choice.confidence:.2f}")
-    pinned = next((number for number, one in enumerate(classes) if one.choice.known), None)
+        rows = "" if one.has_equal_rows else "; of some m the last rows differ from the first (CTAs share tiles' K)"
+        lines.append(f"     {choice.kernel}, {slices}{sure}{rows}; right with a probability of {choice.confidence:.2f}")
+    pinned = next((i for i, one in enumerate(classes) if one.choice.known and one.has_equal_rows), None)
     if len(classes) > 1 and pinned is not None:
         found = classes[pinned]
         lines.append("What to do for equal bits:")

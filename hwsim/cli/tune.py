@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from hwsim.api import run
 from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import at_clock, load
@@ -50,7 +52,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
-    add_options(parser, ("scheme",), ("error_target",))
+    add_options(parser, ("library", "scheme"), ("error_target",))
+
+
+def _of_library(arguments: argparse.Namespace, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The kernel that the library runs for this GEMM, with its program's cycles: beside what the search finds."""
+    result = run(
+        device=arguments.device, scheme=arguments.scheme, library=name, exact=False, timing=True, m=arguments.m,
+        n=arguments.n, k=arguments.k, clock_mhz=arguments.clock_mhz, **given,
+    )  # fmt: skip
+    assert result.gemm is not None
+    kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
+    assert kernel is not None and slices is not None
+    return {"name": name, "kernel": kernel.value, "split_k": int(slices.value), "cycles": result.cycles}
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -65,6 +79,8 @@ def execute(arguments: argparse.Namespace) -> int:
         chip = at_clock(chip, arguments.clock_mhz)
     sizes = (arguments.m, arguments.n, arguments.k)
     given = given_options(arguments)
+    library = given.pop("library", None)
+    beside = None if library is None else _of_library(arguments, library, given)
     named = given.pop("format", None)
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
@@ -90,9 +106,13 @@ def execute(arguments: argparse.Namespace) -> int:
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:
         known = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        known |= {} if beside is None else {"library": beside}
         print(json.dumps(known | dict(zip("mnk", sizes, strict=True)) | tune_dict(found)))
     else:
         print(tune_text(found, chip.name, arguments.scheme, sizes))
+        if beside is not None:
+            cycles = "no program" if beside["cycles"] is None else f"{beside['cycles']:,} cycles"
+            print(f"{library} runs {beside['kernel']}, slices of K: {beside['split_k']}; {cycles}")
     if not arguments.quiet:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)

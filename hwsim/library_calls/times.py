@@ -38,6 +38,7 @@ QUANTITIES = (
     "kilo_results",  # of all slices
 )
 STEP = 32  # of K, where the choice does not say it
+ANY = "any"  # operands: where too few GEMMs of one format were recorded
 SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
 Key = tuple[int, str, bool]
 
@@ -87,6 +88,12 @@ def quantities(
 def key_of(choice: LibraryChoice, operand: str) -> Key:
     """The row of a choice: algorithm, operands' format, whether K is in slices."""
     return choice.algorithm, SAME.get(operand, operand), choice.split_k > 1
+
+
+def row_of(name: str, device: str, key: Key) -> TimeRow | None:
+    """The row for a key, or that of all formats; None where no such kernel was recorded."""
+    found = rows_of(name, device)
+    return found.get(key) or found.get((key[0], ANY, key[2]))
 
 
 @cache

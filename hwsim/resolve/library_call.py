@@ -19,7 +19,7 @@ from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
 from hwsim.library_calls.orders import is_rounded_before_bias
-from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, rows_of
+from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times
@@ -92,7 +92,7 @@ def library_call(
     product = wide if is_rounded_twice else None
     guessed = _guessed(layouts, batch, ends)
     evidence = "assumption" if guessed else choice.evidence
-    row = rows_of(asked.version.times, asked.device).get(key_of(choice, format))
+    row = row_of(asked.version.times, asked.device, key_of(choice, format))
     decisions = _decisions(choice, evidence, guessed)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"

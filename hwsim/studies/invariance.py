@@ -32,12 +32,14 @@ Label = tuple[Any, ...]
 class BatchClass:
     """Numbers of rows whose products have a row's bits in common.
 
-    label: of the order of summation; choice: of the first of them; sizes_m: all of them, in the order asked for.
+    label: of the order of summation of the first row; choice: of the first of them; sizes_m: all of them, in the order
+    asked for. has_equal_rows: whether all rows of each of these products have that order.
     """
 
     label: Label
     choice: LibraryChoice
     sizes_m: tuple[int, ...]
+    has_equal_rows: bool = True
 
 
 def invariance(
@@ -56,8 +58,8 @@ def invariance(
     """One hashable label per m, in order: equal exactly where a row of C[m, n] has equal bits for all operands.
 
     n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of `hwsim.run`; output is what the
-    unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). Where several CTAs share the K of some
-    tiles, rows of one product may differ too; then m that differ in where those tiles lie have other labels. Of a
+    unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). The label is of the first row: where
+    several CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). Of a
     kernel whose order of summation is not known the label is its algorithm and slices. Raises InputError for numbers
     and names that are not allowed, UnsupportedError where the library's choice is not known.
     """
@@ -71,11 +73,22 @@ def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
     each = _each(m=m, **call)
     members: dict[Label, list[int]] = {}
     choices: dict[Label, LibraryChoice] = {}
+    unequal: set[Label] = set()
     for size, (label, choice) in zip(m, each, strict=True):
         members.setdefault(label, []).append(int(size))
         choices.setdefault(label, choice)
-    classes = [BatchClass(label, choices[label], tuple(sizes)) for label, sizes in members.items()]
+        if not _has_equal_rows(choice.schedule):
+            unequal.add(label)
+    classes = [
+        BatchClass(label, choices[label], tuple(sizes), label not in unequal) for label, sizes in members.items()
+    ]
     return sorted(classes, key=lambda one: -len(one.sizes_m))
+
+
+def _has_equal_rows(schedule: Schedule) -> bool:
+    """Whether regions with an order of their own cover the same columns of every row."""
+    rows = {(region.rows.start, region.rows.stop) for region in schedule.regions}
+    return not rows or (schedule.shape is not None and rows == {(0, schedule.shape[0])})
 
 
 def _each(
@@ -130,19 +143,13 @@ def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | Non
 
 
 def _regions(schedule: Schedule, step: int, promoted: int | None) -> Label:
-    """Rows, columns and order of the tiles with an order of their own; rows that are all of them: None."""
-    assert schedule.shape is not None or not schedule.regions
-    found: dict[tuple[Any, Label], set[int]] = {}
-    for region in schedule.regions:
-        columns = (region.cols.start, region.cols.stop)
-        found.setdefault((columns, _tree(region.sum, step, promoted)), set()).update(
-            range(region.rows.start, region.rows.stop)
-        )
-    m = 0 if schedule.shape is None else schedule.shape[0]
-    every = [
-        (columns, tree, None if len(rows) == m else (min(rows), max(rows))) for (columns, tree), rows in found.items()
+    """Columns and order of the tiles of the first row that have an order of their own."""
+    found = [
+        ((region.cols.start, region.cols.stop), _tree(region.sum, step, promoted))
+        for region in schedule.regions
+        if region.rows.start == 0
     ]
-    return tuple(sorted(every, key=repr))
+    return tuple(sorted(found, key=repr))
 
 
 def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:

@@ -163,3 +163,31 @@ def test_run_refuses_what_the_library_decides() -> None:
         hwsim.run(a, a, device="h200", library="cublas", scheme="tf32x3")
     with pytest.raises(InputError, match="give both or neither"):
         hwsim.matmul(a, a, device="h200", at=([0], [0]))
+
+
+LEAST_OF_CALLS = {"fp16": 0.97, "bf16": 0.97, "e4m3": 0.98, "int8": 0.98, "tf32": 0.95, "fp32": 0.98}
+
+
+def test_choices_are_cublaslts_with_the_preferences_of_pytorchs_calls() -> None:
+    """Narrow results, biases, `_scaled_mm` and `_int_mm`: rows of chunks that no tree was fitted to."""
+    right, count = Counter(), Counter()
+    masks = {"7": "any", "2": "compute"}
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_of_calls.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            operand, _, output = row["kind"].partition(">")
+            more = {"accumulate": "fast"} if output.endswith("fast") else {}
+            more |= {"accumulate": "promoted"} if output.endswith("slow") else {}
+            output = output.removesuffix("fast").removesuffix("slow")
+            library = hwsim.library("cublas", device=row["device"], workspace_bytes=int(row["workspace_bytes"]))
+            choice = library.choose(
+                **{name: int(row[name]) for name in "mnk"}, format=operand, output=output.removesuffix("+bias"),
+                b_layout=row["b_layout"], bias=output.endswith("+bias"), reductions=masks[row["reductions"]], **more,
+            )  # fmt: skip
+            slices = int(row["splitk"])
+            same = choice.algorithm == int(row["id"]) and (slices < 0 or choice.split_k == max(slices, 1))
+            right[operand] += same
+            count[operand] += 1
+    shares = {operand: right[operand] / count[operand] for operand in count}
+    assert set(shares) == set(LEAST_OF_CALLS)
+    for operand, share in shares.items():
+        assert share > LEAST_OF_CALLS[operand], shares

@@ -71,11 +71,25 @@ def test_kernels_without_a_matrix_instruction_do_not_round_fp32_to_tf32() -> Non
 REGIONS = {"format": "tf32", "timing": False}
 
 
+def first_tf32(wanted, k):
+    """Sizes and choice of the first tf32 GEMM with this K, B by columns, whose choice is as wanted."""
+    choose = hwsim.library("cublas", device="h200").choose
+    for m in range(128, 2048, 96):
+        for n in range(96, 1024, 104):
+            choice = choose(m=m, n=n, k=k, format="tf32", b_layout="columns")
+            if wanted(choice):
+                return m, n, choice
+    raise AssertionError("no such choice")
+
+
 def test_a_part_of_a_product_with_shared_tiles_runs_again_with_its_places() -> None:
-    m, n, k = 1862, 208, 968
+    k = 968
+    m, n, choice = first_tf32(lambda x: x.known and x.schedule.regions, k)
+    region = choice.schedule.regions[-1]
     a, b = operands(4, 4, k)
-    places = {"shape": (m, n), "at": (range(4), range(192, 196))}
-    first = hwsim.run(a, b, **CUBLAS, **REGIONS, **places)
+    rows, columns = (range(side.stop - 4, side.stop) for side in (region.rows, region.cols))
+    places = {"shape": (m, n), "at": (rows, columns)}
+    first = hwsim.run(a, b, **CUBLAS, **REGIONS, b_layout="columns", **places)
     assert first.gemm.schedule.regions
     record = json.loads(first.gemm.to_json())
     with pytest.raises(InputError, match="regions are of a product"):
@@ -99,8 +113,8 @@ def test_parts_of_products_have_bits_and_no_cycles() -> None:
 
 
 def test_batch_classes_tell_where_tiles_are_shared() -> None:
-    """K of several CTAs: 259, 258 and 260 rows cut other tiles, and row 0's bits are others."""
-    n, k, sizes = 600, 952, [259, 258, 260]
+    """K of several CTAs: where the first row lies in such a tile its bits are others."""
+    n, k, sizes = 600, 952, [40, 64, 128, 258, 259, 260, 320, 700]
     a, b = operands(1, n, k)
     call = {"format": "tf32", "b_layout": "columns"}
     labels = hwsim.invariance(n=n, k=k, m=sizes, **CUBLAS, **call)
@@ -109,7 +123,8 @@ def test_batch_classes_tell_where_tiles_are_shared() -> None:
     ]  # fmt: skip
     for i, x in enumerate(rows):
         for j, y in enumerate(rows):
-            assert x == y or labels[i] != labels[j]
+            assert (x == y) == (labels[i] == labels[j]), (sizes[i], sizes[j])
+    assert len(set(labels)) > 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +167,8 @@ def test_unsure_choices_and_unknown_orders_are_warned_of() -> None:
     run = hwsim.run(a, b, **CUBLAS, timing=False, format="bf16")
     confidence = float(run.gemm.decided("split_k").why.rpartition(" ")[2])
     assert ("library_choice_unsure" in {x["code"] for x in run.warnings}) == (confidence < 0.9)
-    a, b = operands(259, 600, 800)
+    m, n, _ = first_tf32(lambda x: not x.known, 800)
+    a, b = operands(m, n, 800)
     run = hwsim.run(a, b, **CUBLAS, timing=False, format="tf32", b_layout="columns")
     assert "library_order_unknown" in {x["code"] for x in run.warnings}
     assert "tiles whose K" in run.gemm.decided("order of summation").value
@@ -214,3 +230,12 @@ def test_every_option_has_a_flag_of_run(capsys) -> None:
     apart = {"exact": "--no-exact", "timing": "--no-timing"}
     missing = [x.option.name for x in declared() if apart.get(x.option.name, x.option.flag) not in text]
     assert not missing
+
+
+def test_tune_shows_what_the_library_runs_beside_what_it_finds(capsys) -> None:
+    words = ["tune", "--device", "h200", "--format", "fp16", "--m", "512", "--n", "512", "--k", "256", "--budget", "4"]
+    assert main([*words, "--library", "cublas", "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)["library"]
+    assert found["name"] == "cublas" and found["kernel"].startswith("nvjet") and found["cycles"] > 0
+    assert main([*words, "--library", "cublas", "-q"]) == 0
+    assert "cublas runs nvjet" in capsys.readouterr().out

@@ -65,7 +65,7 @@ def test_command_says_classes_and_what_to_do(capsys: pytest.CaptureFixture[str])
         "--k",
         "14336",
         "--m",
-        "1:64",
+        "1:4000:63",
     ]
     assert main(call) == 0
     said = capsys.readouterr().out

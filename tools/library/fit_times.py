@@ -27,7 +27,7 @@ from gemm_list import parse
 
 import hwsim
 from hwsim.errors import HwsimError
-from hwsim.library_calls.times import QUANTITIES, key_of, quantities
+from hwsim.library_calls.times import ANY, QUANTITIES, key_of, quantities
 from hwsim.resolve.library_call import Ends, library_call
 
 LEAST_GEMMS = 6
@@ -92,9 +92,11 @@ def main() -> int:
     for index, (row, (key, _, _)) in enumerate(zip(rows, found, strict=True)):
         if key is not None:
             groups[row["device"], *key].append(index)
+            groups[row["device"], key[0], ANY, key[2]].append(index)
     lines = []
     for (device, algorithm, operand, sliced), places in sorted(groups.items()):
-        if len(places) < LEAST_GEMMS:
+        formats = {key[2] for key in groups if key[:2] == (device, algorithm) and key[3] == sliced}
+        if len(places) < LEAST_GEMMS or (operand == ANY and len(formats) == 2):
             continue
         x = np.array([found[place][1] for place in places])
         beyond, weight, quarter = us[places] - launch[places], 1 / us[places], np.arange(len(places)) % 4

@@ -83,6 +83,10 @@ def asked(part: str) -> list[Asked]:
         return [(x, y, SMALL) for x in BIASED for y in both]
     if part == "scaled":
         return [(x, ROWS_COLUMNS, SMALL_ANY) for x in SCALED]
+    if part == "layers":
+        every = [(x, ANY) for x in (*HALF, Kind("tf32", "fp32"), Kind("fp32", "fp32"))]
+        every += [(Kind("e4m3", "bf16", fast=True), SMALL_ANY), *((x, SMALL) for x in BIASED)]
+        return [(x, ROWS_COLUMNS, preference) for x, preference in every]
     if part == "int8":
         return [(x, ROWS_COLUMNS, NONE) for x in INT8]
     raise SystemExit(f"no part {part}")
@@ -93,9 +97,11 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
 
     Two thirds have one multiple for all sizes, the others one each; "aligned" ones are of 8 at least, "unaligned" ones
     of 1, 2 or 4 in a size at least; "vector" has m or n of 1; "long" ones have m and n to 10,240, and K of 4,096 to
-    40,960.
+    40,960; for "layers" see drawn_layers.
     """
     rng = np.random.default_rng([seed, sum(part.encode()), chunk])
+    if part == "layers":
+        return drawn_layers(rng)
     wide = rng.random(CHUNK) < 1 / 6
     x = np.where(wide[:, None], 2 ** rng.uniform(0, 17, (CHUNK, 3)), 2 ** rng.uniform(3, 14, (CHUNK, 3)))
     if part.startswith("long"):
@@ -136,6 +142,19 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     )
     sizes[big] = np.minimum(sizes[big], 16384)
     return np.concatenate([sizes, batch[:, None]], 1)
+
+
+def drawn_layers(rng: np.random.Generator) -> np.ndarray:
+    """(CHUNK, 4) sizes as of layers: n and k multiples of 64 to 512 in 256 .. 32768 (n: a tenth to 163840), any m, half
+    of them up to 256.
+    """
+    step = rng.choice([64, 128, 256, 512], (CHUNK, 2))
+    wide = np.where(rng.random(CHUNK) < 0.1, 163840, 32768)
+    n = 256 * (wide / 256) ** rng.random(CHUNK)
+    k = 256 * 128 ** rng.random(CHUNK)
+    n, k = (np.maximum(np.round(x / step[:, i]), 1).astype(np.int64) * step[:, i] for i, x in enumerate((n, k)))
+    m = np.where(rng.random(CHUNK) < 0.5, 256 ** rng.random(CHUNK), 16384 ** rng.random(CHUNK)).astype(np.int64)
+    return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
 
 
 def work(task: tuple[str, int, int]) -> tuple[str, int, list[Answer], np.ndarray]:
