@@ -139,17 +139,26 @@ def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | Non
         slices = schedule.layout(k).slices
         parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
         tree = parts[0] if len(parts) == 1 else ("ascending", *parts)
-    return (repr(spec.unit), spec.a, schedule.partial_format, tree, _regions(schedule, step, promoted))
+    return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted))
 
 
-def _regions(schedule: Schedule, step: int, promoted: int | None) -> Label:
-    """Columns and order of the tiles of the first row that have an order of their own."""
-    found = [
-        ((region.cols.start, region.cols.stop), _tree(region.sum, step, promoted))
+def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None) -> Label:
+    """The orders of the first row's columns, in runs of equal ones; `tree` where every column has it."""
+    cuts = [
+        (region.cols.start, region.cols.stop, _tree(region.sum, step, promoted))
         for region in schedule.regions
         if region.rows.start == 0
     ]
-    return tuple(sorted(found, key=repr))
+    if not cuts or schedule.shape is None:
+        return tree
+    runs: list[tuple[int, Label]] = []  # where each begins
+    at = 0
+    for start, stop, own in [*sorted(cuts, key=lambda cut: cut[:2]), (schedule.shape[1], schedule.shape[1], tree)]:
+        for begin, end, order in ((at, start, tree), (start, stop, own)):
+            if begin < end and (not runs or runs[-1][1] != order):
+                runs.append((begin, order))
+        at = stop
+    return runs[0][1] if len(runs) == 1 else tuple(runs)
 
 
 def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:
