@@ -1,6 +1,9 @@
 """Batch classes: labels are equal exactly where a row's bits are."""
 
 import json
+import sys
+from collections import Counter
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +13,10 @@ import hwsim
 from hwsim.cli.command import main
 from hwsim.errors import InputError
 from hwsim.studies.invariance import batch_classes
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "library"))
+import compare_classes  # noqa: E402
 
 CASES = [
     ("bf16", "bf16", 1024, 4096),
@@ -95,3 +102,19 @@ def test_bad_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(call) == 2
     assert "allowed: A:B" in capsys.readouterr().err
+
+
+def test_partitions_recorded_on_silicon() -> None:
+    """Weights whose partition is the recorded one, of nine a format, and the share of m in the right class."""
+    equal, products, wrong = Counter(), Counter(), Counter()
+    for key, rows in compare_classes.recorded().items():
+        sizes = compare_classes.wrong_sizes(key, rows)
+        group = key[0], key[1].partition(">")[0]
+        equal[group] += not sizes
+        products[key[0]] += len(rows)
+        wrong[key[0]] += len(sizes)
+    assert {key: count for key, count in equal.items() if count} == {
+        ("h200", "e4m3"): 9, ("h200", "bf16"): 5, ("h200", "fp16"): 5, ("h200", "fp32"): 3,
+        ("h100", "e4m3"): 6, ("h100", "bf16"): 4, ("h100", "fp16"): 4, ("h100", "fp32"): 3,
+    }  # fmt: skip
+    assert wrong["h200"] < 0.04 * products["h200"] and wrong["h100"] < 0.09 * products["h100"]

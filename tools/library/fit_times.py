@@ -1,7 +1,7 @@
 """Fit what a library's kernels take beside their program to times of recorded GEMMs.
 
-    python tools/library/fit_times.py FILE.csv.gz --out configs/libraries/cublas-13.1.times.csv
-    python tools/library/fit_times.py FILE.csv.gz --compare [--set NAME]
+    python tools/library/fit_times.py FILE.csv.gz --sets seed1,blind --out configs/libraries/cublas-13.1.times.csv
+    python tools/library/fit_times.py FILE.csv.gz --compare --sets blind2
 
 FILE, as tests/golden/h200_library/times.csv.gz, has a row per GEMM: device, set, kind, b_layout, m, n, k, kernels, us
 (median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). For each chip, algorithm, operands'
@@ -77,10 +77,11 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compare", action="store_true")
-    parser.add_argument("--set", default="", help="only this set of the file")
+    parser.add_argument("--sets", default="", help="only these sets of the file, with commas")
     arguments = parser.parse_args()
     with gzip.open(arguments.file, "rt") as file:
-        rows = [row for row in csv.DictReader(file) if arguments.set in ("", row["set"])]
+        wanted = arguments.sets.split(",") if arguments.sets else None
+        rows = [row for row in csv.DictReader(file) if wanted is None or row["set"] in wanted]
     rows = [row for row in rows if "bias" not in row["kind"]]
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(simulated, rows, chunksize=16))
