@@ -176,14 +176,11 @@ ACTIVE_CLUSTERS = {
 def _shared_tiles(call: Call, tile: tuple[int, int], cluster: tuple[int, int], swizzle: int) -> tuple[Region, ...]:
     """Tiles of C whose K several CTAs share: those of the last, partial wave, where two CTAs a tile fit in it.
 
-    The tile's first number runs along m where B is stored by columns, else along n; the cluster's second one with it.
+    The first numbers of tile and cluster run along n, as cuBLAS's m does.
     """
-    first, second = (call.m, call.n) if call.b_layout == "columns" else (call.n, call.m)
-    high, wide = tile[0] * cluster[1], tile[1] * cluster[0]
-    rows, columns = (
-        math.ceil(math.ceil(first / tile[0]) / cluster[1]),
-        math.ceil(math.ceil(second / tile[1]) / cluster[0]),
-    )
+    wide, high = tile[0] * cluster[0], tile[1] * cluster[1]
+    columns = math.ceil(math.ceil(call.n / tile[0]) / cluster[0])
+    rows = math.ceil(math.ceil(call.m / tile[1]) / cluster[1])
     at_once = ACTIVE_CLUSTERS.get(cluster[0] * cluster[1], 7)
     count = rows * columns
     rest = count % at_once if count > at_once else count
@@ -192,10 +189,10 @@ def _shared_tiles(call: Call, tile: tuple[int, int], cluster: tuple[int, int], s
         return ()
     total = _segment_sum(call.k, parts)
     found = []
-    for i, j in _raster(rows, columns, 1 << swizzle)[count - rest :]:
-        one = Range(min(i * high, first), min((i + 1) * high, first))
-        other = Range(min(j * wide, second), min((j + 1) * wide, second))
-        found.append(Region(one, other, total) if call.b_layout == "columns" else Region(other, one, total))
+    for j, i in _raster(columns, rows, 1 << swizzle)[count - rest :]:
+        across = Range(min(i * high, call.m), min((i + 1) * high, call.m))
+        along = Range(min(j * wide, call.n), min((j + 1) * wide, call.n))
+        found.append(Region(across, along, total))
     return tuple(found)
 
 
