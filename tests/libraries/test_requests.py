@@ -10,6 +10,7 @@ import hwsim
 import hwsim.api
 from hwsim.cli.command import main
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.library_calls.choose import VERSIONS
 from hwsim.options import declared
 
 RNG = np.random.default_rng(11)
@@ -181,6 +182,13 @@ def test_int8_is_exact_with_any_kernel(sizes) -> None:
     got = hwsim.matmul(a, b, **CUBLAS, format="int8", b_layout="columns")
     assert np.array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
     assert len(set(hwsim.invariance(n=24, k=32, m=range(1, 41), **CUBLAS, format="int8", b_layout="columns"))) == 1
+
+
+def test_shipped_files_of_the_chips_name_their_answers() -> None:
+    for one in VERSIONS:
+        for name, cores in one.devices.items():
+            chip = hwsim.device(name)
+            assert (chip.library.observations, chip.cores) == (name, cores)
 
 
 def test_a_chip_is_known_by_its_file_not_its_name() -> None:
