@@ -257,6 +257,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
             own["c"] is not None,
             epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
         ),
+        is_at_own_clock=own["clock_mhz"] is None,
     )
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}

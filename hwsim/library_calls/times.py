@@ -62,18 +62,24 @@ class TimeRow:
 
 
 def quantities(
-    choice: LibraryChoice, sizes: tuple[int, int, int], operand: str, output: str, cores: int, program_us: float
+    choice: LibraryChoice,
+    sizes: tuple[int, int, int],
+    operand: str,
+    output: str,
+    cores: int,
+    program_us: float,
+    matrices: int = 1,
 ) -> tuple[float, ...]:
-    """The values of QUANTITIES. program_us: 0 where there is no program."""
+    """The values of QUANTITIES. program_us: 0 where there is no program. matrices: products in the call."""
     m, n, k = sizes
     moved = (m * k + k * n) * ELEMENT_BYTES[operand] + m * n * format_of(output).bits / 8
-    known = (1.0, program_us, moved / 1e6)
-    whole = (k / choice.split_k / 1e3, m * n * choice.split_k / 1e3)
+    known = (1.0, program_us, matrices * moved / 1e6)
+    whole = (k / choice.split_k / 1e3, matrices * m * n * choice.split_k / 1e3)
     if choice.tile is None:
         return (*known, *(0.0,) * (len(QUANTITIES) - len(known) - len(whole)), *whole)
     rows, columns = choice.tile
     step = choice.tile_k or STEP
-    tiles = math.ceil(m / rows) * math.ceil(n / columns) * choice.split_k
+    tiles = math.ceil(m / rows) * math.ceil(n / columns) * choice.split_k * matrices
     waves, mean = math.ceil(tiles / cores), tiles / cores
     deep = math.ceil(k / choice.split_k / step)
     macs, loaded, written = rows * columns * step / 1e6, (rows + columns) * step / 1e3, rows * columns / 1e3

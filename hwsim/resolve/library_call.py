@@ -72,9 +72,10 @@ def library_call(
     layouts: tuple[str, str],
     batch: int,
     ends: Ends,
+    is_at_own_clock: bool = True,
 ) -> LibraryCall:
-    """The call for a product of these sizes. Raises UnsupportedError where the library has none, or its order of
-    summation is not known.
+    """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. Raises UnsupportedError
+    where the library has no such call, or its choice is not known.
     """
     m, n, k = sizes
     wide = output or result_format(format)
@@ -92,7 +93,7 @@ def library_call(
     product = wide if is_rounded_twice else None
     guessed = _guessed(layouts, batch, ends)
     evidence = "assumption" if guessed else choice.evidence
-    row = row_of(asked.version.times, asked.device, key_of(choice, format))
+    row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
@@ -184,7 +185,9 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times) -> Times:
     problem = resolved.gemm.problem
     program_us = 0.0 if times.seconds is None else times.seconds * 1e6
     output = resolved.gemm.output
-    found = quantities(call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us)
+    found = quantities(
+        call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us, problem.matrices
+    )
     seconds = row.seconds(found)
     tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
     fraction = times.peak_fraction
@@ -215,6 +218,8 @@ def checked_against(
     said = [name for name in ("split_k", "tile", "instruction", "stages", "swizzle") if mapping.get(name) is not None]
     said += ["schedule"] if own["schedule"] is not None else []
     said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
+    if own["launch_overhead"]:
+        raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if said:
         raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave one of them out")
     if scheme != "native":

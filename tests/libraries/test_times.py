@@ -10,7 +10,7 @@ import pytest
 
 import hwsim
 import hwsim.api
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.times import QUANTITIES, TimeRow, quantities, rows_of
 
@@ -85,3 +85,14 @@ def test_a_row_is_a_sum_and_never_negative() -> None:
 def test_every_chip_has_rows() -> None:
     for device in VERSIONS[0].devices:
         assert (66, "fp16", False) in rows_of(VERSIONS[0].times, device)
+
+
+def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() -> None:
+    call = {"device": "h200", "library": "cublas", "format": "fp16"}
+    a, b = np.ones((256, 512), np.float16), np.ones((512, 384), np.float16)
+    one, many = (hwsim.run(x, b, exact=False, **call) for x in (a, np.stack([a] * 64)))
+    assert one.seconds < many.seconds and many.evidence["timing"]
+    slow = hwsim.run(a, b, exact=False, clock_mhz=1000.0, **call)
+    assert slow.seconds == pytest.approx(slow.cycles / 1e9)
+    with pytest.raises(InputError, match="beyond a launch"):
+        hwsim.run(a, b, exact=False, launch_overhead=True, **call)
