@@ -34,7 +34,7 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Gi
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
-from hwsim.resolve.library_call import Ends, checked_against, in_order, library_call, library_times, warnings_of
+from hwsim.resolve.library_call import EpilogueUse, checked_against, in_order, library_call, library_times, warnings_of
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -252,7 +252,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
         accumulate=None if accumulate is None else str(accumulate),
         layouts=layouts,
         batch=request.problem.matrices,
-        ends=Ends(
+        epilogue=EpilogueUse(
             own["bias"] is not None,
             own["c"] is not None,
             epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),

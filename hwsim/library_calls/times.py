@@ -87,8 +87,8 @@ def quantities(
     means = (mean * deep, mean * deep * macs, mean * deep * loaded)
     high, wide = choice.cluster or (1, 1)
     shared = deep * (rows / wide + columns / high) * step / 1e3
-    ends = (float(deep), waves * written, mean * written, waves * shared, mean * shared)
-    return (*known, *busiest, *means, *ends, *whole)
+    written_and_shared = (float(deep), waves * written, mean * written, waves * shared, mean * shared)
+    return (*known, *busiest, *means, *written_and_shared, *whole)
 
 
 def key_of(choice: LibraryChoice, operand: str) -> Key:

@@ -53,7 +53,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EpilogueUse:
     """What a request adds to the product A B: a bias, a C, factors other than 1."""
 
     has_bias: bool = False
@@ -71,7 +71,7 @@ def library_call(
     accumulate: str | None,
     layouts: tuple[str, str],
     batch: int,
-    ends: Ends,
+    epilogue: EpilogueUse,
     is_at_own_clock: bool = True,
 ) -> LibraryCall:
     """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. Raises UnsupportedError
@@ -79,19 +79,19 @@ def library_call(
     """
     m, n, k = sizes
     wide = output or result_format(format)
-    asked, reductions, is_lt = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, ends=ends)
+    asked, reductions, is_lt = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=ends.has_bias, reductions=reductions,
+        batch=batch, bias=epilogue.has_bias, reductions=reductions,
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     is_rounded_twice = (
-        (ends.has_bias or ends.has_c)
+        (epilogue.has_bias or epilogue.has_c)
         and wide in NARROW
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
     )
     product = wide if is_rounded_twice else None
-    guessed = _guessed(layouts, batch, ends)
+    guessed = _guessed(layouts, batch, epilogue)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
@@ -101,12 +101,12 @@ def library_call(
     return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
 
 
-def _guessed(layouts: tuple[str, str], batch: int, ends: Ends) -> list[str]:
+def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse) -> list[str]:
     """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it."""
     found = ["batches"] if batch > 1 else []
     found += ["A by columns"] if layouts[0] == "columns" else []
-    found += ["a C"] if ends.has_c else []
-    return found + (["alpha and beta"] if ends.is_scaled else [])
+    found += ["a C"] if epilogue.has_c else []
+    return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def in_order(choice: LibraryChoice, k: int) -> Schedule:
 
 
 def as_pytorch_asks(
-    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, ends: Ends = Ends()
+    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = EpilogueUse()
 ) -> tuple[LibraryOnDevice, Reductions, bool]:
     """The library with the workspace of PyTorch's call, in which type slices may be reduced, and whether the call is
     cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias or C as its C).
@@ -143,11 +143,11 @@ def as_pytorch_asks(
     """
     chosen = library(name, device=chip)
     n, k = sizes
-    if ends.has_bias and ends.has_c:
+    if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
-    if ends.has_bias and format in ("int8", "fp64"):
+    if epilogue.has_bias and format in ("int8", "fp64"):
         raise UnsupportedError(f"library = {name!r}: its choices for {format} with a bias were not asked; leave it out")
-    has_own_bias = ends.has_bias and n > 1 and k > 1
+    has_own_bias = epilogue.has_bias and n > 1 and k > 1
     is_lt = format in ("e4m3", "int8") or has_own_bias
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
     reductions: Reductions = "compute" if output in NARROW and format in NARROW else "any"

@@ -28,7 +28,7 @@ from gemm_list import parse
 import hwsim
 from hwsim.errors import HwsimError
 from hwsim.library_calls.times import ANY, QUANTITIES, key_of, quantities
-from hwsim.resolve.library_call import Ends, library_call
+from hwsim.resolve.library_call import EpilogueUse, library_call
 
 LEAST_GEMMS = 6
 Row = dict[str, str]
@@ -53,7 +53,7 @@ def simulated(row: Row) -> tuple[object, tuple[float, ...], float]:
     chip = hwsim.device(row["device"])
     found = library_call(
         "cublas", chip, sizes, format=call["format"], output=call["output"], accumulate=call.get("accumulate"),
-        layouts=("rows", call["b_layout"]), batch=1, ends=Ends(),
+        layouts=("rows", call["b_layout"]), batch=1, epilogue=EpilogueUse(),
     )  # fmt: skip
     clocked = run.times.chip
     program_us = 0.0 if clocked is None or run.cycles is None else run.cycles / clocked.clock_mhz
