@@ -3,6 +3,8 @@
 import tomllib
 from pathlib import Path
 
+from hwsim.library_calls.choose import VERSIONS
+
 ROOT = Path(__file__).parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 
@@ -39,5 +41,13 @@ def test_measurements_stay_in_the_source_tree():
         for pattern in patterns
         for path in folder(package).glob(pattern)
     }
-    assert not [path for path in shipped if "measured" in path.parts or path.suffix == ".csv"]
+    assert not [path for path in shipped if "measured" in path.parts]
     assert "hwsim.configs.measured" not in SETUPTOOLS["packages"]
+
+
+def test_data_of_each_library_version_is_installed():
+    patterns = SETUPTOOLS["package-data"]["hwsim.configs.libraries"]
+    shipped = {path.name for pattern in patterns for path in folder("hwsim.configs.libraries").glob(pattern)}
+    for version in VERSIONS:
+        assert {version.path, version.layers, version.times} <= shipped
+    assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6

@@ -1,7 +1,7 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the fitted trees (`store`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes
-no bit.
+It joins the library's own answers (`sweeps`), the trees fitted to others (`store`), the rules of the kernels' sums
+(`orders`) and what is known of calls; it computes no bit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.features import features
 from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
 from hwsim.library_calls.store import Entry, Store, store
+from hwsim.library_calls.sweeps import CallKind, read, shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,18 +36,21 @@ LAYOUTS = ("rows", "columns")
 ACCUMULATES = (None, "fast", "promoted")
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 CACHED = 4096  # choices
+SUFFIX = ".npz"  # of a file of answers
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library with fitted choices: the files of trees and of times, and the chips that it was asked on.
+    """A version of a library whose choices are known: files of fitted trees, of its own answers for weights of layers
+    and of times, and the chips that it was asked on.
 
-    devices: their names under `library.observations` in device files, and their numbers of SMs.
+    devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
     """
 
     library: str
     version: str
     path: str
+    layers: str
     times: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
@@ -54,8 +58,17 @@ class Version:
 
 #: The newest first.
 VERSIONS = (
-    Version("cublas", "13.1", "cublas-13.1.trees", "cublas-13.1.times.csv", {"h100": 132, "h200": 132}, "fitted"),
+    Version(
+        library="cublas",
+        version="13.1",
+        path="cublas-13.1.trees",
+        layers="cublas-13.1.layers.npz",
+        times="cublas-13.1.times.csv",
+        devices={"h100": 132, "h200": 132},
+        evidence="fitted",
+    ),
 )
+ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
 #: Format of the result where a call does not say it.
 OUTPUTS = {
     "fp16": "fp16",
@@ -95,8 +108,9 @@ class LibraryChoice:
     not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation, the
     instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the rule
     of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and slices
-    are right. evidence: a level of hwsim.datafiles.provenance; "assumption" where cuBLASLt was not asked for such a
-    call, so that the confidence is of the nearest one that it was asked for.
+    are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own answer
+    for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the nearest one
+    that it was asked for.
     """
 
     algorithm: int
@@ -114,8 +128,18 @@ class LibraryChoice:
     evidence: str
 
 
+class _Found(NamedTuple):
+    """An answer, recorded or fitted: cuBLASLt's numbers (id, stages, slices, reduction, custom option), those of tile,
+    cluster and swizzle (None: not known yet), and how sure it is."""
+
+    order: tuple[int, ...]
+    shape: tuple[int, ...] | None
+    confidence: float
+    evidence: str
+
+
 def library(
-    name: str,
+    name: str | Path,
     *,
     device: str | Path | Mapping[str, Any] | Device,
     version: str | None = None,
@@ -123,39 +147,74 @@ def library(
 ) -> LibraryOnDevice:
     """A GEMM library's choices on a device.
 
-    name: "cublas". version: as "13.1"; None: the newest there is. workspace_bytes: what the library may use. Raises
-    UnsupportedError for a library, a version or a device that nothing is known of.
+    name: "cublas", or a file that `hwsim library record` wrote (.npz): its answers where it has them, else those of the
+    shipped version that it was asked of. version: as "13.1"; None: the newest there is. workspace_bytes: what the
+    library may use. Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError
+    for a file that is none.
     """
+    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
+        raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")
+    preference = Preference(workspace_bytes)
+    if str(name).endswith(SUFFIX):
+        return _from_file(Path(name), device, version, preference)
+    known = _version(str(name), version)
+    if isinstance(device, str) and device in known.devices:  # a shipped file, which says so: no need to read it
+        return LibraryOnDevice(known, device, preference)
+    chip = load(device)
+    seen = _observed_as(chip)
+    if known.devices.get(seen) != chip.cores:
+        asked = ", ".join(f"{one} ({count} SMs)" for one, count in known.devices.items())
+        raise UnsupportedError(
+            f"{name} {known.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are on "
+            f"{asked}; leave library out, or record them on such a GPU (hwsim library record)"
+        )
+    return LibraryOnDevice(known, seen, preference)
+
+
+def _version(name: str, version: str | None) -> Version:
     names = sorted({one.library for one in VERSIONS})
     if name not in names:
-        raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{nearest(str(name), names)}")
+        raise UnsupportedError(
+            f"no library {name!r}; there is {', '.join(names)}, and files of answers ({SUFFIX}){nearest(name, names)}"
+        )
     own = [one for one in VERSIONS if one.library == name]
     fits = [one for one in own if version in (None, one.version)]
     if not fits:
         known = ", ".join(repr(one.version) for one in own)
         raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
-    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
-        raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")
-    if isinstance(device, str) and device in fits[0].devices:  # a shipped file, which says so: no need to read it
-        return LibraryOnDevice(fits[0], device, Preference(workspace_bytes))
-    chip = load(device)
+    return fits[0]
+
+
+def _observed_as(chip: Device) -> str:
+    """The name under which answers for this chip stand."""
     seen = None if chip.library is None else chip.library.observations
-    if seen is None or fits[0].devices.get(seen) != chip.cores:
-        asked = ", ".join(f"{one} ({count} SMs)" for one, count in fits[0].devices.items())
-        raise UnsupportedError(
-            f"{name} {fits[0].version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are on "
-            f"{asked}; leave library out, or record them (tools/record/cublaslt_choices.py)"
-        )
-    return LibraryOnDevice(fits[0], seen, Preference(workspace_bytes))
+    return chip.name if seen is None else seen
+
+
+def _from_file(
+    path: Path, device: str | Path | Mapping[str, Any] | Device, version: str | None, preference: Preference
+) -> LibraryOnDevice:
+    own = read(path)
+    if version not in (None, own.version):
+        raise UnsupportedError(f"{path}: answers of {own.library} {own.version}, not of version {version!r}")
+    chip = load(device)
+    seen = _observed_as(chip)
+    if own.cores.get(seen) != chip.cores:
+        asked = ", ".join(f"{one} ({count} SMs)" for one, count in own.cores.items())
+        raise UnsupportedError(f"{path}: answers for {asked}; the device is {chip.name} ({chip.cores} cores)")
+    shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
+    known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, layers="", times="", devices={})
+    return LibraryOnDevice(known, seen, preference, path)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryOnDevice:
-    """One version of a library on one device."""
+    """One version of a library on one device. answers: a file of its own answers that stand before what is shipped."""
 
     version: Version
     device: str
     preference: Preference
+    answers: Path | None = None
 
     @property
     def id(self) -> LibraryId:
@@ -183,8 +242,9 @@ class LibraryOnDevice:
         (row-major) or "columns". batch: products in one strided call. bias: one value per column in the epilogue.
         reductions: "compute" where slices may be added in the accumulator's type alone.
 
-        A bias is not told apart: with 32 MiB of workspace the choice is hardly ever another (docs/library.md). The
-        choice of one product is given for a batch, that of A by rows for A by columns, both with evidence "assumption".
+        Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
+        (docs/library.md). The choice of one product is given for a batch, that of A by rows for A by columns, both with
+        evidence "assumption".
 
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
@@ -192,7 +252,7 @@ class LibraryOnDevice:
         if not isinstance(bias, bool):
             raise InputError(f"bias = {bias!r}; allowed: True, False")
         call = _checked(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
-        return self._chosen(call, accumulate, reductions, batch)
+        return _chosen(self._wanting(reductions), call, _fast(call, accumulate), bias, batch)
 
     def orders(
         self,
@@ -214,31 +274,23 @@ class LibraryOnDevice:
         """
         checked = _checked(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         _checked(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
-        trees = store(self.version.path)
-        entry = _entry(trees, self.device, checked, _fast(checked, accumulate), self._wanted(reductions))
-        values = features(np.asarray(sizes_m), np.full(len(sizes_m), checked.n), np.full(len(sizes_m), checked.k))
-        labels, _ = trees.tree(f"{entry.name}.order").leaves(values)
-        found: dict[tuple[int, int], int] = {}
+        asked, fast = self._wanting(reductions), _fast(checked, accumulate)
+        found: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
         index: list[int] = []
-        for label, m in zip(labels.tolist(), sizes_m, strict=True):
-            family = FAMILIES.get(entry.order[label][0])
-            key = (label, int(m) if family is not None and family.order_by_m else 0)
+        for answer, m in zip(_answers(asked, checked, sizes_m, fast, False), sizes_m, strict=True):
+            family = FAMILIES.get(answer.order[0])
+            key = (answer.order, int(m) if family is not None and family.order_by_m else 0)
             if key not in found:
                 found[key] = len(choices)
-                choices.append(self._chosen(checked._replace(m=int(m)), accumulate, reductions, 1))
+                choices.append(_chosen(asked, checked._replace(m=int(m)), fast, False, 1))
             index.append(found[key])
         return choices, index
 
-    def _wanted(self, reductions: Reductions) -> Preference:
+    def _wanting(self, reductions: Reductions) -> LibraryOnDevice:
         if reductions not in _MASKS:
             raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(_MASKS)}")
-        return replace(self.preference, reductions=reductions)
-
-    def _chosen(self, call: Call, accumulate: str | None, reductions: Reductions, batch: int) -> LibraryChoice:
-        evidence = "assumption" if batch > 1 or call.a_layout == "columns" else self.version.evidence
-        wanted = self._wanted(reductions)
-        return _chosen(self.version.path, self.device, evidence, call, _fast(call, accumulate), wanted)
+        return replace(self, preference=replace(self.preference, reductions=reductions))
 
 
 def _fast(call: Call, accumulate: str | None) -> bool | None:
@@ -287,16 +339,45 @@ def _refused(call: Call, accumulate: str | None) -> str:
     return ""
 
 
+def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: bool | None, bias: bool) -> list[_Found]:
+    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones."""
+    found: list[_Found | None] = [None] * len(sizes_m)
+    kind = CallKind(
+        call.operand, call.output, bias, fast, call.a_layout, call.b_layout, asked.preference.workspace_bytes,
+        _MASKS[asked.preference.reductions],
+    )  # fmt: skip
+    files = [] if asked.answers is None else [read(asked.answers)]
+    files += [shipped(asked.version.layers)] if asked.version.layers else []
+    for file in files:
+        sweep = file.sweep(asked.device, kind)
+        rows = [] if sweep is None else sweep.at(sizes_m, call.n, call.k)
+        for place, row in enumerate(rows):
+            if row is not None and found[place] is None:
+                shape = row[5:] if row[5] >= 0 else None
+                found[place] = _Found(row[:5], shape, 1.0, ANSWERED)
+    missing = [place for place, one in enumerate(found) if one is None]
+    if missing:
+        trees = store(asked.version.path)
+        entry = _entry(trees, asked, call, fast)
+        sizes = np.array([sizes_m[place] for place in missing])
+        values = features(sizes, np.full(len(sizes), call.n), np.full(len(sizes), call.k))
+        labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
+        for place, label, confidence in zip(missing, labels.tolist(), sure.tolist(), strict=True):
+            found[place] = _Found(entry.order[label], None, confidence, asked.version.evidence)
+    return [one for one in found if one is not None]
+
+
 @lru_cache(maxsize=CACHED)
-def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None, wanted: Preference) -> LibraryChoice:
+def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, batch: int) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
-    trees = store(path)
-    entry = _entry(trees, device, call, fast, wanted)
-    values = features(call.m, call.n, call.k)[:, 0]
-    label, confidence = trees.tree(f"{entry.name}.order").leaf(values)
-    number, stages, slices, reduction, custom = entry.order[label]
+    (found,) = _answers(asked, call, [call.m], fast, bias)
+    trees = store(asked.version.path)
+    number, stages, slices, reduction, custom = found.order
     tile_k, count = trees.stages.get(stages, (0, 0))
-    numbers = _tile(trees, device, call, fast, entry, np.concatenate([values, [number, slices]]))
+    numbers = found.shape
+    if numbers is None:
+        values = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
+        numbers = _tile(trees, asked, call, fast, values)
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster or (1, 1), swizzle))
@@ -313,24 +394,35 @@ def _chosen(path: str, device: str, evidence: str, call: Call, fast: bool | None
         cluster=None if cluster is None else cluster[::-1],
         schedule=order.schedule,
         known=order.known,
-        confidence=confidence,
-        evidence=evidence,
+        confidence=found.confidence,
+        evidence="assumption" if batch > 1 or call.a_layout == "columns" else found.evidence,
     )
 
 
-def _entry(trees: Store, device: str, call: Call, fast: bool | None, wanted: Preference) -> Entry:
-    """The fitted model for a call. Raises UnsupportedError where there is none."""
+def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None) -> list[Entry]:
+    """The fitted models for calls with these operands and this alignment, whatever the preference."""
     grain = VECTOR_BYTES // ELEMENT_BYTES[call.operand]
     leading = (call.k if call.a_layout == "rows" else call.m, call.n, call.k if call.b_layout == "columns" else call.n)
     is_aligned = all(size % grain == 0 for size in leading)
-    fits = [
+    return [
         one
         for one in trees.entries
         if (one.operand, one.fast) == (call.operand, fast)
-        and device in one.devices
+        and asked.device in one.devices
         and one.aligned in (None, is_aligned)
         and one.b_layout == call.b_layout
     ]
+
+
+def _entry(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None) -> Entry:
+    """The fitted model for a call. Raises UnsupportedError where there is none."""
+    wanted = asked.preference
+    fits = _fitted(trees, asked, call, fast)
+    if asked.answers is not None and not fits:
+        raise UnsupportedError(
+            f"{asked.answers}: no answer for {call.operand} {call.m} x {call.n} x {call.k}, and no fitted choices for "
+            f"{asked.device}; record this shape (hwsim library record)"
+        )
     mask = _MASKS[wanted.reductions]
     exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (wanted.workspace_bytes, mask)]
     # A narrower set of reductions was fitted only where it changes the choice.
@@ -345,13 +437,12 @@ def _entry(trees: Store, device: str, call: Call, fast: bool | None, wanted: Pre
 
 
 def _tile(
-    trees: Store, device: str, call: Call, fast: bool | None, entry: Entry, values: np.ndarray[Any, Any]
+    trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, values: np.ndarray[Any, Any]
 ) -> tuple[int, ...]:
     """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
-    if entry.tile is None:
-        same = (entry.operand, entry.fast, entry.b_layout, entry.aligned)
-        alike = [x for x in trees.entries if (x.operand, x.fast, x.b_layout, x.aligned) == same and device in x.devices]
-        entry = next((x for x in alike if x.tile is not None), entry)
-    if entry.tile is None:
+    fits = [one for one in _fitted(trees, asked, call, fast) if one.tile is not None]
+    wanted = (asked.preference.workspace_bytes, _MASKS[asked.preference.reductions])
+    entry = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
+    if entry is None or entry.tile is None:
         return ()
     return entry.tile[trees.tree(f"{entry.name}.tile").leaf(values)[0]]

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
+from hwsim.library_calls.raster import Grid, block_width, grid_of, last_clusters
 
 Sum = Chain | Reduction
 FFMA = "fma.rn.f32"
@@ -141,72 +142,44 @@ def _rest_first(call: Call, answer: Answer) -> Order:
 
 def _segments(call: Call, answer: Answer) -> Order:
     """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
-    if answer.slices >= 0 or call.operand != "tf32" or call.k <= WHOLE_K:
+    if answer.slices >= 0 or call.operand != "tf32":
         return Order(Schedule())
     if answer.tile is None:
         return Order(Schedule(), known=False)
-    regions = _shared_tiles(call, answer.tile, answer.cluster, answer.swizzle)
-    return Order(Schedule(regions=regions), known=not regions or call.k >= SHARED_K)
+    return _shared_tiles(call, grid_of(call.m, call.n, answer.tile, answer.cluster), answer.swizzle)
 
 
-#: Of tf32 kernels with slices -1: K up to which none shared tiles, and from which all did whose tiles leave SMs idle
-#: (8 and 22 recorded GEMMs; between the two none was met).
-WHOLE_K, SHARED_K = 512, 896
+#: Of tf32 kernels with slices -1: K up to which no tiles were shared, and from which all were, where a whole wave went
+#: before and where none did (tools/record/shared_tiles.py; between the two none was met).
+WHOLE_K, SHARED_K = {True: 560, False: 872}, {True: 648, False: 896}
 SEGMENT_STEP = 32  # K of a tile, elements
 MOST_SEGMENTS = 32
-#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; 9 to 13 are not measured.
-ACTIVE_CLUSTERS = {
-    1: 132,
-    2: 66,
-    3: 39,
-    4: 30,
-    5: 22,
-    6: 17,
-    7: 15,
-    8: 15,
-    9: 10,
-    10: 10,
-    12: 7,
-    14: 7,
-    15: 7,
-    16: 7,
-}
+#: Clusters of so many CTAs that run at once on 132 SMs (configs/measured/microbenchmarks.csv; others are not measured).
+ACTIVE_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 14: 7, 16: 7}
 
 
-def _shared_tiles(call: Call, tile: tuple[int, int], cluster: tuple[int, int], swizzle: int) -> tuple[Region, ...]:
-    """Tiles of C whose K several CTAs share: those of the last, partial wave, where two CTAs a tile fit in it.
-
-    The first numbers of tile and cluster run along n, as cuBLAS's m does.
-    """
-    wide, high = tile[0] * cluster[0], tile[1] * cluster[1]
-    columns = math.ceil(math.ceil(call.n / tile[0]) / cluster[0])
-    rows = math.ceil(math.ceil(call.m / tile[1]) / cluster[1])
-    at_once = ACTIVE_CLUSTERS.get(cluster[0] * cluster[1], 7)
-    count = rows * columns
+def _shared_tiles(call: Call, grid: Grid, swizzle: int) -> Order:
+    """CTAs share the K of the tiles of the last, partial wave, where two CTAs a tile fit in it."""
+    wide, high = grid.cluster
+    at_once = ACTIVE_CLUSTERS.get(wide * high)
+    if at_once is None:
+        return Order(Schedule(), known=False)
+    count = grid.rows * grid.columns
     rest = count % at_once if count > at_once else count
     parts = min(MOST_SEGMENTS, at_once // rest) if rest else 1
-    if parts < 2:
-        return ()
+    if parts < 2 or call.k <= WHOLE_K[count > at_once]:
+        return Order(Schedule())
     total = _segment_sum(call.k, parts)
-    found = []
-    for j, i in _raster(columns, rows, 1 << swizzle)[count - rest :]:
-        across = Range(min(i * high, call.m), min((i + 1) * high, call.m))
-        along = Range(min(j * wide, call.n), min((j + 1) * wide, call.n))
-        found.append(Region(across, along, total))
-    return tuple(found)
-
-
-def _raster(rows: int, columns: int, width: int) -> list[tuple[int, int]]:
-    """Clusters in the order in which they are handed out: rows of `width`, every other one backwards."""
-    along_rows = rows >= columns and width > 1
-    long, short = (rows, columns) if along_rows else (columns, rows)
-    found = []
-    for index, start in enumerate(range(0, short, width)):
-        way = range(long) if index % 2 == 0 else range(long - 1, -1, -1)
-        for at in way:
-            for across in range(start, min(short, start + width)):
-                found.append((at, across) if along_rows else (across, at))
-    return found
+    height, width = grid.extent
+    regions = [
+        Region(
+            Range(min(i * height, call.m), min((i + 1) * height, call.m)),
+            Range(min(j * width, call.n), min((j + 1) * width, call.n)),
+            total,
+        )
+        for i, j in last_clusters(grid, block_width(grid, at_once, swizzle), rest)
+    ]
+    return Order(Schedule(regions=tuple(regions)), known=call.k >= SHARED_K[count > at_once])
 
 
 def _segment_sum(k: int, parts: int) -> Sum:

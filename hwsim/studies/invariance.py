@@ -138,7 +138,7 @@ def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | Non
     else:
         slices = schedule.layout(k).slices
         parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
-        tree = parts[0] if len(parts) == 1 else ("ascending", *parts)
+        tree = parts[0] if len(parts) == 1 else _added(parts, "ascending")
     return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted))
 
 
@@ -164,10 +164,22 @@ def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None
 def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:
     if isinstance(node, Chain):
         return _steps([span for part in node.ranges for span in part.spans()], step, promoted)
-    parts = tuple(_tree(part, step, promoted) for part in node.parts)
-    if len(parts) == 1:
+    parts = [_tree(part, step, promoted) for part in node.parts]
+    rounded = (node.start, node.format, node.stored)
+    if len(parts) == 1 and rounded == ("first", None, None):
         return parts[0]
-    return (node.order, *parts)
+    if isinstance(node.order, tuple):
+        return _added([parts[index] for index in node.order], "ascending", rounded)
+    return _added(parts, node.order, rounded)
+
+
+def _added(parts: Sequence[Label], order: str, rounded: tuple[Any, ...] = ("first", None, None)) -> Label:
+    """A reduction of parts. Its first addition has no order, as a + b = b + a; that of two parts has no other."""
+    if order == "descending" or len(parts) == 2 or (order == "pairwise" and len(parts) == 3):
+        parts, order = (parts[::-1] if order == "descending" else parts), "ascending"
+    if order == "ascending":
+        parts = (*sorted(parts[:2], key=repr), *parts[2:])
+    return (order, rounded, *parts)
 
 
 def _steps(spans: Sequence[tuple[int, int]], step: int, promoted: int | None) -> Label:

@@ -34,7 +34,7 @@ NVJET, SHARES_K = 66, 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES = 4_500_000
-ORDER_PRICE, TILE_PRICE = 1.0, 4.0  # answers that a leaf must mend
+ORDER_PRICE, TILE_PRICE = 1.0, 9.0  # answers that a leaf must mend
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
@@ -81,7 +81,7 @@ def models() -> list[Model]:
                     b,
                     MIB,
                     2,
-                    (("linear", biased), ("linear_unaligned", biased)),
+                    (("linear", biased), ("linear_unaligned", biased), ("linear_vector", biased)),
                     aligned=False,
                     tile=False,
                 )
@@ -90,7 +90,7 @@ def models() -> list[Model]:
                 parts = ("aligned", "vector", "variants")
                 own = tuple((part, plain) for part in (*parts, "long_aligned", "layers"))
                 found.append(Model(fmt, "rows", b, 32 * MIB, 7, own, aligned=True, devices=(device,)))
-                own = (("linear", biased), ("linear_aligned", biased), ("layers", biased))
+                own = tuple((part, biased) for part in ("linear", "linear_aligned", "linear_vector", "layers"))
                 found.append(Model(fmt, "rows", b, MIB, 2, own, aligned=True, devices=(device,), tile=False))
     for device in ("h200", "h100"):
         for fast, kind in ((True, "e4m3>bf16fast"), (False, "e4m3>fp32slow")):
@@ -104,7 +104,8 @@ def models() -> list[Model]:
             own = tuple((part, kind) for part in ("any", "long_any", "layers", "vector", "variants"))
             found.append(Model(fmt, "rows", b, 32 * MIB, 7, own))
             if fmt != "fp64":
-                found.append(Model(fmt, "rows", b, MIB, 7, (("linear", f"{kind}+bias"),), tile=False))
+                own = (("linear", f"{kind}+bias"), ("linear_vector", f"{kind}+bias"))
+                found.append(Model(fmt, "rows", b, MIB, 7, own, tile=False))
     found.append(Model("int8", "rows", "columns", 32 * MIB, 7, (("any", "int8>int32"),)))
     found.append(Model("int8", "rows", "columns", 0, 7, (("int8", "int8>int32"),)))
     return found

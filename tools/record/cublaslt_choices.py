@@ -75,7 +75,7 @@ def asked(part: str) -> list[Asked]:
         return [(x, y, ANY) for x in (*HALF, *WIDE) for y in both]
     if part == "narrow":
         return [(x, y, NARROW) for x in (Kind("fp16", "fp16"), Kind("bf16", "bf16")) for y in both]
-    if part == "linear":
+    if part in ("linear", "linear_vector"):
         return [(x, y, SMALL) for x in BIASED for y in both] + [(x, y, SMALL_ANY) for x in BIASED_WIDE for y in both]
     if part == "linear_aligned":
         return [(x, y, SMALL) for x in BIASED for y in both]
@@ -96,7 +96,7 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     """(CHUNK, 4) sizes m, n, k and batch. Log-uniform in 8 .. 16384, a sixth in 1 .. 131072, cut to multiples.
 
     Two thirds have one multiple for all sizes, the others one each; "aligned" ones are of 8 at least, "unaligned" ones
-    of 1, 2 or 4 in a size at least; "vector" has m or n of 1; "long" ones have m and n to 10,240, and K of 4,096 to
+    of 1, 2 or 4 in a size at least; "vector" ones have m or n of 1; "long" ones have m and n to 10,240, K of 4,096 to
     40,960; for "layers" see drawn_layers.
     """
     rng = np.random.default_rng([seed, sum(part.encode()), chunk])
@@ -127,7 +127,7 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     ):  # m may be anything: it is no leading dimension while A and C are row-major
         step[:, 0] = np.where(rng.random(CHUNK) < 0.3, 1, step[:, 0])
     sizes = np.maximum(x.astype(np.int64) // step * step, step)
-    if part == "vector":
+    if part.endswith("vector"):
         place = (rng.random(CHUNK) < 0.3).astype(int)
         sizes[np.arange(CHUNK), place] = 1
     batch = np.ones(CHUNK, np.int64)

@@ -1,0 +1,164 @@
+"""What a library itself answered when it was asked for a weight at every number of rows: a file of such answers.
+
+It knows the file's layout and finds an answer; not what an answer means, nor how other sizes are chosen.
+tools/library/pack_layers.py and `hwsim library record` write such files.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from importlib.resources import as_file
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.datafiles.places import package_folder
+from hwsim.errors import ConfigError
+from hwsim.files import write_npz
+
+NOT_ASKED = 65535  # the label of a run that no answer is known of
+#: Columns of `answers`: cuBLASLt's numbers. tile, cluster, swizzle are -1 where they were not kept.
+FIELDS = ("id", "stages", "slices", "reduction", "custom", "tile", "cluster", "swizzle")
+ARRAYS = ("n", "k", "counts", "firsts", "labels")  # of each entry
+SCHEMA = 1
+Recorded = tuple[int, ...]
+Runs = list[tuple[int, Recorded | None]]  # first m, answer
+
+
+@dataclass(frozen=True, slots=True)
+class CallKind:
+    """All of a call but its sizes: formats, epilogue, layouts, and what the library is allowed.
+
+    fast: accumulation of fp8 operands, None for others. reductions: cuBLASLt's mask.
+    """
+
+    operand: str
+    output: str
+    bias: bool
+    fast: bool | None
+    a_layout: str
+    b_layout: str
+    workspace_bytes: int
+    reductions: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """Answers for weights over m. keys: (weights,) ascending n 2^32 + k. starts: (weights + 1,) places in firsts and
+    labels, where a weight's runs begin. firsts: the first m of each run; labels: its row of `answers`."""
+
+    keys: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    answers: tuple[Recorded, ...]
+
+    def at(self, sizes_m: Iterable[int], n: int, k: int) -> list[Recorded | None]:
+        """What was answered for each m (None: not asked)."""
+        sizes = np.asarray(list(sizes_m), np.int64)
+        key = (n << 32) + k
+        place = int(np.searchsorted(self.keys, key))
+        if place == len(self.keys) or int(self.keys[place]) != key:
+            return [None] * len(sizes)
+        runs = slice(int(self.starts[place]), int(self.starts[place + 1]))
+        found = np.searchsorted(self.firsts[runs], sizes, side="right") - 1
+        labels = np.where(found < 0, NOT_ASKED, self.labels[runs][found])
+        return [None if label == NOT_ASKED else self.answers[label] for label in labels.tolist()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweeps:
+    """A file: the library and its version, where it was asked, and a sweep per device and kind of call.
+
+    source: how and when. cores: of each device by its name, SMs.
+    """
+
+    library: str
+    version: str
+    source: str
+    cores: dict[str, int]
+    by_kind: dict[tuple[str, CallKind], Sweep]
+
+    def sweep(self, device: str, kind: CallKind) -> Sweep | None:
+        """That of a device and a kind of call, None where it was not asked."""
+        return self.by_kind.get((device, kind))
+
+
+@lru_cache(maxsize=8)
+def read(path: Path) -> Sweeps:
+    """The file at `path`. Raises ConfigError where it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            head = json.loads(bytes(file["head"]).decode())
+            if head.get("schema") != SCHEMA:
+                raise ValueError(f"schema {head.get('schema')}, not {SCHEMA}")
+            answers = tuple(tuple(row) for row in file["answers"].tolist())
+            by_kind = {}
+            for number, entry in enumerate(head["entries"]):
+                sweep = _sweep({name: file[f"{number}.{name}"] for name in ARRAYS}, answers)
+                for device in entry["devices"]:
+                    by_kind[device, CallKind(**entry["kind"])] = sweep
+            return Sweeps(head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
+        text = f"{path}: no file of a library's answers ({error}); `hwsim library record` writes one on a GPU"
+        raise ConfigError([text]) from None
+
+
+@cache
+def shipped(name: str) -> Sweeps:
+    """The file of that name beside the library files. Raises ConfigError where it cannot be read."""
+    with as_file(package_folder("libraries") / name) as path:
+        return read(path)
+
+
+def _sweep(arrays: Mapping[str, NDArray[Any]], answers: tuple[Recorded, ...]) -> Sweep:
+    keys = (arrays["n"].astype(np.int64) << 32) + arrays["k"]
+    counts, firsts, labels = (arrays[name].astype(np.int64) for name in ("counts", "firsts", "labels"))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    if len(counts) != len(keys) or (np.diff(keys) <= 0).any():
+        raise ValueError("weights are not in ascending order, each once")
+    if not len(firsts) == len(labels) == starts[-1] or (counts < 1).any():
+        raise ValueError("runs are missing")
+    if ((labels >= len(answers)) & (labels != NOT_ASKED)).any() or any(len(row) != len(FIELDS) for row in answers):
+        raise ValueError("an answer is missing")
+    return Sweep(keys, starts, firsts, labels, answers)
+
+
+def write(
+    path: Path,
+    *,
+    library: str,
+    version: str,
+    source: str,
+    cores: Mapping[str, int],
+    entries: Iterable[tuple[CallKind, tuple[str, ...], Mapping[tuple[int, int], Runs]]],
+) -> None:
+    """Write a file that `read` takes.
+
+    entries: kind, devices, and by weight (n, k) its runs: (first m, answer; None: not asked) in ascending order.
+    """
+    table: dict[Recorded, int] = {}
+    listed, arrays = [], {}
+    for number, (kind, devices, weights) in enumerate(entries):
+        order = sorted(weights)
+        runs = [run for weight in order for run in weights[weight]]
+        labels = [NOT_ASKED if answer is None else table.setdefault(answer, len(table)) for _, answer in runs]
+        arrays[f"{number}.n"] = np.array([n for n, _ in order], np.int32)
+        arrays[f"{number}.k"] = np.array([k for _, k in order], np.int32)
+        arrays[f"{number}.counts"] = np.array([len(weights[weight]) for weight in order], np.int32)
+        arrays[f"{number}.firsts"] = np.array([first for first, _ in runs], np.int32)
+        arrays[f"{number}.labels"] = np.array(labels, np.uint16)
+        listed.append({"kind": asdict(kind), "devices": list(devices)})
+    head = {
+        "schema": SCHEMA, "library": library, "version": version, "source": source, "cores": dict(cores),
+        "entries": listed,
+    }  # fmt: skip
+    arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    arrays["answers"] = np.array(list(table), np.int32).reshape(-1, len(FIELDS))
+    write_npz(path, arrays)
