@@ -34,7 +34,15 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, Gi
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
-from hwsim.resolve.library_call import EpilogueUse, checked_against, in_order, library_call, library_times, warnings_of
+from hwsim.resolve.library_call import (
+    OWN_OPTIONS,
+    EpilogueUse,
+    checked_against,
+    in_order,
+    library_call,
+    library_times,
+    warnings_of,
+)
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -126,6 +134,9 @@ def program(
     """The program of one GEMM; replaced by PROGRAM_TEXT and the options."""
     chip, chosen = load(device), scheme_of(scheme) if isinstance(scheme, str) else scheme
     given = sort_by_owner(options, chosen)
+    for name in ("shape", "at"):
+        if given.own[name] is not None:
+            raise InputError(f"{name}: for bits of a part of a product; a program is of a whole one: give m, n and k")
     own = given.own | {"exact": False, "timing": True, "input_format": given.own["input_format"] or "fp32"}
     operands = _operands(None, None, own, chosen)
     request = _request(chip, chosen, replace(given, own=own), operands, None)
@@ -380,10 +391,11 @@ def _resolved(request: Request, pair: tuple[Operand, Operand] | None = None) -> 
     """The resolved request. Of a library's kernel bits and cycles may need records of their own: see _with_program."""
     try:
         return resolve(request, pair)
-    except (UnsupportedError, InputError):
+    except (UnsupportedError, InputError) as error:
         if request.library is None:
             raise
-    return resolve(replace(request, exact=True, timing=False, mapping={}), pair)
+        reason = str(error)
+    return replace(resolve(replace(request, exact=True, timing=False, mapping={}), pair), no_program=reason)
 
 
 def _with_program(request: Request, resolved: Resolved) -> Resolved:
@@ -463,8 +475,41 @@ def _rerun(
     for name, has in (("c", problem.has_c), ("bias", problem.bias is not None)):
         if has != (own[name] is not None):
             raise InputError(f"the record {'has' if has else 'has no'} {name}; give {'it' if has else 'none'}")
-    request = _request(chip, scheme, replace(given, own=own), operands, None)
-    return _result(request, rerun(record, chip, own["exact"]), operands, replace(given, own=own), None, progress)
+    given = replace(given, own=own)
+    found = _as_library_ran(record, chip, given, operands)
+    if found is None:  # the program alone tells the time
+        record = replace(record, decisions=tuple(one for one in record.decisions if one.name != "times"))
+    request = _request(chip, scheme, given, operands, None)
+    request, resolved, operands = found or (request, rerun(record, chip, own["exact"]), operands)
+    return _result(request, resolved, operands, given, None, progress)
+
+
+def _as_library_ran(
+    record: Gemm, chip: Device, given: GivenOptions, operands: _Operands
+) -> tuple[Request, Resolved, _Operands] | None:
+    """The library call that a record is of, resolved anew; None where it is of none, or the library's choice for it is
+    another one now.
+    """
+    if record.library is None:
+        return None
+    epilogue, layouts = record.schedule.epilogue, record.problem
+    said = {"alpha": epilogue.alpha, "beta": epilogue.beta, "output": record.output, "library": record.library.name}
+    for fmt in dict.fromkeys((dot_spec(chip, record.unit).a, record.problem.input_format)):
+        asked = replace(
+            given,
+            own=given.own | said | {"format": fmt},
+            scheme={one.name: one.value for one in record.scheme_options if one.name in OWN_OPTIONS},
+            mapping={"a_layout": layouts.a_layout, "b_layout": layouts.b_layout},
+        )
+        try:
+            request = _request(chip, scheme_of(record.scheme), asked, operands, None)
+            request, own = _rounded_first(request, asked, operands)
+            resolved = _resolved(request)
+        except (UnsupportedError, InputError):
+            continue
+        if replace(resolved.gemm, mapping=None) == replace(record, mapping=None):
+            return request, resolved, own
+    return None
 
 
 def _result(

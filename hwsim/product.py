@@ -77,6 +77,11 @@ def compute(
     codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
     places = (np.arange(shape[0]), np.arange(shape[1])) if arrays.at is None else arrays.at
     cut: Array | None = None
+    if arrays.at is not None and not evaluator.by_rows:
+        raise UnsupportedError(
+            f"at: what scheme {record.scheme} does to a row follows from the whole matrices; give these, and rows= and "
+            "cols= for a part of the result"
+        )
     if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
         whole = compute(
             resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress

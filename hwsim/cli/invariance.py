@@ -47,12 +47,14 @@ def execute(arguments: argparse.Namespace) -> int:
             {
                 "m": ranges(one.sizes_m),
                 "count": len(one.sizes_m),
-                "kernel": one.choice.kernel,
-                "algorithm": one.choice.algorithm,
-                "split_k": one.choice.split_k,
-                "known": one.choice.known,
+                "kernel": one.choices[0].kernel,
+                "algorithm": one.choices[0].algorithm,
+                "split_k": one.choices[0].split_k,
+                "kernels": [{"kernel": x.kernel, "split_k": x.split_k} for x in one.choices],
+                "known": one.choices[0].known,
                 "equal_rows": one.has_equal_rows,
-                "confidence": round(one.choice.confidence, 4),
+                "confidence": round(sum(one.confidences) / len(one.confidences), 4),
+                "least_confidence": round(min(one.confidences), 4),
             }
             for one in classes
         ]
@@ -105,7 +107,7 @@ def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str,
     lines = [f"{library} on {device}: a row of C[m x {n:,}] = A[m x {k:,}] B, {format}, for {total:,} values of m"]
     lines.append("1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(classes)} classes")
     for number, one in enumerate(classes, 1):
-        choice = one.choice
+        choice = one.choices[0]
         runs = ranges(one.sizes_m)
         shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
         more = f", and {len(runs) - RANGES} ranges more" if len(runs) > RANGES else ""
@@ -113,14 +115,17 @@ def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str,
         sure = "" if choice.known else "; its order of summation is not known"
         lines.append(f"  {number}. {len(one.sizes_m):,} of m: {shown}{more}")
         rows = "" if one.has_equal_rows else "; of some m the last rows differ from the first (CTAs share tiles' K)"
-        lines.append(f"     {choice.kernel}, {slices}{sure}{rows}; right with a probability of {choice.confidence:.2f}")
-    pinned = next((i for i, one in enumerate(classes) if one.choice.known and one.has_equal_rows), None)
+        others = f", or {len(one.choices) - 1} others of the same order" if len(one.choices) > 1 else ""
+        mean, least = sum(one.confidences) / len(one.confidences), min(one.confidences)
+        right = f"right with a probability of {mean:.2f} on average, {least:.2f} at least"
+        lines.append(f"     {choice.kernel}, {slices}{others}{sure}{rows}; {right}")
+    pinned = next((i for i, one in enumerate(classes) if one.choices[0].known and one.has_equal_rows), None)
     if len(classes) > 1 and pinned is not None:
         found = classes[pinned]
         lines.append("What to do for equal bits:")
         lines.append(f"  pad m to a value of class {pinned + 1}, and drop the rows added: {_padding(found.sizes_m)};")
         lines.append(
-            f"  or pin class {pinned + 1} in cublasLtMatmul for every m: CUBLASLT_ALGO_CONFIG_ID "
-            f"{found.choice.algorithm}, CUBLASLT_ALGO_CONFIG_SPLITK_NUM {found.choice.split_k}"
+            f"  or give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = "
+            f"{found.sizes_m[0]:,}"
         )
     return "\n".join(lines)

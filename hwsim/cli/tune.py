@@ -15,6 +15,7 @@ from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.files import check_outputs, write_whole
 from hwsim.gemm.problem import Problem
+from hwsim.library_calls.choose import K_MAJOR
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
 from hwsim.resolve.planning import plan_for
@@ -57,9 +58,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _of_library(arguments: argparse.Namespace, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The kernel that the library runs for this GEMM, with its program's cycles: beside what the search finds."""
+    layout: dict[str, Any] = {"b_layout": "columns"} if given.get("format") in K_MAJOR else {}
     result = run(
         device=arguments.device, scheme=arguments.scheme, library=name, exact=False, timing=True, m=arguments.m,
-        n=arguments.n, k=arguments.k, clock_mhz=arguments.clock_mhz, **given,
+        n=arguments.n, k=arguments.k, clock_mhz=arguments.clock_mhz, **layout, **given,
     )  # fmt: skip
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError, nearest
@@ -69,16 +70,8 @@ VERSIONS = (
     ),
 )
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
-#: Format of the result where a call does not say it.
-OUTPUTS = {
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "tf32": "fp32",
-    "fp32": "fp32",
-    "fp64": "fp64",
-    "int8": "int32",
-    "e4m3": "bf16",
-}
+K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
+BIAS_NOT_ASKED = ("fp64", "int8")  # formats that cuBLASLt was not asked about with a bias
 ALLOWED_OUTPUTS = {
     "fp16": ("fp16", "fp32"),
     "bf16": ("bf16", "fp32"),
@@ -243,8 +236,8 @@ class LibraryOnDevice:
         reductions: "compute" where slices may be added in the accumulator's type alone.
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
-        (docs/library.md). The choice of one product is given for a batch, that of A by rows for A by columns, both with
-        evidence "assumption".
+        (docs/library.md). The choice of one product is given for a batch, that of A by rows with as well aligned rows
+        for A by columns, both with evidence "assumption".
 
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
@@ -266,11 +259,11 @@ class LibraryOnDevice:
         a_layout: str = "rows",
         b_layout: str = "rows",
         reductions: Reductions = "any",
-    ) -> tuple[list[LibraryChoice], list[int]]:
-        """Choices that differ in their order of summation, and which of them holds for each m; arguments as of
-        `choose`.
+    ) -> tuple[list[LibraryChoice], list[int], list[float]]:
+        """Choices that differ in their order of summation, which of them holds for each m, and the probability that it
+        is right there; arguments as of `choose`.
 
-        Of each choice the tile, the confidence and the schedule's shape are those of its first m.
+        Of each choice the tile and the schedule's shape are those of its first m.
         """
         checked = _checked(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         _checked(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
@@ -278,6 +271,7 @@ class LibraryOnDevice:
         found: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
         index: list[int] = []
+        sure: list[float] = []
         for answer, m in zip(_answers(asked, checked, sizes_m, fast, False), sizes_m, strict=True):
             family = FAMILIES.get(answer.order[0])
             key = (answer.order, int(m) if family is not None and family.order_by_m else 0)
@@ -285,10 +279,11 @@ class LibraryOnDevice:
                 found[key] = len(choices)
                 choices.append(_chosen(asked, checked._replace(m=int(m)), fast, False, 1))
             index.append(found[key])
-        return choices, index
+            sure.append(answer.confidence)
+        return choices, index, sure
 
     def _wanting(self, reductions: Reductions) -> LibraryOnDevice:
-        if reductions not in _MASKS:
+        if not isinstance(reductions, str) or reductions not in _MASKS:
             raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(_MASKS)}")
         return replace(self, preference=replace(self.preference, reductions=reductions))
 
@@ -297,17 +292,21 @@ def _fast(call: Call, accumulate: str | None) -> bool | None:
     return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
+def result_format(format: str) -> str:
+    """The format of a result that a call does not name: the accumulator's."""
+    return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
+
+
 def _checked(
     m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int
 ) -> Call:
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
-    if not isinstance(format, str) or format not in OUTPUTS:
-        raise UnsupportedError(
-            f"format {format!r}: not one of {', '.join(OUTPUTS)}{nearest(str(format), list(OUTPUTS))}"
-        )
-    wanted = OUTPUTS[format] if output is None else output
+    if not isinstance(format, str) or format not in ALLOWED_OUTPUTS:
+        known = list(ALLOWED_OUTPUTS)
+        raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
+    wanted = result_format(format) if output is None else output
     if wanted not in ALLOWED_OUTPUTS[format]:
         raise UnsupportedError(f"{format} operands give {', '.join(ALLOWED_OUTPUTS[format])} in cuBLAS; got {wanted}")
     if (
@@ -328,7 +327,7 @@ def _checked(
 def _refused(call: Call, accumulate: str | None) -> str:
     """Why cuBLASLt refuses a GEMM; seen on all of 68,000 that it refused or took (tools/record/cublaslt_choices.py)."""
     row = call.n * format_of(call.output).bits // 8
-    if call.operand in ("e4m3", "int8") and (call.a_layout, call.b_layout) != ("rows", "columns"):
+    if call.operand in K_MAJOR and (call.a_layout, call.b_layout) != ("rows", "columns"):
         return "8-bit operands are K-major: a_layout rows, b_layout columns"
     if call.operand == "int8" and call.k % 4:
         return "K must be a multiple of 4"
@@ -355,16 +354,34 @@ def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: b
             if row is not None and found[place] is None:
                 shape = row[5:] if row[5] >= 0 else None
                 found[place] = _Found(row[:5], shape, 1.0, ANSWERED)
-    missing = [place for place, one in enumerate(found) if one is None]
-    if missing:
-        trees = store(asked.version.path)
-        entry = _entry(trees, asked, call, fast)
-        sizes = np.array([sizes_m[place] for place in missing])
-        values = features(sizes, np.full(len(sizes), call.n), np.full(len(sizes), call.k))
-        labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
-        for place, label, confidence in zip(missing, labels.tolist(), sure.tolist(), strict=True):
-            found[place] = _Found(entry.order[label], None, confidence, asked.version.evidence)
+    missing: dict[bool, list[int]] = {}  # by whether m fits the alignment of a row, where A's rows are as long as m
+    for place, one in enumerate(found):
+        if one is None:
+            is_aligned = call.a_layout == "rows" or sizes_m[place] % _grain(call) == 0
+            missing.setdefault(is_aligned, []).append(place)
+    for places in missing.values():
+        sizes = np.array([sizes_m[place] for place in places])
+        for place, one in zip(places, _fitted_answers(asked, call, sizes, fast, bias), strict=True):
+            found[place] = one
     return [one for one in found if one is not None]
+
+
+def _fitted_answers(
+    asked: LibraryOnDevice, call: Call, sizes_m: NDArray[np.int64], fast: bool | None, bias: bool
+) -> list[_Found]:
+    """What the trees give for sizes m of one alignment."""
+    trees = store(asked.version.path)
+    entry = _entry(trees, asked, call._replace(m=int(sizes_m[0])), fast)
+    values = features(sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k))
+    labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
+    # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
+    is_asked = _MASKS[asked.preference.reductions] | entry.reductions == entry.reductions
+    is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
+    evidence = asked.version.evidence if is_asked else "assumption"
+    return [
+        _Found(entry.order[label], None, confidence, evidence)
+        for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
+    ]
 
 
 @lru_cache(maxsize=CACHED)
@@ -399,11 +416,15 @@ def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, b
     )
 
 
+def _grain(call: Call) -> int:
+    """Elements of an operand in the 16 bytes that rows are aligned to."""
+    return VECTOR_BYTES // ELEMENT_BYTES[call.operand]
+
+
 def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None) -> list[Entry]:
     """The fitted models for calls with these operands and this alignment, whatever the preference."""
-    grain = VECTOR_BYTES // ELEMENT_BYTES[call.operand]
     leading = (call.k if call.a_layout == "rows" else call.m, call.n, call.k if call.b_layout == "columns" else call.n)
-    is_aligned = all(size % grain == 0 for size in leading)
+    is_aligned = all(size % _grain(call) == 0 for size in leading)
     return [
         one
         for one in trees.entries

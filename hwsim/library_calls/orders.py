@@ -154,16 +154,29 @@ def _segments(call: Call, answer: Answer) -> Order:
 WHOLE_K, SHARED_K = {True: 560, False: 872}, {True: 648, False: 896}
 SEGMENT_STEP = 32  # K of a tile, elements
 MOST_SEGMENTS = 32
-#: Clusters of so many CTAs that run at once on 132 SMs (configs/measured/microbenchmarks.csv; others are not measured).
-ACTIVE_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 14: 7, 16: 7}
+#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; of 12: batch classes of an
+#: H200 rule out what else fits in its 8 GPCs of at most 18 SMs.
+ACTIVE_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 12: 7, 14: 7, 16: 7}
+GPCS, GPC_SMS = 8, 18
+
+
+def _clusters_at_once(ctas: int) -> range:
+    """How many clusters of so many CTAs may run at once: one number where it was measured, else what lies between."""
+    if ctas in ACTIVE_CLUSTERS:
+        return range(ACTIVE_CLUSTERS[ctas], ACTIVE_CLUSTERS[ctas] + 1)
+    least = max((count for size, count in ACTIVE_CLUSTERS.items() if size > ctas), default=1)
+    most = min(GPCS * (GPC_SMS // ctas), *(count for size, count in ACTIVE_CLUSTERS.items() if size < ctas))
+    return range(least, most + 1)
 
 
 def _shared_tiles(call: Call, grid: Grid, swizzle: int) -> Order:
+    """The order where all numbers of clusters at once give the same."""
+    found = {_last_wave(call, grid, swizzle, at_once) for at_once in _clusters_at_once(math.prod(grid.cluster))}
+    return found.pop() if len(found) == 1 else Order(Schedule(), known=False)
+
+
+def _last_wave(call: Call, grid: Grid, swizzle: int, at_once: int) -> Order:
     """CTAs share the K of the tiles of the last, partial wave, where two CTAs a tile fit in it."""
-    wide, high = grid.cluster
-    at_once = ACTIVE_CLUSTERS.get(wide * high)
-    if at_once is None:
-        return Order(Schedule(), known=False)
     count = grid.rows * grid.columns
     rest = count % at_once if count > at_once else count
     parts = min(MOST_SEGMENTS, at_once // rest) if rest else 1

@@ -17,7 +17,16 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
+from hwsim.library_calls.choose import (
+    ANSWERED,
+    BIAS_NOT_ASKED,
+    MIB,
+    LibraryChoice,
+    LibraryOnDevice,
+    Reductions,
+    library,
+    result_format,
+)
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
 
@@ -30,6 +39,8 @@ NARROW = ("fp16", "bf16")
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
+PLAIN = "native"  # the scheme of one product a call
+LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +156,24 @@ def as_pytorch_asks(
     n, k = sizes
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
-    if epilogue.has_bias and format in ("int8", "fp64"):
+    if epilogue.has_bias and format in BIAS_NOT_ASKED:
         raise UnsupportedError(f"library = {name!r}: its choices for {format} with a bias were not asked; leave it out")
     has_own_bias = epilogue.has_bias and n > 1 and k > 1
     is_lt = format in ("e4m3", "int8") or has_own_bias
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
     reductions: Reductions = "compute" if output in NARROW and format in NARROW else "any"
     preference = replace(chosen.preference, workspace_bytes=workspace)
-    return LibraryOnDevice(chosen.version, chosen.device, preference), reductions, is_lt
+    return replace(chosen, preference=preference), reductions, is_lt
 
 
 def _order(layout: str) -> Order:
     return "columns" if layout == "columns" else "rows"  # checked by then
 
 
-def result_format(format: str) -> str:
-    """The format of a result that a request does not name."""
-    return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
-
-
 def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
+    if choice.evidence == ANSWERED and not guessed:
+        sure = "the library's own answer for these sizes on such a chip"
     if guessed:
         sure += f" for the call without {' and '.join(guessed)}, which cuBLASLt was not asked about"
     found = [Decision("kernel", choice.kernel, "library", evidence, f"algorithm {choice.algorithm}, {sure}")]
@@ -191,8 +199,8 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times) -> Times:
     seconds = row.seconds(found)
     tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
     fraction = times.peak_fraction
-    if fraction is not None and tflops is not None and times.tflops:
-        fraction *= tflops / times.tflops
+    if fraction is not None:
+        fraction = fraction * tflops / times.tflops if tflops is not None and times.tflops else None
     return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction)
 
 
@@ -215,14 +223,14 @@ def checked_against(
     own: Mapping[str, Any], scheme_options: Mapping[str, Any], mapping: Mapping[str, Any], scheme: str
 ) -> None:
     """Raise where a request says what the library decides, or asks for what is no call of it."""
-    said = [name for name in ("split_k", "tile", "instruction", "stages", "swizzle") if mapping.get(name) is not None]
+    said = [name for name, value in mapping.items() if value is not None and name not in LAYOUTS_OF]
     said += ["schedule"] if own["schedule"] is not None else []
     said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if own["launch_overhead"]:
         raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if said:
         raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave one of them out")
-    if scheme != "native":
+    if scheme != PLAIN:
         raise UnsupportedError(
             f"library = {own['library']!r} is for scheme native; of scheme {scheme} run each product by itself"
         )

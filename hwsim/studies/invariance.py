@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.devices import dot_spec, instruction, load
 from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
+from hwsim.library_calls.choose import result_format
 from hwsim.numerics.units import IntegerUnit
-from hwsim.resolve.library_call import as_pytorch_asks, result_format
+from hwsim.resolve.library_call import as_pytorch_asks
 from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
@@ -32,13 +35,15 @@ Label = tuple[Any, ...]
 class BatchClass:
     """Numbers of rows whose products have a row's bits in common.
 
-    label: of the order of summation of the first row; choice: of the first of them; sizes_m: all of them, in the order
-    asked for. has_equal_rows: whether all rows of each of these products have that order.
+    label: of the order of summation of the first row. choices: the kernels and slices that give it, each once, that of
+    the first m first. sizes_m: all of them, in the order asked for. confidences: the probability for each that the
+    choice is right. has_equal_rows: whether all rows of each of these products have that order.
     """
 
     label: Label
-    choice: LibraryChoice
+    choices: tuple[LibraryChoice, ...]
     sizes_m: tuple[int, ...]
+    confidences: tuple[float, ...]
     has_equal_rows: bool = True
 
 
@@ -65,23 +70,24 @@ def invariance(
     """
     call: dict[str, Any] = {"output": output, "accumulate": accumulate}
     call |= {"a_layout": a_layout, "b_layout": b_layout}
-    return [label for label, _ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
+    return [label for label, *_ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
 def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
     """The classes of m, the most frequent first; arguments and errors as of `invariance`."""
-    each = _each(m=m, **call)
-    members: dict[Label, list[int]] = {}
-    choices: dict[Label, LibraryChoice] = {}
-    unequal: set[Label] = set()
-    for size, (label, choice) in zip(m, each, strict=True):
-        members.setdefault(label, []).append(int(size))
-        choices.setdefault(label, choice)
-        if not _has_equal_rows(choice.schedule):
-            unequal.add(label)
-    classes = [
-        BatchClass(label, choices[label], tuple(sizes), label not in unequal) for label, sizes in members.items()
-    ]
+    sizes = list(dict.fromkeys(m))
+    each = _each(m=sizes, **call)
+    members: dict[Label, list[tuple[int, LibraryChoice, float]]] = {}
+    for size, (label, choice, sure) in zip(sizes, each, strict=True):
+        members.setdefault(label, []).append((int(size), choice, sure))
+    classes = []
+    for label, found in members.items():
+        kernels: dict[tuple[str, int], LibraryChoice] = {}
+        for _, choice, _ in found:
+            kernels.setdefault((choice.kernel, choice.split_k), choice)
+        own, confidences = tuple(size for size, *_ in found), tuple(sure for *_, sure in found)
+        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in found)
+        classes.append(BatchClass(label, tuple(kernels.values()), own, confidences, has_equal_rows))
     return sorted(classes, key=lambda one: -len(one.sizes_m))
 
 
@@ -103,24 +109,30 @@ def _each(
     accumulate: str | None = None,
     a_layout: str = "rows",
     b_layout: str = "rows",
-) -> list[tuple[Label, LibraryChoice]]:
-    """Label and choice of each m."""
+) -> list[tuple[Label, LibraryChoice, float]]:
+    """Label, choice and its confidence of each m."""
     try:
         sizes = [operator.index(size) for size in m]
     except TypeError:
         raise InputError(f"m = {m!r}; allowed: a sequence of integers of at least 1") from None
     if not sizes:
         raise InputError("m: no number of rows; give at least one")
+    for name, size in (("n", n), ("k", k)):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
+    n, k = int(n), int(k)
+    if not isinstance(format, str):
+        raise InputError(f"format = {format!r}; allowed: a name, as bf16")
     chip = load(device)
     wide = output or result_format(format)
     asked, reductions, _ = as_pytorch_asks(library, chip, (n, k), format=format, output=wide)
-    choices, index = asked.orders(
+    choices, index, sure = asked.orders(
         sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
         reductions=reductions,
     )  # fmt: skip
     promoted = PROMOTED_K if accumulate == "promoted" else None
     labels = [_label(chip, choice, format, promoted, k) for choice in choices]
-    return [(labels[place], choices[place]) for place in index]
+    return [(labels[place], choices[place], found) for place, found in zip(index, sure, strict=True)]
 
 
 def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:
@@ -166,18 +178,25 @@ def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:
         return _steps([span for part in node.ranges for span in part.spans()], step, promoted)
     parts = [_tree(part, step, promoted) for part in node.parts]
     rounded = (node.start, node.format, node.stored)
-    if len(parts) == 1 and rounded == ("first", None, None):
-        return parts[0]
     if isinstance(node.order, tuple):
         return _added([parts[index] for index in node.order], "ascending", rounded)
     return _added(parts, node.order, rounded)
 
 
-def _added(parts: Sequence[Label], order: str, rounded: tuple[Any, ...] = ("first", None, None)) -> Label:
-    """A reduction of parts. Its first addition has no order, as a + b = b + a; that of two parts has no other."""
-    if order == "descending" or len(parts) == 2 or (order == "pairwise" and len(parts) == 3):
-        parts, order = (parts[::-1] if order == "descending" else parts), "ascending"
+PLAIN = ("first", None, None)  # start, format and stored format of a reduction
+
+
+def _added(parts: Sequence[Label], order: str, rounded: tuple[Any, ...] = PLAIN) -> Label:
+    """A reduction of parts, without empty ones. Its first addition has no order, as a + b = b + a."""
+    if order == "descending":
+        parts, order = parts[::-1], "ascending"
+    if len(parts) == 2 or (order == "pairwise" and len(parts) == 3):
+        order = "ascending"
     if order == "ascending":
+        if rounded == PLAIN:
+            parts = [part for part in parts if part[0] != "chain" or len(part) > 3] or parts[:1]
+        if len(parts) == 1 and rounded == PLAIN:
+            return parts[0]
         parts = (*sorted(parts[:2], key=repr), *parts[2:])
     return (order, rounded, *parts)
 

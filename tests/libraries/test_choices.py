@@ -100,7 +100,7 @@ def test_tree_packs_and_finds_leaves() -> None:
         ({"accumulate": "promoted"}, "e4m3 alone"),
         ({"b_layout": "diagonal"}, "allowed: rows, columns"),
         ({"format": "e4m3"}, "K-major"),
-        ({"format": "e4m3", "b_layout": "columns", "k": 63}, "whole 4 bytes"),
+        ({"format": "e4m3", "output": "bf16", "b_layout": "columns", "k": 63}, "whole 4 bytes"),
         ({"format": "e4m3", "b_layout": "columns", "k": 72, "accumulate": "promoted"}, "whole 16 bytes"),
         ({"format": "int8", "b_layout": "columns", "k": 62}, "multiple of 4"),
     ],

@@ -1,7 +1,9 @@
 """Orders of summation of cuBLAS's kernels, beside what an H200 gave: to the bit, kernel family by kernel family."""
 
+import sys
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.orders import FAMILIES, Answer, Call, is_rounded_before_bias, order_of
 from hwsim.library_calls.store import store
 from hwsim.resolve.library_call import NARROW
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+import compare_tiles
 
 KEPT = store(VERSIONS[0].path)
 
@@ -76,3 +81,11 @@ def test_rules_matter() -> None:
         got = hwsim.matmul(a, b, device="h200", format=one.formats[0], output=one.formats[1], **options)
         plain += np.array_equal(np.ascontiguousarray(got).view(one.d.dtype), one.d)
     assert len(cut[::5]) > 20 and plain < len(cut[::5]) / 4
+
+
+def test_tiles_that_ctas_share() -> None:
+    """881 tf32 GEMMs of an H100, compared with a chain tile by tile; two of them take another order of tiles."""
+    said = compare_tiles.recorded()
+    found = [compare_tiles.agrees(shape, said["fields"]) for shape in said["shapes"]]
+    assert (sum(is_equal for is_equal, _ in found), len(found)) == (879, 881)
+    assert sum(any("1" in row for row in shape["differs"]) for shape in said["shapes"]) > 200

@@ -1,6 +1,7 @@
 """What a run with library= takes, refuses and says: parts of products, operands of other types, C, records again."""
 
 import json
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -162,15 +163,21 @@ def test_calls_that_were_not_asked_about_are_assumptions() -> None:
 
 
 def test_unsure_choices_and_unknown_orders_are_warned_of() -> None:
-    a, b = operands(14, 264, 12104)
-    run = hwsim.run(a, b, **CUBLAS, timing=False, format="bf16")
-    confidence = float(run.gemm.decided("split_k").why.rpartition(" ")[2])
-    assert ("library_choice_unsure" in {x["code"] for x in run.warnings}) == (confidence < 0.9)
-    m, n, _ = first_tf32(lambda x: not x.known, 800)
-    a, b = operands(m, n, 800)
+    choose = hwsim.library("cublas", device="h200").choose
+    asked = {"n": 257, "k": 2048, "format": "bf16", "output": "fp32"}
+    confidences = {m: choose(m=m, **asked).confidence for m in range(1, 200)}
+    for m, is_warned in (
+        (next(m for m, sure in confidences.items() if sure < 0.85), True),
+        (next(m for m, sure in confidences.items() if sure > 0.95), False),
+    ):
+        a, b = operands(m, 257, 2048)
+        run = hwsim.run(a, b, **CUBLAS, timing=False, format="bf16")
+        assert ("library_choice_unsure" in {x["code"] for x in run.warnings}) == is_warned
+    m, n, _ = first_tf32(lambda x: not x.known, 600)
+    a, b = operands(m, n, 600)
     run = hwsim.run(a, b, **CUBLAS, timing=False, format="tf32", b_layout="columns")
     assert "library_order_unknown" in {x["code"] for x in run.warnings}
-    assert "tiles whose K" in run.gemm.decided("order of summation").value
+    assert "stands for it" in run.gemm.decided("order of summation").why
 
 
 @pytest.mark.parametrize("sizes", [(16, 24, 32), (1, 1, 64), (40, 24, 32)])
@@ -245,3 +252,59 @@ def test_tune_shows_what_the_library_runs_beside_what_it_finds(capsys) -> None:
     assert found["name"] == "cublas" and found["kernel"].startswith("nvjet") and found["cycles"] > 0
     assert main([*words, "--library", "cublas", "-q"]) == 0
     assert "cublas runs nvjet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options", [{"cta_group": 2}, {"unit_flag": True}, {"step_ka": 3}, {"distribution": "block"}, {"n_fused": 4}]
+)
+def test_options_of_a_mapping_are_the_librarys(options) -> None:
+    a, b = operands(16, 24, 64)
+    with pytest.raises(InputError, match=next(iter(options))):
+        hwsim.run(a, b, **CUBLAS, format="fp16", **options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "call"),
+    [
+        ((30, 33, 1001), {"format": "fp16"}),
+        ((129, 257, 2048), {"format": "bf16"}),
+        ((40, 48, 512), {"format": "tf32", "b_layout": "columns"}),
+        ((16, 24, 67), {"format": "bf16", "output": "bf16"}),
+        ((64, 64, 512), {"format": "fp64"}),
+    ],
+)
+def test_a_record_runs_again_as_the_library_ran(sizes, call) -> None:
+    """Bits, cycles, seconds, warnings and evidence."""
+    a, b = operands(*sizes)
+    dtype = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp64": np.float64}.get(call["format"], np.float32)
+    a, b = a.astype(dtype), b.astype(dtype)
+    first = hwsim.run(a, b, **CUBLAS, **call)
+    again = hwsim.run(a, b, gemm=first.gemm)
+    assert bits(first.c) == bits(again.c)
+    assert (first.cycles, first.seconds, first.evidence) == (again.cycles, again.seconds, again.evidence)
+    assert [x["code"] for x in first.warnings] == [x["code"] for x in again.warnings]
+
+
+def test_a_record_of_another_choice_says_no_fitted_time() -> None:
+    a, b = operands(64, 64, 512)
+    first = hwsim.run(a.astype(np.float16), b.astype(np.float16), **CUBLAS, format="fp16")
+    other = replace(first.gemm, schedule=replace(first.gemm.schedule, slice_k=(256, 256)))
+    again = hwsim.run(a.astype(np.float16), b.astype(np.float16), gemm=other)
+    assert again.gemm.decided("times") is None and again.evidence.get("timing") != "fitted"
+
+
+def test_parts_of_products_are_refused_where_a_row_depends_on_others() -> None:
+    a, b = operands(64, 40, 64)
+    with pytest.raises(UnsupportedError, match="whole matrices"):
+        hwsim.matmul(a[40:50], b[:, 3:7], device="h200", scheme="ape", shape=(64, 40), at=(range(40, 50), range(3, 7)))
+
+
+def test_a_program_is_of_a_whole_product() -> None:
+    with pytest.raises(InputError, match="whole"):
+        hwsim.api.program(**CUBLAS, format="fp16", m=64, n=64, k=512, shape=(4096, 4096))
+
+
+def test_no_cycles_say_why() -> None:
+    for call in ({"timing": True}, {"exact": False}):
+        note = hwsim.run(m=1, n=1, k=4096, **CUBLAS, format="fp16", **call).timing_note
+        assert note and "not asked" not in note

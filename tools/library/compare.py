@@ -73,6 +73,9 @@ def main() -> int:
         for operand in sorted(count):
             share = equal[operand] / count[operand]
             print(f"{operand:5} {equal[operand]:5} of {count[operand]:5} GEMMs equal in every bit, {100 * share:.1f} %")
+        for one in differing:
+            sizes = " x ".join(str(one[name]) for name in "mnk")
+            print(f"differs: {one['kind']} {sizes}, B by {one['b_layout']}: {one['kernels'][0][:80]}")
     return int(bool(differing))
 
 

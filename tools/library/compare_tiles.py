@@ -1,13 +1,14 @@
 """The tiles of C that hwsim has CTAs share beside those that did on a GPU.
 
-    python tools/library/compare_tiles.py FILE.json
+    python tools/library/compare_tiles.py [FILE.json[.gz]]
 
-FILE is what tools/record/shared_tiles.py wrote. Prints how many shapes agree in every tile, and those that do not. Exit
-1 where a shape differs whose order hwsim calls known.
+FILE, as tests/golden/h200_library/shared_tiles.json.gz, is what tools/record/shared_tiles.py wrote. Prints how many
+shapes agree in every tile, and those that do not. Exit 1 where a shape differs whose order hwsim calls known.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections import Counter
@@ -19,7 +20,21 @@ from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.orders import Answer, Call, Order, order_of
 from hwsim.library_calls.store import store
 
+RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
 GRAIN = 64  # of the recorder's tiles
+
+
+def recorded(path: Path = RECORDED) -> dict:
+    """What the recorder wrote."""
+    return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+
+
+def agrees(shape: dict, fields: list[str]) -> tuple[bool, Order]:
+    """Whether hwsim shares exactly the tiles that were, and the order it has."""
+    answer = dict(zip(fields, shape["answer"], strict=True))
+    order, shared = expected(*(shape[name] for name in "mnk"), answer)
+    differs = np.array([[mark == "1" for mark in row] for row in shape["differs"]])
+    return np.array_equal(shared, differs), order
 
 
 def expected(m: int, n: int, k: int, answer: dict[str, int]) -> tuple[Order, np.ndarray]:
@@ -39,24 +54,18 @@ def expected(m: int, n: int, k: int, answer: dict[str, int]) -> tuple[Order, np.
 
 def main() -> int:
     """Compare and print."""
-    said = json.loads(Path(sys.argv[1]).read_text())
+    said = recorded(*map(Path, sys.argv[1:]))
     trees, equal, sizes, wrong = store(VERSIONS[0].path), 0, Counter(), 0
     for shape in said["shapes"]:
-        m, n, k = (shape[name] for name in "mnk")
-        answer = dict(zip(said["fields"], shape["answer"], strict=True))
-        order, shared = expected(m, n, k, answer)
-        differs = np.array([[mark == "1" for mark in row] for row in shape["differs"]])
-        cluster = trees.clusters.get(answer["cluster"], (1, 1))
-        if np.array_equal(shared, differs):
-            equal += 1
-            sizes[cluster[0] * cluster[1]] += bool(differs.any())
+        cluster = trees.clusters.get(dict(zip(said["fields"], shape["answer"], strict=True))["cluster"], (1, 1))
+        is_equal, order = agrees(shape, said["fields"])
+        equal += is_equal
+        if is_equal:
+            sizes[cluster[0] * cluster[1]] += any("1" in row for row in shape["differs"])
             continue
         wrong += order.known
-        tile, known = trees.tiles[answer["tile"]], "known" if order.known else "not known"
-        print(
-            f"{m} x {n} x {k}, tile {tile}, cluster {cluster}, swizzle {answer['swizzle']}: {int(differs.sum())} tiles "
-            f"of 64 x 64 are shared, hwsim has {int(shared.sum())} ({known})"
-        )
+        known = "known" if order.known else "not known"
+        print(f"{shape['m']} x {shape['n']} x {shape['k']}, cluster {cluster}: other tiles are shared ({known})")
     print(f"{equal} of {len(said['shapes'])} shapes agree in every tile ({said['device']})")
     print("of these with shared tiles, by CTAs of a cluster:", dict(sorted(sizes.items())))
     return int(bool(wrong))

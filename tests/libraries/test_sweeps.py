@@ -1,0 +1,70 @@
+"""Files of a library's own answers: written, read again, taken before fitted choices, refused where they are none."""
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.errors import ConfigError, UnsupportedError
+from hwsim.library_calls.choose import ANSWERED, VERSIONS
+from hwsim.library_calls.sweeps import CallKind, read, shipped, write
+
+KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)
+NVJET_3, PLAIN = (66, 35, 3, 2, 0, -1, -1, -1), (66, 35, 1, 0, 0, -1, -1, -1)
+
+
+def written(path, **changed):
+    """A file with one weight, 4096 x 512, asked for m of 2 to 9."""
+    runs = {(4096, 512): [(2, NVJET_3), (5, PLAIN), (10, None)], (64, 64): [(1, PLAIN), (2, None)]}
+    given = {"library": "cublas", "version": "13.1", "source": "a test", "cores": {"h200": 132}}
+    write(path, **{**given, "entries": [(KIND, ("h200",), runs)], **changed})
+    return path
+
+
+def test_runs_of_answers_are_found_again(tmp_path) -> None:
+    sweep = read(written(tmp_path / "x.npz")).sweep("h200", KIND)
+    assert sweep.at([1, 2, 4, 5, 9, 10], 4096, 512) == [None, NVJET_3, NVJET_3, PLAIN, PLAIN, None]
+    assert sweep.at([1, 2], 64, 64) == [PLAIN, None]
+    assert sweep.at([1], 4096, 513) == [None]
+
+
+def test_a_file_stands_before_what_is_shipped(tmp_path) -> None:
+    path = str(written(tmp_path / "x.npz"))
+    call = {"n": 4096, "k": 512, "format": "bf16", "output": "bf16", "b_layout": "columns"}
+    own, usual = (hwsim.library(name, device="h200") for name in (path, "cublas"))
+    found = own.choose(m=3, **call, reductions="compute")
+    assert (found.split_k, found.confidence, found.evidence) == (3, 1.0, ANSWERED)
+    assert own.choose(m=11, **call) == usual.choose(m=11, **call)
+    a, b = np.ones((3, 512), np.float32), np.ones((512, 4096), np.float32)
+    run = hwsim.run(a, b, device="h200", library=path, format="bf16", output="bf16", b_layout="columns", timing=False)
+    assert run.gemm.decided("split_k").value == "3" and "own answer" in run.gemm.decided("split_k").why
+    labels = hwsim.invariance(m=[2, 4, 5], device="h200", library=path, **call)
+    assert labels[0] == labels[1] != labels[2]
+
+
+def test_what_is_no_such_file_is_refused(tmp_path) -> None:
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ConfigError, match="hwsim library record"):
+        hwsim.library(tmp_path / "text.npz", device="h200")
+    path = written(tmp_path / "x.npz")
+    with pytest.raises(UnsupportedError, match="132 SMs"):
+        hwsim.library(path, device="a100")
+    with pytest.raises(UnsupportedError, match="not of version"):
+        hwsim.library(path, device="h200", version="12.0")
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, value in (("0.counts", [1, 1]), ("0.n", [4096, 64]), ("0.labels", [9] * len(arrays["0.labels"]))):
+        np.savez(tmp_path / f"{name}.npz", **{**arrays, name: np.array(value)})
+        with pytest.raises(ConfigError, match="answers"):
+            hwsim.library(tmp_path / f"{name}.npz", device="h200")
+
+
+def test_shipped_answers_are_taken() -> None:
+    """A layer of Llama 3.1 8B: cuBLASLt's own answers, on both chips; A by rows of other sizes has fitted ones."""
+    for device in ("h100", "h200"):
+        library = hwsim.library("cublas", device=device)
+        call = {"n": 4096, "k": 14336, "format": "bf16", "output": "bf16", "b_layout": "columns"}
+        assert library.choose(m=64, **call, reductions="compute").evidence == ANSWERED
+        assert library.choose(m=9000, **call, reductions="compute").evidence == "fitted"
+        assert library.choose(m=64, **call | {"k": 14328}, reductions="compute").evidence == "fitted"
+    kinds = {kind for _, kind in shipped(VERSIONS[0].layers).by_kind}
+    assert {"bf16", "fp16", "e4m3", "tf32", "fp32"} == {kind.operand for kind in kinds}
