@@ -154,8 +154,8 @@ def _segments(call: Call, answer: Answer) -> Order:
 WHOLE_K, SHARED_K = {True: 560, False: 872}, {True: 648, False: 896}
 SEGMENT_STEP = 32  # K of a tile, elements
 MOST_SEGMENTS = 32
-#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; of 12: batch classes of an
-#: H200 rule out what else fits in its 8 GPCs of at most 18 SMs.
+#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; of 12: batch classes of
+#: an H200 rule out what else fits in its 8 GPCs of at most 18 SMs.
 ACTIVE_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 12: 7, 14: 7, 16: 7}
 GPCS, GPC_SMS = 8, 18
 
