@@ -103,10 +103,10 @@ class _Checker:
         """
         try:
             _, flat = flattened(self.kernel, self.arrays, self.device.engines)
-            known = _FORMS_CHECKED.of(self.device)
+            known, instrs = _FORMS_CHECKED.of(self.device), flat.instrs
             for i, form in zip(flat.firsts, flat.forms, strict=True):
                 if form not in known:
-                    _Rules(self.scope, self.semaphores, i, flat.instrs[i], _ANYWHERE).check()
+                    _Rules(self.scope, self.semaphores, i, instrs[i], _ANYWHERE).check()
                     if form is not None:
                         known[form] = True
             places = Places(self.kernel, flat, self.arrays)

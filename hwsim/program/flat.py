@@ -13,12 +13,14 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.program.forms import FormReader, kind_of
+from hwsim.program.forms import FormReader, KindReader
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
+    Advance,
     Affine,
     GlobalArray,
+    GlobalTile,
     Instr,
     Kernel,
     LocalTile,
@@ -74,12 +76,12 @@ class FlatStream:
 
 @dataclass(frozen=True, slots=True)
 class FlatKernel:
-    """One kernel as tables. `instrs[i]` is the Instr of row i of `instr`.
+    """One kernel as tables. kernel: what they were made from; `instrs[i]` is the Instr of row i of `instr`.
 
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
     entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
-    sizes: instructions of each group. kinds: the kind of each instruction (forms.kind_of), numbered from 0 in order of
+    sizes: instructions of each group. kinds: the kind of each instruction (see forms), numbered from 0 in order of
     first occurrence; firsts: the first instruction of each kind; forms: the form of each kind (forms.FormReader), if
     the arrays are known. skipped: whether loops with count 0 were left out.
     walked: by name, the tables that the compiled interpreters take, with all streams concatenated: node, derived and
@@ -93,7 +95,7 @@ class FlatKernel:
     sync: Table
     zero_list: Table
     zero_variable: Table
-    instrs: tuple[Instr, ...]
+    kernel: Kernel
     streams: tuple[tuple[FlatStream, ...], ...]
     buffer_slots: Table
     semaphore_initial: Table
@@ -104,6 +106,23 @@ class FlatKernel:
     skipped: bool
     walked: Mapping[str, Table]
     forms: tuple[Hashable, ...] = ()
+
+    @property
+    def instrs(self) -> tuple[Instr, ...]:
+        """The instructions of the rows of `instr`; collected anew at every call."""
+        found: list[Instr] = []
+        for group in self.kernel.groups:
+            for stream in group.streams:
+                _collect(stream.body, found)
+        return tuple(found)
+
+
+def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+    for node in body:
+        if type(node) is Instr:
+            found.append(node)
+        elif type(node) is Loop and node.count:
+            _collect(node.body, found)
 
 
 def flatten(
@@ -130,19 +149,20 @@ def flattened(
     if found is None and kernel.original is not None and has_like_arrays(kernel, arrays):
         used, flat = flattened(kernel.original, arrays, engines)
         found = used, _copied(flat, kernel, arrays)
-        _CACHE.put(found, len(flat.instrs), kernel, arrays, engines)
+        _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
     elif found is None:
         column_major = [one.name for one in arrays if one.order == "columns"]
         by_name = {one.name: i for i, one in enumerate(arrays)}
         flat = flatten(kernel, {name: i for i, name in enumerate(engines)}, by_name, column_major)
         found = _with_engines_in_use(replace(flat, forms=_forms(flat, kernel, arrays)), tuple(engines))
-        _CACHE.put(found, len(flat.instrs), kernel, arrays, engines)
+        _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
     return found
 
 
 def _forms(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> tuple[Hashable, ...]:
     operands = FormReader(arrays, kernel.buffers)
-    return tuple([operands.form_of(flat.instrs[first]) for first in flat.firsts])
+    instrs = flat.instrs
+    return tuple([operands.form_of(instrs[first]) for first in flat.firsts])
 
 
 def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
@@ -162,7 +182,7 @@ def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -
     tile = flat.tile.copy()
     is_global = tile[:, 0] == TILE_GLOBAL
     tile[is_global, 1] = places[tile[is_global, 1]]
-    return replace(flat, tile=tile, instrs=tuple(kernel.instrs()), walked={**flat.walked, "tile": tile})
+    return replace(flat, tile=tile, kernel=kernel, walked={**flat.walked, "tile": tile})
 
 
 # at most so many kernels, and instructions of all of them
@@ -191,6 +211,7 @@ class _Flattener:
         self.variables: dict[str, int] = {}
         self.tiles: dict[int, tuple[int, ...]] = {}  # of the stream, by identity: many instructions share a slot's tile
         self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
+        self.places: dict[int, int] = {}  # the same by identity: many tiles share an expression
 
     def flatten(self) -> FlatKernel:
         """Build the tables."""
@@ -200,14 +221,7 @@ class _Flattener:
             before = len(self.instrs)
             parts.append([self._stream(stream) for stream in group.streams])
             sizes.append(len(self.instrs) - before)
-        numbers: dict[Hashable, int] = {}
-        kinds: list[int] = []
-        firsts: list[int] = []
-        for i, instr in enumerate(self.instrs):
-            kind = numbers.setdefault(kind_of(instr), len(numbers))
-            if kind == len(firsts):
-                firsts.append(i)
-            kinds.append(kind)
+        kinds, firsts = _kinds(self.instrs)
         every = [one for group in parts for one in group]
         node = _table([row for nodes, _, _ in every for row in nodes], len(NODE_COLUMNS))
         derived = _table([row for _, _, rows in every for row in rows], len(DERIVED_COLUMNS))
@@ -228,7 +242,7 @@ class _Flattener:
             _table(self.sync, 2),
             _table(self.zero_list, 2),
             _table(self.zero_variable, 1),
-            tuple(self.instrs),
+            self.kernel,
             tuple(tuple(next(views) for _ in group) for group in parts),
             np.array([b.slots for b in self.kernel.buffers], np.int64),
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
@@ -244,7 +258,7 @@ class _Flattener:
         return made
 
     def _stream(self, stream: Stream) -> _Rows:
-        self.variables, self.affines, self.tiles = {CORE: 0}, {}, {}
+        self.variables, self.affines, self.places, self.tiles = {CORE: 0}, {}, {}, {}
         nodes: list[tuple[int, ...]] = []
         self._nodes(stream.body, nodes)
         derived: list[tuple[int, ...]] = [
@@ -257,37 +271,44 @@ class _Flattener:
         return self.variables.setdefault(name, len(self.variables))
 
     def _nodes(self, body: tuple[Node, ...], out: list[tuple[int, ...]]) -> None:
+        variables = self.variables
         for node in body:
-            if isinstance(node, Instr):
-                out.append((NODE_INSTR, self._instr(node), 0, 0))
-            elif isinstance(node, Loop):
-                if node.count == 0:
-                    self.skipped = True
-                    continue
-                index, start = self._variable(node.name), len(out)
-                out.append((NODE_LOOP, index, node.count, 0))
-                self._nodes(node.body, out)
-                out.append((NODE_END, index, node.count, start + 1))
-                out[start] = (NODE_LOOP, index, node.count, len(out))
+            kind = type(node)
+            if kind is Instr:
+                out.append((NODE_INSTR, self._instr(node), 0, 0))  # type: ignore[arg-type]
+            elif kind is Loop:
+                self._loop(node, out)  # type: ignore[arg-type]
             else:
-                out.append((NODE_ADVANCE, self._variable(node.counter), node.by, 0))
+                assert isinstance(node, Advance)
+                out.append((NODE_ADVANCE, variables.setdefault(node.counter, len(variables)), node.by, 0))
+
+    def _loop(self, loop: Loop, out: list[tuple[int, ...]]) -> None:
+        if loop.count == 0:
+            self.skipped = True
+            return
+        index, start = self._variable(loop.name), len(out)
+        out.append((NODE_LOOP, index, loop.count, 0))
+        self._nodes(loop.body, out)
+        out.append((NODE_END, index, loop.count, start + 1))
+        out[start] = (NODE_LOOP, index, loop.count, len(out))
 
     def _instr(self, instr: Instr) -> int:
-        tile, sync, semaphores = self.tile, self.sync, self.semaphores
+        tile, sync, semaphores, known = self.tile, self.sync, self.semaphores, self.tiles
         first_tile, first_wait = len(tile), len(sync)
-        for one in instr.writes:
-            tile.append(self._tile(one))
-        for one in instr.reads:
-            tile.append(self._tile(one))
-        for wait in instr.waits:
+        writes, reads, waits, signals, zero_loops = instr.writes, instr.reads, instr.waits, instr.signals, instr.zero_at
+        for one in writes:
+            tile.append(known.get(id(one)) or self._tile(one))
+        for one in reads:
+            tile.append(known.get(id(one)) or self._tile(one))
+        for wait in waits:
             sync.append((semaphores[wait.semaphore], wait.count))
-        for signal in instr.signals:
+        for signal in signals:
             sync.append((semaphores[signal.semaphore], signal.count))
-        zero_at, waits = -1, len(instr.waits)
-        if instr.zero_at is not None:
+        zero_at, waiting = -1, len(waits)
+        if zero_loops is not None:
             zero_at = len(self.zero_list)
-            self.zero_list.append((len(self.zero_variable), len(instr.zero_at)))
-            for name in instr.zero_at:
+            self.zero_list.append((len(self.zero_variable), len(zero_loops)))
+            for name in zero_loops:
                 self.zero_variable.append((self._variable(name),))
         self.instr.append(
             (
@@ -295,12 +316,12 @@ class _Flattener:
                 _OPCODE[instr.opcode],
                 instr.repeat,
                 first_tile,
-                len(instr.writes),
-                len(instr.reads),
+                len(writes),
+                len(reads),
                 first_wait,
-                waits,
-                first_wait + waits,
-                len(instr.signals),
+                waiting,
+                first_wait + waiting,
+                len(signals),
                 zero_at,
                 instr.scale_exponent,
             )
@@ -309,31 +330,55 @@ class _Flattener:
         return len(self.instr) - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
-        known = self.tiles.get(id(tile))
-        if known is None:
-            known = self.tiles[id(tile)] = self._new_tile(tile)
-        return known
-
-    def _new_tile(self, tile: Tile) -> tuple[int, ...]:
-        if isinstance(tile, LocalTile):
-            slot = self._affine(tile.slot)
-            return (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
-        row, col = self._affine(tile.row), self._affine(tile.col)
-        if tile.array in self.column_major:
-            return (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
-        return (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
+        """The row of a tile that the stream has not had yet."""
+        places = self.places
+        made: tuple[int, ...]
+        if type(tile) is LocalTile:
+            slot = places.get(id(tile.slot))
+            if slot is None:
+                slot = self._affine(tile.slot)
+            made = (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
+        else:
+            assert isinstance(tile, GlobalTile)
+            row, col = places.get(id(tile.row)), places.get(id(tile.col))
+            if row is None:
+                row = self._affine(tile.row)
+            if col is None:
+                col = self._affine(tile.col)
+            if tile.array in self.column_major:
+                made = (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
+            else:
+                made = (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
+        self.tiles[id(tile)] = made
+        return made
 
     def _affine(self, affine: Affine) -> int:
-        key = affine.constant, affine.terms
+        terms = affine.terms
+        key = affine.constant, terms
         known = self.affines.get(key)
         if known is None:
             first = len(self.term)
             variables = self.variables
-            for name, coefficient in affine.terms:
+            for name, coefficient in terms:
                 self.term.append((variables.setdefault(name, len(variables)), coefficient))
             known = self.affines[key] = len(self.affine)
-            self.affine.append((affine.constant, first, len(affine.terms)))
+            self.affine.append((affine.constant, first, len(terms)))
+        self.places[id(affine)] = known
         return known
+
+
+def _kinds(instrs: Sequence[Instr]) -> tuple[list[int], list[int]]:
+    """The kind of each instruction, numbered in order of first occurrence, and the first instruction of each kind."""
+    reader = KindReader()
+    numbers: dict[Hashable, int] = {}
+    kinds: list[int] = []
+    firsts: list[int] = []
+    for i, instr in enumerate(instrs):
+        kind = numbers.setdefault(reader.kind_of(instr), len(numbers))
+        if kind == len(firsts):
+            firsts.append(i)
+        kinds.append(kind)
+    return kinds, firsts
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:

@@ -32,14 +32,26 @@ _GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile
 _BUFFER_KEY = _all_but(Buffer, "name")
 
 
-def kind_of(instr: Instr) -> tuple[Hashable, ...]:
-    """Everything in an instruction except tile positions, waits, signals and scalars, as a hashable key.
+class KindReader:
+    """Computes kinds of the instructions of one kernel.
 
-    Within one kernel on one device, instructions of a kind have the same cost and the same shape rules.
+    A kind is everything in an instruction except tile positions, waits, signals and scalars, as a hashable key: within
+    one kernel on one device, instructions of a kind have the same cost and the same shape rules.
     """
-    writes = instr.writes
-    tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*writes, *instr.reads)]
-    return (_INSTR_KEY(instr), len(writes), *tiles)
+
+    def __init__(self) -> None:
+        self.tiles: dict[int, Hashable] = {}  # keys of tiles by identity: many instructions share a tile
+
+    def kind_of(self, instr: Instr) -> Hashable:
+        """The kind of an instruction, which outlives the reader."""
+        tiles, writes, reads = self.tiles, instr.writes, instr.reads
+        key: list[Hashable] = [_INSTR_KEY(instr), len(writes)]
+        for tile in writes + reads:
+            found = tiles.get(id(tile))
+            if found is None:
+                found = tiles[id(tile)] = (_GLOBAL_KEY if type(tile) is GlobalTile else _LOCAL_KEY)(tile)
+            key.append(found)
+        return tuple(key)
 
 
 class FormReader:
