@@ -455,7 +455,7 @@ class DeviceModel(StrictRecord):
         """Canonical JSON of the expanded model; `sha256` is its hash."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
-    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
+    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` and `_variants` by
     # hwsim.dataflows.instructions. Cached properties, because private attributes would count in comparisons.
     @cached_property
     def _resolved(self) -> dict[str, InstructionModel]:
@@ -463,6 +463,10 @@ class DeviceModel(StrictRecord):
 
     @cached_property
     def _fitted(self) -> dict[tuple[str, int, int, int], str]:
+        return {}
+
+    @cached_property
+    def _variants(self) -> dict[str, tuple[str, ...]]:
         return {}
 
     @cached_property
@@ -484,7 +488,7 @@ class DeviceModel(StrictRecord):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
         """pydantic's model_copy, without the cached values derived from the original."""
         made = super().model_copy(update=update, deep=deep)
-        for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
+        for name in ("_resolved", "_fitted", "_variants", "_clocked", "_specs", "_levels"):
             made.__dict__.pop(name, None)
         return made
 

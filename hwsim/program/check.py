@@ -345,8 +345,7 @@ class _Rules:
                 f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
                 f"whose rows have {width}"
             )
-        reach = LocalTile(tile.buffer, tile.row + tile.rows, width, tile.format)
-        size = self.scope.padded_bytes(reach)
+        size = self.scope.reach_bytes(tile.buffer, tile.row + tile.rows, width, tile.format)
         if size > buffer.slot_bytes:
             raise self._fail(
                 f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
+from struct import pack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.program.forms import FormReader, KindReader
+from hwsim.program.forms import FormReader
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
@@ -81,9 +82,9 @@ class FlatKernel:
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
     entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
-    sizes: instructions of each group. kinds: the kind of each instruction (see forms), numbered from 0 in order of
-    first occurrence; firsts: the first instruction of each kind; forms: the form of each kind (forms.FormReader), if
-    the arrays are known. skipped: whether loops with count 0 were left out.
+    sizes: instructions of each group. forms: the different forms of its instructions (forms.FormReader), in order of
+    first occurrence, where the arrays are known; kinds: the number of each instruction's form; firsts: the first
+    instruction of each form. skipped: whether loops with count 0 were left out.
     walked: by name, the tables that the compiled interpreters take, with all streams concatenated: node, derived and
     stream (first node, nodes, variables, first derived, derived).
     """
@@ -101,10 +102,10 @@ class FlatKernel:
     semaphore_initial: Table
     semaphore_pieces: Table
     sizes: tuple[int, ...]
-    kinds: tuple[int, ...]
-    firsts: tuple[int, ...]
     skipped: bool
     walked: Mapping[str, Table]
+    kinds: tuple[int, ...] = ()
+    firsts: tuple[int, ...] = ()
     forms: tuple[Hashable, ...] = ()
 
     @property
@@ -154,15 +155,23 @@ def flattened(
         column_major = [one.name for one in arrays if one.order == "columns"]
         by_name = {one.name: i for i, one in enumerate(arrays)}
         flat = flatten(kernel, {name: i for i, name in enumerate(engines)}, by_name, column_major)
-        found = _with_engines_in_use(replace(flat, forms=_forms(flat, kernel, arrays)), tuple(engines))
+        found = _with_engines_in_use(_with_forms(flat, arrays), tuple(engines))
         _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
     return found
 
 
-def _forms(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> tuple[Hashable, ...]:
-    operands = FormReader(arrays, kernel.buffers)
-    instrs = flat.instrs
-    return tuple([operands.form_of(instrs[first]) for first in flat.firsts])
+def _with_forms(flat: FlatKernel, arrays: tuple[GlobalArray, ...]) -> FlatKernel:
+    """The tables with the forms of the kernel's instructions."""
+    reader = FormReader(arrays, flat.kernel.buffers)
+    numbers: dict[Hashable, int] = {}
+    kinds: list[int] = []
+    firsts: list[int] = []
+    for i, instr in enumerate(flat.instrs):
+        kind = numbers.setdefault(reader.form_of(instr), len(firsts))
+        if kind == len(firsts):
+            firsts.append(i)
+        kinds.append(kind)
+    return replace(flat, kinds=tuple(kinds), firsts=tuple(firsts), forms=tuple(numbers))
 
 
 def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
@@ -199,14 +208,14 @@ class _Flattener:
         self.kernel, self.engines, self.arrays, self.column_major = kernel, engines, arrays, column_major
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
-        self.instr: list[tuple[int, ...]] = []
-        self.tile: list[tuple[int, ...]] = []
-        self.affine: list[tuple[int, ...]] = []
-        self.term: list[tuple[int, ...]] = []
-        self.sync: list[tuple[int, ...]] = []
-        self.zero_list: list[tuple[int, ...]] = []
-        self.zero_variable: list[tuple[int, ...]] = []
-        self.instrs: list[Instr] = []
+        self.instrs = self.tile_count = self.sync_count = 0
+        self.instr: list[int] = []  # row after row, as in the tables below
+        self.tile: list[int] = []
+        self.affine: list[int] = []
+        self.term: list[int] = []
+        self.sync: list[int] = []
+        self.zero_list: list[int] = []
+        self.zero_variable: list[int] = []
         self.skipped = False
         self.variables: dict[str, int] = {}
         self.tiles: dict[int, tuple[int, ...]] = {}  # of the stream, by identity: many instructions share a slot's tile
@@ -218,13 +227,12 @@ class _Flattener:
         parts: list[list[_Rows]] = []
         sizes: list[int] = []
         for group in self.kernel.groups:
-            before = len(self.instrs)
+            before = self.instrs
             parts.append([self._stream(stream) for stream in group.streams])
-            sizes.append(len(self.instrs) - before)
-        kinds, firsts = _kinds(self.instrs)
+            sizes.append(self.instrs - before)
         every = [one for group in parts for one in group]
-        node = _table([row for nodes, _, _ in every for row in nodes], len(NODE_COLUMNS))
-        derived = _table([row for _, _, rows in every for row in rows], len(DERIVED_COLUMNS))
+        node = _table(list(chain.from_iterable(row for nodes, _, _ in every for row in nodes)), len(NODE_COLUMNS))
+        derived = _table([x for _, _, rows in every for row in rows for x in row], len(DERIVED_COLUMNS))
         first = [0, *accumulate(len(nodes) for nodes, _, _ in every)]
         first_derived = [0, *accumulate(len(rows) for _, _, rows in every)]
         table = [
@@ -248,10 +256,8 @@ class _Flattener:
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
             np.array([s.pieces for s in self.kernel.semaphores], np.int64),
             tuple(sizes),
-            tuple(kinds),
-            tuple(firsts),
             self.skipped,
-            {"node": node, "derived": derived, "stream": _table(table, 5)},
+            {"node": node, "derived": derived, "stream": _table(list(chain.from_iterable(table)), 5)},
         )
         for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
             made.walked[name] = getattr(made, name)  # type: ignore[index]
@@ -294,40 +300,39 @@ class _Flattener:
 
     def _instr(self, instr: Instr) -> int:
         tile, sync, semaphores, known = self.tile, self.sync, self.semaphores, self.tiles
-        first_tile, first_wait = len(tile), len(sync)
+        first_tile, first_wait = self.tile_count, self.sync_count
         writes, reads, waits, signals, zero_loops = instr.writes, instr.reads, instr.waits, instr.signals, instr.zero_at
         for one in writes:
-            tile.append(known.get(id(one)) or self._tile(one))
+            tile += known.get(id(one)) or self._tile(one)
         for one in reads:
-            tile.append(known.get(id(one)) or self._tile(one))
+            tile += known.get(id(one)) or self._tile(one)
         for wait in waits:
-            sync.append((semaphores[wait.semaphore], wait.count))
+            sync += (semaphores[wait.semaphore], wait.count)
         for signal in signals:
-            sync.append((semaphores[signal.semaphore], signal.count))
-        zero_at, waiting = -1, len(waits)
+            sync += (semaphores[signal.semaphore], signal.count)
+        zero_at, writing, reading, waiting, signalling = -1, len(writes), len(reads), len(waits), len(signals)
         if zero_loops is not None:
-            zero_at = len(self.zero_list)
-            self.zero_list.append((len(self.zero_variable), len(zero_loops)))
-            for name in zero_loops:
-                self.zero_variable.append((self._variable(name),))
-        self.instr.append(
-            (
-                self.engines[instr.engine],
-                _OPCODE[instr.opcode],
-                instr.repeat,
-                first_tile,
-                len(writes),
-                len(reads),
-                first_wait,
-                waiting,
-                first_wait + waiting,
-                len(signals),
-                zero_at,
-                instr.scale_exponent,
-            )
+            zero_at = len(self.zero_list) // 2
+            self.zero_list += (len(self.zero_variable), len(zero_loops))
+            self.zero_variable += [self._variable(name) for name in zero_loops]
+        self.instr += (
+            self.engines[instr.engine],
+            _OPCODE[instr.opcode],
+            instr.repeat,
+            first_tile,
+            writing,
+            reading,
+            first_wait,
+            waiting,
+            first_wait + waiting,
+            signalling,
+            zero_at,
+            instr.scale_exponent,
         )
-        self.instrs.append(instr)
-        return len(self.instr) - 1
+        self.tile_count = first_tile + writing + reading
+        self.sync_count = first_wait + waiting + signalling
+        self.instrs += 1
+        return self.instrs - 1
 
     def _tile(self, tile: Tile) -> tuple[int, ...]:
         """The row of a tile that the stream has not had yet."""
@@ -357,29 +362,15 @@ class _Flattener:
         key = affine.constant, terms
         known = self.affines.get(key)
         if known is None:
-            first = len(self.term)
             variables = self.variables
+            known = self.affines[key] = len(self.affine) // 3
+            self.affine += (affine.constant, len(self.term) // 2, len(terms))
             for name, coefficient in terms:
-                self.term.append((variables.setdefault(name, len(variables)), coefficient))
-            known = self.affines[key] = len(self.affine)
-            self.affine.append((affine.constant, first, len(terms)))
+                self.term += (variables.setdefault(name, len(variables)), coefficient)
         self.places[id(affine)] = known
         return known
 
 
-def _kinds(instrs: Sequence[Instr]) -> tuple[list[int], list[int]]:
-    """The kind of each instruction, numbered in order of first occurrence, and the first instruction of each kind."""
-    reader = KindReader()
-    numbers: dict[Hashable, int] = {}
-    kinds: list[int] = []
-    firsts: list[int] = []
-    for i, instr in enumerate(instrs):
-        kind = numbers.setdefault(reader.kind_of(instr), len(numbers))
-        if kind == len(firsts):
-            firsts.append(i)
-        kinds.append(kind)
-    return kinds, firsts
-
-
-def _table(rows: Sequence[tuple[int, ...]], columns: int) -> Table:
-    return np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * columns).reshape(len(rows), columns)
+def _table(values: Sequence[int], columns: int) -> Table:
+    """A table of these rows, one after another; packed, which takes a half of the time of a conversion by NumPy."""
+    return np.frombuffer(bytearray(pack(f"{len(values)}q", *values)), np.int64).reshape(-1, columns)

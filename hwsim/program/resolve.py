@@ -57,11 +57,15 @@ class Scope:
 
         The vector unit's memory is linear: nothing is padded there.
         """
-        vector = self.device.vector
-        if vector is not None and self.memory(tile) == vector.memory:
-            return self.bytes(tile)
-        fractal, row_bytes = self.device.fractal, -(-tile.cols * self.bits(tile) // 8)
-        return _up(tile.rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
+        return self.reach_bytes(tile.buffer, tile.rows, tile.cols, tile.format)
+
+    def reach_bytes(self, buffer: str, rows: int, cols: int, format: str) -> int:
+        """The same of rows x cols elements in a slot of `buffer`."""
+        vector, row_bytes = self.device.vector, -(-cols * format_of(format).bits // 8)
+        if vector is not None and self.buffers[buffer].memory == vector.memory:
+            return rows * row_bytes
+        fractal = self.device.fractal
+        return _up(rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
