@@ -149,9 +149,7 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
         if found is None:
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
             cost = _cost(scope, i, instr, link, limits)
-            found = cost, link[0] if link else None, _padded_macs(scope, instr)
-            if form is not None:
-                forms[form] = found
+            found = forms[form] = cost, link[0] if link else None, _padded_macs(scope, instr)
         known.append(found)
     rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
     table = rows[list(flat.kinds)]

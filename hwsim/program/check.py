@@ -107,8 +107,7 @@ class _Checker:
             for i, form in zip(flat.firsts, flat.forms, strict=True):
                 if form not in known:
                     _Rules(self.scope, self.semaphores, i, instrs[i], _ANYWHERE).check()
-                    if form is not None:
-                        known[form] = True
+                    known[form] = True
             places = Places(self.kernel, flat, self.arrays)
             found = [places.group(number, few.period) for number, few in enumerate(fews)]
             leaks = any(given != taken for balance, _ in found for given, taken in balance.values())
@@ -292,10 +291,10 @@ class _Rules:
             raise self._fail(
                 f"multicast is {instr.multicast}; it must be at least 1, and 1 but for a copy from global memory"
             )
-        spreads = {self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)}
-        if any(spread > 1 and (not shared or instr.multicast % spread) for spread in spreads):
+        spread = max((self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)), default=1)
+        if spread > 1 and (not shared or instr.multicast % spread):
             raise self._fail(
-                f"writes slots that are spread over {max(spreads)} cores; allowed: copies from global memory to a "
+                f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
                 "multiple of as many cores at once"
             )
         if instr.scale_exponent and instr.opcode not in ("mma", "add"):

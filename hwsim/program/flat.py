@@ -131,12 +131,14 @@ def flatten(
     engines: Mapping[str, int],
     arrays: Mapping[str, int],
     column_major: Collection[str] = (),
+    reader: FormReader | None = None,
 ) -> FlatKernel:
-    """The tables of `kernel`; tiles of arrays in `column_major` have rows and columns exchanged.
+    """The tables of `kernel`; tiles of arrays in `column_major` have rows and columns exchanged. reader: of the forms,
+    where they are wanted.
 
     Raises KeyError for a name that the checker refuses.
     """
-    return _Flattener(kernel, engines, arrays, column_major).flatten()
+    return _Flattener(kernel, engines, arrays, column_major, reader).flatten()
 
 
 def flattened(
@@ -154,24 +156,11 @@ def flattened(
     elif found is None:
         column_major = [one.name for one in arrays if one.order == "columns"]
         by_name = {one.name: i for i, one in enumerate(arrays)}
-        flat = flatten(kernel, {name: i for i, name in enumerate(engines)}, by_name, column_major)
-        found = _with_engines_in_use(_with_forms(flat, arrays), tuple(engines))
+        numbers, reader = {name: i for i, name in enumerate(engines)}, FormReader(arrays, kernel.buffers)
+        flat = flatten(kernel, numbers, by_name, column_major, reader)
+        found = _with_engines_in_use(flat, tuple(engines))
         _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
     return found
-
-
-def _with_forms(flat: FlatKernel, arrays: tuple[GlobalArray, ...]) -> FlatKernel:
-    """The tables with the forms of the kernel's instructions."""
-    reader = FormReader(arrays, flat.kernel.buffers)
-    numbers: dict[Hashable, int] = {}
-    kinds: list[int] = []
-    firsts: list[int] = []
-    for i, instr in enumerate(flat.instrs):
-        kind = numbers.setdefault(reader.form_of(instr), len(firsts))
-        if kind == len(firsts):
-            firsts.append(i)
-        kinds.append(kind)
-    return replace(flat, kinds=tuple(kinds), firsts=tuple(firsts), forms=tuple(numbers))
 
 
 def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
@@ -203,9 +192,18 @@ _Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # 
 
 class _Flattener:
     def __init__(
-        self, kernel: Kernel, engines: Mapping[str, int], arrays: Mapping[str, int], column_major: Collection[str]
+        self,
+        kernel: Kernel,
+        engines: Mapping[str, int],
+        arrays: Mapping[str, int],
+        column_major: Collection[str],
+        reader: FormReader | None,
     ) -> None:
         self.kernel, self.engines, self.arrays, self.column_major = kernel, engines, arrays, column_major
+        self.reader = reader
+        self.forms: dict[Hashable, int] = {}  # the number of each form
+        self.kinds: list[int] = []
+        self.firsts: list[int] = []
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
         self.instrs = self.tile_count = self.sync_count = 0
@@ -258,6 +256,9 @@ class _Flattener:
             tuple(sizes),
             self.skipped,
             {"node": node, "derived": derived, "stream": _table(list(chain.from_iterable(table)), 5)},
+            tuple(self.kinds),
+            tuple(self.firsts),
+            tuple(self.forms),
         )
         for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
             made.walked[name] = getattr(made, name)  # type: ignore[index]
@@ -329,6 +330,11 @@ class _Flattener:
             zero_at,
             instr.scale_exponent,
         )
+        if self.reader is not None:
+            kind = self.forms.setdefault(self.reader.form_of(instr), len(self.firsts))
+            if kind == len(self.firsts):
+                self.firsts.append(self.instrs)
+            self.kinds.append(kind)
         self.tile_count = first_tile + writing + reading
         self.sync_count = first_wait + waiting + signalling
         self.instrs += 1
@@ -373,4 +379,4 @@ class _Flattener:
 
 def _table(values: Sequence[int], columns: int) -> Table:
     """A table of these rows, one after another; packed, which takes a half of the time of a conversion by NumPy."""
-    return np.frombuffer(bytearray(pack(f"{len(values)}q", *values)), np.int64).reshape(-1, columns)
+    return np.frombuffer(pack(f"{len(values)}q", *values), np.int64).reshape(-1, columns).copy()

@@ -31,7 +31,7 @@ class Scope:
 
     def memory(self, tile: Tile) -> str:
         """The name of the memory that holds a tile; GM for a tile of a global array. KeyError: no such buffer."""
-        return GM if isinstance(tile, GlobalTile) else self.buffers[tile.buffer].memory
+        return self.buffers[tile.buffer].memory if isinstance(tile, LocalTile) else GM
 
     def format(self, tile: Tile) -> str:
         """The format of a tile's elements. KeyError: no such array."""
