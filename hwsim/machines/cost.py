@@ -233,20 +233,20 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) 
         )
     write = isinstance(target, GlobalTile)
     l2 = scope.device.l2 if write else None
-    slower = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else Fraction(1)
+    slower, than = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else (1, 1)
     spread = scope.buffers[target.buffer].spread if isinstance(target, LocalTile) else 1
     given = (link.bytes_per_cycle, link.conflict_factor or 1)
-    factors = (1, 1 if write else link.miss_factor or 1)
+    factor = 1 if write else link.miss_factor or 1
     if link.row_cycles:
         rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles)
-        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in factors)
-        hit, miss = (rate_per_tick(moved * slower / drain) for drain in drains)
+        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in (1, factor))
+        hit, miss = (rate_per_tick(moved * Fraction(slower, than) / drain) for drain in drains)
     else:
-        hit, miss = (_flow_rate(*given, times, slower.numerator, slower.denominator) for times in factors)
+        hit, miss = _flow_rate(*given, 1, slower, than), _flow_rate(*given, factor, slower, than)
     return Cost(
         overhead,
         tail,
-        -(-moved * slower.numerator // (slower.denominator * spread)),
+        -(-moved * slower // (than * spread)),
         hit,
         miss,
         0 if write else len(instr.writes),
@@ -271,9 +271,9 @@ def _flow_rate(bytes_per_cycle: float, conflict_factor: float, times: float, slo
 
 
 @lru_cache(maxsize=1024)
-def _slower_write(read: float, write: float | None) -> Fraction:
-    """Ratio of the times that L2 takes for a write and for a read of the same size; both share one limit."""
-    return Fraction(1) if write is None else exact(read) / exact(write)
+def _slower_write(read: float, write: float | None) -> tuple[int, int]:
+    """Times that L2 takes for a write and for a read of the same size, in lowest terms; both share one limit."""
+    return (1, 1) if write is None else (exact(read) / exact(write)).as_integer_ratio()
 
 
 def _covering(numerator: int, denominator: int) -> int:

@@ -275,8 +275,11 @@ def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64])
 
 
 def _engine_time(causes: tuple[str, ...], row: list[int]) -> EngineTime:
-    stalls = {cause: t / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t}
-    return EngineTime(row[0] / TICKS_PER_CYCLE, stalls)
+    """The times of one engine. row: ticks that it was busy, then those of the stalls by cause."""
+    busy_ticks, *stalled = row
+    return EngineTime(
+        busy_ticks / TICKS_PER_CYCLE, {causes[i]: t / TICKS_PER_CYCLE for i, t in enumerate(stalled) if t}
+    )
 
 
 def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:

@@ -69,12 +69,12 @@ class Scope:
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
-        source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
-        conversion = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
-        for name, link in self.links.get((copy.engine, source, target), ()):
-            if copy.opcode != "cast" or conversion in link.casts:
-                return name, link
-        return None
+        source, target = copy.reads[0], copy.writes[0]
+        found = self.links.get((copy.engine, self.memory(source), self.memory(target)), [])
+        if copy.opcode == "cast":
+            conversion = f"{self.format(source)}.{self.format(target)}"
+            found = [(name, link) for name, link in found if conversion in link.casts]
+        return found[0] if found else None
 
     def is_vector(self, instr: Instr) -> bool:
         """Whether `instr` runs on the vector unit: elementwise, or a copy within its memory."""
