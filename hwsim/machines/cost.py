@@ -22,7 +22,7 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
@@ -151,8 +151,8 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
             cost = _cost(scope, i, instr, link, limits)
             found = forms[form] = cost, link[0] if link else None, _padded_macs(scope, instr)
         known.append(found)
-    rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
-    table = rows[list(flat.kinds)]
+    kinds = np.array(flat.kinds, np.int64)
+    table = packed([x for cost, _, _ in known for x in cost], len(COST_COLUMNS))[kinds]
     far = table[:, _GM_TILE] >= 0
     table[far, _GM_TILE] += flat.instr[far, INSTR_COLUMNS.index("first_tile")]
     links = [known[kind][1] for kind in flat.kinds]
@@ -160,7 +160,7 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
         idle = [i for i, (instr, link_name) in enumerate(zip(instrs, links, strict=True)) if free(instr, link_name)]
         _take_no_time(table, idle)
         far[idle] = False
-    return Costs(table, far, links, np.array([known[kind][2] for kind in flat.kinds], np.int64))
+    return Costs(table, far, links, packed([padded for _, _, padded in known], 1)[kinds, 0])
 
 
 def _take_no_time(table: NDArray[np.int64], rows: list[int]) -> None:

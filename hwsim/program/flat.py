@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
+from struct import error as struct_error
 from struct import pack
 
 import numpy as np
@@ -229,8 +230,8 @@ class _Flattener:
             parts.append([self._stream(stream) for stream in group.streams])
             sizes.append(self.instrs - before)
         every = [one for group in parts for one in group]
-        node = _table(list(chain.from_iterable(row for nodes, _, _ in every for row in nodes)), len(NODE_COLUMNS))
-        derived = _table([x for _, _, rows in every for row in rows for x in row], len(DERIVED_COLUMNS))
+        node = packed(list(chain.from_iterable(row for nodes, _, _ in every for row in nodes)), len(NODE_COLUMNS))
+        derived = packed([x for _, _, rows in every for row in rows for x in row], len(DERIVED_COLUMNS))
         first = [0, *accumulate(len(nodes) for nodes, _, _ in every)]
         first_derived = [0, *accumulate(len(rows) for _, _, rows in every)]
         table = [
@@ -241,13 +242,13 @@ class _Flattener:
             FlatStream(node[f : f + n], every[i][1], derived[g : g + d]) for i, (f, n, _, g, d) in enumerate(table)
         )
         made = FlatKernel(
-            _table(self.instr, len(INSTR_COLUMNS)),
-            _table(self.tile, len(TILE_COLUMNS)),
-            _table(self.affine, 3),
-            _table(self.term, 2),
-            _table(self.sync, 2),
-            _table(self.zero_list, 2),
-            _table(self.zero_variable, 1),
+            packed(self.instr, len(INSTR_COLUMNS)),
+            packed(self.tile, len(TILE_COLUMNS)),
+            packed(self.affine, 3),
+            packed(self.term, 2),
+            packed(self.sync, 2),
+            packed(self.zero_list, 2),
+            packed(self.zero_variable, 1),
             self.kernel,
             tuple(tuple(next(views) for _ in group) for group in parts),
             np.array([b.slots for b in self.kernel.buffers], np.int64),
@@ -255,7 +256,7 @@ class _Flattener:
             np.array([s.pieces for s in self.kernel.semaphores], np.int64),
             tuple(sizes),
             self.skipped,
-            {"node": node, "derived": derived, "stream": _table(list(chain.from_iterable(table)), 5)},
+            {"node": node, "derived": derived, "stream": packed(list(chain.from_iterable(table)), 5)},
             tuple(self.kinds),
             tuple(self.firsts),
             tuple(self.forms),
@@ -377,6 +378,13 @@ class _Flattener:
         return known
 
 
-def _table(values: Sequence[int], columns: int) -> Table:
-    """A table of these rows, one after another; packed, which takes a half of the time of a conversion by NumPy."""
-    return np.frombuffer(pack(f"{len(values)}q", *values), np.int64).reshape(-1, columns).copy()
+def packed(values: Sequence[int], columns: int) -> Table:
+    """A table of these rows, one after another; takes a half of the time of a conversion by NumPy.
+
+    Raises OverflowError beyond 64 bits.
+    """
+    try:
+        rows = pack(f"{len(values)}q", *values)
+    except struct_error as error:
+        raise OverflowError(f"an integer of a program is beyond 64 bits ({error})") from error
+    return np.frombuffer(rows, np.int64).reshape(-1, columns).copy()

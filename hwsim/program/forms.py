@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 _Value = TypeVar("_Value")
-_CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
 DEVICES = 16  # with cached forms, at most
 FORMS = 1 << 12  # of one device, at most
 
@@ -66,9 +65,9 @@ class FormReader:
         return made
 
 
-def parts_of(device: Device) -> list[object]:
+def parts_of(device: Device) -> tuple[object, ...]:
     """Everything in a device except its clock."""
-    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
+    return device.unclocked
 
 
 class FormCache(Generic[_Value]):
