@@ -115,7 +115,7 @@ def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
 def _engine_tables(
     kernel: Kernel, flat: FlatKernel, device: Device, engines: tuple[str, ...]
 ) -> dict[str, NDArray[np.int64]]:
-    firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    firsts = np.cumsum([0, *(len(group.streams) for group in kernel.groups)])
     queued = device.flags is not None and device.flags.queued
     return {
         **flat.walked,

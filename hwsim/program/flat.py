@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
 from struct import error as struct_error
 from struct import pack
 
@@ -65,14 +64,14 @@ _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 @dataclass(frozen=True, slots=True)
 class FlatStream:
-    """One stream as tables. nodes: NODE_COLUMNS; variables: names, CORE first (in a copied kernel, those of the
-    original); derived: DERIVED_COLUMNS, in order of evaluation.
+    """One stream as tables. nodes: NODE_COLUMNS; variables: their numbers, CORE first; derived: DERIVED_COLUMNS, in
+    order of evaluation.
 
     Indices of instructions and of affine expressions refer to the kernel's tables.
     """
 
     nodes: Table
-    variables: tuple[str, ...]
+    variables: range
     derived: Table
 
 
@@ -82,7 +81,8 @@ class FlatKernel:
 
     affine: rows (constant, first term, number of terms); term: (variable index in its stream, coefficient).
     sync: (semaphore, count). zero_at: -1 always accumulate, else row of `zero_list` (first, number) whose
-    entries in `zero_variable` are loop variables; none: never accumulate. `streams[g][s]`: group g, stream s.
+    entries in `zero_variable` are loop variables; none: never accumulate.
+    `streams[g][s]`: group g, stream s.
     sizes: instructions of each group. forms: the different forms of its instructions (forms.FormReader), in order of
     first occurrence, where the arrays are known; kinds: the number of each instruction's form; firsts: the first
     instruction of each form. skipped: whether loops with count 0 were left out.
@@ -98,7 +98,6 @@ class FlatKernel:
     zero_list: Table
     zero_variable: Table
     kernel: Kernel
-    streams: tuple[tuple[FlatStream, ...], ...]
     buffer_slots: Table
     semaphore_initial: Table
     semaphore_pieces: Table
@@ -108,6 +107,18 @@ class FlatKernel:
     kinds: tuple[int, ...] = ()
     firsts: tuple[int, ...] = ()
     forms: tuple[Hashable, ...] = ()
+
+    @property
+    def streams(self) -> tuple[tuple[FlatStream, ...], ...]:
+        """The streams of each group."""
+        node, derived = self.walked["node"], self.walked["derived"]
+        views = iter(
+            [
+                FlatStream(node[f : f + nodes], range(variables), derived[g : g + count])
+                for f, nodes, variables, g, count in self.walked["stream"].tolist()
+            ]
+        )
+        return tuple(tuple(next(views) for _ in group.streams) for group in self.kernel.groups)
 
     @property
     def instrs(self) -> tuple[Instr, ...]:
@@ -188,9 +199,6 @@ def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -
 _CACHE: IdentityCache[tuple[tuple[str, ...], FlatKernel]] = IdentityCache(1024, 1 << 16)
 
 
-_Rows = tuple[list[tuple[int, ...]], tuple[str, ...], list[tuple[int, ...]]]  # nodes, variables, derived of a stream
-
-
 class _Flattener:
     def __init__(
         self,
@@ -208,7 +216,10 @@ class _Flattener:
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
         self.instrs = self.tile_count = self.sync_count = 0
-        self.instr: list[int] = []  # row after row, as in the tables below
+        self.node: list[int] = []  # row after row, as in the tables below
+        self.derived: list[int] = []
+        self.stream: list[int] = []
+        self.instr: list[int] = []
         self.tile: list[int] = []
         self.affine: list[int] = []
         self.term: list[int] = []
@@ -223,24 +234,12 @@ class _Flattener:
 
     def flatten(self) -> FlatKernel:
         """Build the tables."""
-        parts: list[list[_Rows]] = []
         sizes: list[int] = []
         for group in self.kernel.groups:
             before = self.instrs
-            parts.append([self._stream(stream) for stream in group.streams])
+            for stream in group.streams:
+                self._stream(stream)
             sizes.append(self.instrs - before)
-        every = [one for group in parts for one in group]
-        node = packed(list(chain.from_iterable(row for nodes, _, _ in every for row in nodes)), len(NODE_COLUMNS))
-        derived = packed([x for _, _, rows in every for row in rows for x in row], len(DERIVED_COLUMNS))
-        first = [0, *accumulate(len(nodes) for nodes, _, _ in every)]
-        first_derived = [0, *accumulate(len(rows) for _, _, rows in every)]
-        table = [
-            (first[i], len(nodes), len(variables), first_derived[i], len(rows))
-            for i, (nodes, variables, rows) in enumerate(every)
-        ]
-        views = iter(
-            FlatStream(node[f : f + n], every[i][1], derived[g : g + d]) for i, (f, n, _, g, d) in enumerate(table)
-        )
         made = FlatKernel(
             packed(self.instr, len(INSTR_COLUMNS)),
             packed(self.tile, len(TILE_COLUMNS)),
@@ -250,13 +249,16 @@ class _Flattener:
             packed(self.zero_list, 2),
             packed(self.zero_variable, 1),
             self.kernel,
-            tuple(tuple(next(views) for _ in group) for group in parts),
             np.array([b.slots for b in self.kernel.buffers], np.int64),
             np.array([s.initial for s in self.kernel.semaphores], np.int64),
             np.array([s.pieces for s in self.kernel.semaphores], np.int64),
             tuple(sizes),
             self.skipped,
-            {"node": node, "derived": derived, "stream": packed(list(chain.from_iterable(table)), 5)},
+            {
+                "node": packed(self.node, len(NODE_COLUMNS)),
+                "derived": packed(self.derived, len(DERIVED_COLUMNS)),
+                "stream": packed(self.stream, 5),
+            },
             tuple(self.kinds),
             tuple(self.firsts),
             tuple(self.forms),
@@ -265,40 +267,42 @@ class _Flattener:
             made.walked[name] = getattr(made, name)  # type: ignore[index]
         return made
 
-    def _stream(self, stream: Stream) -> _Rows:
+    def _stream(self, stream: Stream) -> None:
         self.variables, self.affines, self.places, self.tiles = {CORE: 0}, {}, {}, {}
-        nodes: list[tuple[int, ...]] = []
-        self._nodes(stream.body, nodes)
-        derived: list[tuple[int, ...]] = [
-            (self._variable(one.name), self._affine(one.of), one.divisor, int(one.part == "remainder"))
-            for one in stream.derived
-        ]
-        return nodes, tuple(self.variables), derived
+        first, first_derived = len(self.node) // 4, len(self.derived) // 4
+        self._nodes(stream.body, first)
+        for one in stream.derived:
+            index = self._variable(one.name)
+            self.derived += (index, self._affine(one.of), one.divisor, int(one.part == "remainder"))
+        nodes = len(self.node) // 4 - first
+        self.stream += (first, nodes, len(self.variables), first_derived, len(stream.derived))
 
     def _variable(self, name: str) -> int:
         return self.variables.setdefault(name, len(self.variables))
 
-    def _nodes(self, body: tuple[Node, ...], out: list[tuple[int, ...]]) -> None:
-        variables = self.variables
+    def _nodes(self, body: tuple[Node, ...], first: int) -> None:
+        """Add the nodes of a body. first: the stream's first node."""
+        out, variables = self.node, self.variables
         for node in body:
             kind = type(node)
             if kind is Instr:
-                out.append((NODE_INSTR, self._instr(node), 0, 0))  # type: ignore[arg-type]
+                out += (NODE_INSTR, self._instr(node), 0, 0)  # type: ignore[arg-type]
             elif kind is Loop:
-                self._loop(node, out)  # type: ignore[arg-type]
+                self._loop(node, first)  # type: ignore[arg-type]
             else:
                 assert isinstance(node, Advance)
-                out.append((NODE_ADVANCE, variables.setdefault(node.counter, len(variables)), node.by, 0))
+                out += (NODE_ADVANCE, variables.setdefault(node.counter, len(variables)), node.by, 0)
 
-    def _loop(self, loop: Loop, out: list[tuple[int, ...]]) -> None:
+    def _loop(self, loop: Loop, first: int) -> None:
         if loop.count == 0:
             self.skipped = True
             return
-        index, start = self._variable(loop.name), len(out)
-        out.append((NODE_LOOP, index, loop.count, 0))
-        self._nodes(loop.body, out)
-        out.append((NODE_END, index, loop.count, start + 1))
-        out[start] = (NODE_LOOP, index, loop.count, len(out))
+        out, index = self.node, self._variable(loop.name)
+        start = len(out)
+        out += (NODE_LOOP, index, loop.count, 0)
+        self._nodes(loop.body, first)
+        out += (NODE_END, index, loop.count, start // 4 + 1 - first)
+        out[start + 3] = len(out) // 4 - first
 
     def _instr(self, instr: Instr) -> int:
         tile, sync, semaphores, known = self.tile, self.sync, self.semaphores, self.tiles
