@@ -78,11 +78,10 @@ class Instructions:
     def _fit(self, name: str, m: int, n: int, cores: int) -> str:
         own = instruction(self.device, name)
         variants = [
-            (key, model)
-            for key, model in self.device.matrix_instructions.items()
-            if self._is_variant(name, own, key, model)
+            (key, self.device.matrix_instructions[key])
+            for key in self._variants(name)
+            if self.device.matrix_instructions[key].core_count == cores
         ]
-        variants = [entry for entry in variants if entry[1].core_count == cores]
         timed = [entry for entry in variants if entry[1].timing is not None] or variants
         best: tuple[tuple[int, int], str] | None = None
         for key, model in timed:
@@ -92,6 +91,15 @@ class Instructions:
                 if best is None or rank < best[0]:
                     best = rank, example(self.device, key, n=size, a=own.a, b=own.b)
         return name if best is None else best[1]
+
+    def _variants(self, name: str) -> tuple[str, ...]:
+        """The keys of the device's entries with variants of `name`."""
+        known = self.device._variants
+        if name not in known:
+            own = instruction(self.device, name)
+            models = self.device.matrix_instructions.items()
+            known[name] = tuple(key for key, model in models if self._is_variant(name, own, key, model))
+        return known[name]
 
     @staticmethod
     def _is_variant(name: str, own: InstructionModel, key: str, model: InstructionModel) -> bool:

@@ -163,10 +163,11 @@ def places(
     for grid, waves in zip(grids, group.waves, strict=True):
         if not waves:
             continue
-        with stream.loop("tile", waves) as (turn, _):
-            place, derived = _place(grid, turn, stream.derived, cores, batch)
-            stream.adopt(derived)
-            yield place
+        turn = stream.begin("tile")
+        place, derived = _place(grid, turn, stream.derived, cores, batch)
+        stream.adopt(derived)
+        yield place
+        stream.end(turn, waves)
 
 
 @lru_cache(maxsize=256)

@@ -144,6 +144,7 @@ UnitModel = Annotated[
 ]
 
 
+OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit")
 TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
@@ -455,7 +456,12 @@ class DeviceModel(StrictRecord):
         """Canonical JSON of the expanded model; `sha256` is its hash."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
-    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` by
+    @cached_property
+    def unclocked(self) -> tuple[object, ...]:
+        """The values of all fields except those of the clock."""
+        return tuple([getattr(self, name) for name in type(self).model_fields if name not in OF_THE_CLOCK])
+
+    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` and `_variants` by
     # hwsim.dataflows.instructions. Cached properties, because private attributes would count in comparisons.
     @cached_property
     def _resolved(self) -> dict[str, InstructionModel]:
@@ -463,6 +469,10 @@ class DeviceModel(StrictRecord):
 
     @cached_property
     def _fitted(self) -> dict[tuple[str, int, int, int], str]:
+        return {}
+
+    @cached_property
+    def _variants(self) -> dict[str, tuple[str, ...]]:
         return {}
 
     @cached_property
@@ -484,7 +494,7 @@ class DeviceModel(StrictRecord):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
         """pydantic's model_copy, without the cached values derived from the original."""
         made = super().model_copy(update=update, deep=deep)
-        for name in ("_resolved", "_fitted", "_clocked", "_specs", "_levels"):
+        for name in ("unclocked", "_resolved", "_fitted", "_variants", "_clocked", "_specs", "_levels"):
             made.__dict__.pop(name, None)
         return made
 

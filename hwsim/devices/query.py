@@ -184,10 +184,15 @@ def timing_evidence(device: DeviceModel, name: str) -> Level:
     """
     instruction(device, name)
     own = entry(device, name)
-    others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
-    bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
-    aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
-    return _weakest([about.evidence for path, about in device.evidence.items() if not path.startswith(aside)], (name,))
+    key = ("times", str(own))  # no number of a device file stands below "times"
+    known = device._levels.get(key)
+    if known is None:
+        others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
+        bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
+        aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
+        found = [about.evidence for path, about in device.evidence.items() if not path.startswith(aside)]
+        known = device._levels[key] = _weakest(found, (name,))
+    return known
 
 
 def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:

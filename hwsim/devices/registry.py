@@ -70,13 +70,14 @@ def read(device: str | Path) -> tuple[Content, str]:
 
 def state() -> tuple[object, ...]:
     """The state of the search path, for cache validation: folders and their file names, not the files' texts. Cheap."""
-    times = []
-    for folder in (*_folders(), package_folder()):
+    times: list[object] = [os.getcwd()]  # noqa: PTH109 (a path object costs as much as the rest)
+    for folder in (*_listed(), str(package_folder())):
         try:
-            times.append((str(folder), Path(str(folder)).stat().st_mtime_ns))
+            found = os.stat(folder)  # noqa: PTH116 (so here)
+            times += (folder, found.st_mtime_ns, found.st_ino)
         except OSError:
-            times.append((str(folder), 0))
-    return (os.getcwd(), *times)  # noqa: PTH109 (a path object costs as much as the rest)
+            times += (folder, 0)
+    return tuple(times)
 
 
 def search_path() -> list[str]:
@@ -115,11 +116,14 @@ def _entries() -> Iterator[DeviceEntry]:
 
 
 def _folders() -> list[Path]:
-    listed = [Path(part) for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
-    home = os.environ.get("XDG_CONFIG_HOME")
-    user = (Path(home) if home else Path.home() / ".config") / "hwsim" / "devices"
-    folders = [*listed, Path("configs/devices"), user]
-    return [folder for folder in folders if not _is_package_folder(folder)]
+    return [folder for folder in map(Path, _listed()) if not _is_package_folder(folder)]
+
+
+def _listed() -> list[str]:
+    """The folders that are searched before the package's, which may be among them."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
+    parts = [part for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
+    return [*parts, "configs/devices", os.path.join(home, "hwsim", "devices")]  # noqa: PTH118
 
 
 def _is_package_folder(folder: Path) -> bool:

@@ -43,7 +43,7 @@ def at_clock(device: Device, mhz: float) -> Device:
         if made is None:  # these values are valid beside whatever else a device has: no field is checked against them
             made = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
             made._asked_mhz = mhz
-            for name in ("_resolved", "_fitted", "_specs", "_levels"):  # the clock has no part in them
+            for name in ("_resolved", "_fitted", "_variants", "_specs", "_levels"):  # the clock has no part in them
                 made.__dict__[name] = getattr(device, name)
         known[mhz] = made
         while len(known) > CLOCKS:

@@ -22,7 +22,7 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.flat import INSTR_COLUMNS, FlatKernel
+from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
 from hwsim.program.ir import GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
@@ -142,28 +142,25 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
     forms = _KNOWN.of(scope.device)
     known: list[Known] = []  # by kind
+    instrs = flat.instrs
     for i, form in zip(flat.firsts, flat.forms, strict=True):
-        instr = flat.instrs[i]
+        instr = instrs[i]
         found = forms.get(form)
         if found is None:
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
             cost = _cost(scope, i, instr, link, limits)
-            found = cost, link[0] if link else None, _padded_macs(scope, instr)
-            if form is not None:
-                forms[form] = found
+            found = forms[form] = cost, link[0] if link else None, _padded_macs(scope, instr)
         known.append(found)
-    rows = np.array([cost for cost, _, _ in known], np.int64).reshape(len(known), len(COST_COLUMNS))
-    table = rows[list(flat.kinds)]
+    kinds = np.array(flat.kinds, np.int64)
+    table = packed([x for cost, _, _ in known for x in cost], len(COST_COLUMNS))[kinds]
     far = table[:, _GM_TILE] >= 0
     table[far, _GM_TILE] += flat.instr[far, INSTR_COLUMNS.index("first_tile")]
     links = [known[kind][1] for kind in flat.kinds]
     if free is not None:
-        idle = [
-            i for i, (instr, link_name) in enumerate(zip(flat.instrs, links, strict=True)) if free(instr, link_name)
-        ]
+        idle = [i for i, (instr, link_name) in enumerate(zip(instrs, links, strict=True)) if free(instr, link_name)]
         _take_no_time(table, idle)
         far[idle] = False
-    return Costs(table, far, links, np.array([known[kind][2] for kind in flat.kinds], np.int64))
+    return Costs(table, far, links, packed([padded for _, _, padded in known], 1)[kinds, 0])
 
 
 def _take_no_time(table: NDArray[np.int64], rows: list[int]) -> None:
@@ -236,20 +233,20 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) 
         )
     write = isinstance(target, GlobalTile)
     l2 = scope.device.l2 if write else None
-    slower = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else Fraction(1)
+    slower, than = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else (1, 1)
     spread = scope.buffers[target.buffer].spread if isinstance(target, LocalTile) else 1
     given = (link.bytes_per_cycle, link.conflict_factor or 1)
-    factors = (1, 1 if write else link.miss_factor or 1)
+    factor = 1 if write else link.miss_factor or 1
     if link.row_cycles:
         rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles)
-        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in factors)
-        hit, miss = (rate_per_tick(moved * slower / drain) for drain in drains)
+        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in (1, factor))
+        hit, miss = (rate_per_tick(moved * Fraction(slower, than) / drain) for drain in drains)
     else:
-        hit, miss = (_flow_rate(*given, times, slower.numerator, slower.denominator) for times in factors)
+        hit, miss = _flow_rate(*given, 1, slower, than), _flow_rate(*given, factor, slower, than)
     return Cost(
         overhead,
         tail,
-        -(-moved * slower.numerator // (slower.denominator * spread)),
+        -(-moved * slower // (than * spread)),
         hit,
         miss,
         0 if write else len(instr.writes),
@@ -274,9 +271,9 @@ def _flow_rate(bytes_per_cycle: float, conflict_factor: float, times: float, slo
 
 
 @lru_cache(maxsize=1024)
-def _slower_write(read: float, write: float | None) -> Fraction:
-    """Ratio of the times that L2 takes for a write and for a read of the same size; both share one limit."""
-    return Fraction(1) if write is None else exact(read) / exact(write)
+def _slower_write(read: float, write: float | None) -> tuple[int, int]:
+    """Times that L2 takes for a write and for a read of the same size, in lowest terms; both share one limit."""
+    return (1, 1) if write is None else (exact(read) / exact(write)).as_integer_ratio()
 
 
 def _covering(numerator: int, denominator: int) -> int:

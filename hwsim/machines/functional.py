@@ -94,11 +94,12 @@ class _KernelRun:
         self.vector = VectorUnit(device.vector, any(map(gives_all_ones, specs.values())))
         self.engines = {name: i for i, name in enumerate(device.engines)}
         self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
-        written = {t.array for instr in self.flat.instrs for t in instr.writes if isinstance(t, GlobalTile)}
+        self.instrs = self.flat.instrs
+        written = {t.array for instr in self.instrs for t in instr.writes if isinstance(t, GlobalTile)}
         self.written = [name in written for name in self.names]
         self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
         self.depths = {unit: instruction(device, unit).k for unit in specs}
-        self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.flat.instrs]
+        self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.instrs]
 
     def run(self, threads: int) -> None:
         """Execute the kernel on all cores, with `threads` host threads."""
@@ -126,7 +127,7 @@ class _KernelRun:
         work = segments.tolist()
         with np.errstate(all="ignore"):
             for job in jobs.tolist():
-                instr = self.flat.instrs[job[1]]
+                instr = self.instrs[job[1]]
                 if job[0]:
                     self._chain(instr, job, work[job[8] : job[8] + job[9]], storage)
                 else:

@@ -79,7 +79,7 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
         for kernel in program.kernels:
             made[id(kernel)] = _tables(kernel, program, device, made.get(id(kernel.original)))
         found = ProgramTables(tuple(made[id(kernel)] for kernel in program.kernels), arrays)
-        _CACHE.put(found, sum(len(one.flat.instrs) for one in found.kernels), *of)
+        _CACHE.put(found, sum(len(one.flat.instr) for one in found.kernels), *of)
     if free is None:
         return found
     kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
@@ -115,7 +115,7 @@ def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
 def _engine_tables(
     kernel: Kernel, flat: FlatKernel, device: Device, engines: tuple[str, ...]
 ) -> dict[str, NDArray[np.int64]]:
-    firsts = np.cumsum([0, *(len(group) for group in flat.streams)])
+    firsts = np.cumsum([0, *(len(group.streams) for group in kernel.groups)])
     queued = device.flags is not None and device.flags.queued
     return {
         **flat.walked,

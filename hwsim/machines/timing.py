@@ -36,7 +36,7 @@ from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
-from hwsim.machines.tables import CAUSES, KernelTables, tables_of
+from hwsim.machines.tables import CAUSES, KernelTables, ProgramTables, tables_of
 from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
@@ -135,16 +135,7 @@ def run(
     engine's widths (kernels_ext/include/hw_engine.h).
     """
     made = tables_of(program, device, free)
-    machine = engine.Machine(
-        device.l2.capacity_bytes if device.l2 else 0,
-        shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
-        shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
-        device.hbm is not None,
-        made.arrays,
-        latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
-        (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
-        device.l2 is not None and device.l2.replacement == "random",
-    )
+    machine = _machine(made, device)
     ready = [(one, one.cost_at(device)) for one in made.kernels]
     for _ in range(warm):
         for one, cost in ready:
@@ -168,6 +159,37 @@ def run(
         sum(k.padded_macs for k in kernels),
         sum(k.instructions for k in kernels),
         collector.finish() if trace else None,
+    )
+
+
+def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float]:
+    """The cycles of `program`, run once with L2 empty, and those that an engine is busy, summed over all cores.
+
+    Both as in `run`, without the rest of a Timing. Raises as `run`.
+    """
+    made = tables_of(program, device)
+    machine = _machine(made, device)
+    cycles, busy_cycles = 0, 0.0
+    for one in made.kernels:
+        outcome = _executed(one, one.cost_at(device), device, machine, 0)
+        cycles += outcome["end"] // TICKS_PER_CYCLE
+        if engine_name in one.engines:
+            busy_ticks = int(outcome["account"][:, one.engines.index(engine_name), 0] @ one.counts)
+            busy_cycles += busy_ticks / TICKS_PER_CYCLE
+    return cycles, busy_cycles
+
+
+def _machine(made: ProgramTables, device: Device) -> engine.Machine:
+    """The engine for one program: rates at the device's clock, L2 empty."""
+    return engine.Machine(
+        device.l2.capacity_bytes if device.l2 else 0,
+        shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
+        shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
+        device.hbm is not None,
+        made.arrays,
+        latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
+        (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
+        device.l2 is not None and device.l2.replacement == "random",
     )
 
 
@@ -253,8 +275,11 @@ def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64])
 
 
 def _engine_time(causes: tuple[str, ...], row: list[int]) -> EngineTime:
-    stalls = {cause: t / TICKS_PER_CYCLE for cause, t in zip(causes, row[1:], strict=True) if t}
-    return EngineTime(row[0] / TICKS_PER_CYCLE, stalls)
+    """The times of one engine. row: ticks that it was busy, then those of the stalls by cause."""
+    busy_ticks, *stalled = row
+    return EngineTime(
+        busy_ticks / TICKS_PER_CYCLE, {causes[i]: t / TICKS_PER_CYCLE for i, t in enumerate(stalled) if t}
+    )
 
 
 def _stream_times(kernel: Kernel, engines: tuple[str, ...], stalled: NDArray[np.int64]) -> dict[tuple[str, str], float]:
@@ -292,14 +317,14 @@ def _cores(kernel: Kernel, group: int) -> str:
 
 
 def _deadlock(scope: Scope, flat: FlatKernel, outcome: engine.Outcome) -> str:
-    kernel, lines = scope.kernel, []
+    kernel, instrs, lines = scope.kernel, flat.instrs, []
     for group, heads in enumerate(outcome["blocked"]):
         for index, semaphore in heads:
             if index < 0:
                 continue
-            needs = sum(w.count for w in flat.instrs[index].waits if w.semaphore == kernel.semaphores[semaphore].name)
+            needs = sum(w.count for w in instrs[index].waits if w.semaphore == kernel.semaphores[semaphore].name)
             lines.append(
-                f"{scope.place(int(index), flat.instrs[index])}, {_cores(kernel, group)}, waits for semaphore "
+                f"{scope.place(int(index), instrs[index])}, {_cores(kernel, group)}, waits for semaphore "
                 f"'{kernel.semaphores[semaphore].name}': has {outcome['semaphore'][group, semaphore]}, needs {needs}"
             )
     return "deadlock: nothing can proceed.\n" + "\n".join(lines[:8])

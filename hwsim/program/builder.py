@@ -32,6 +32,7 @@ from hwsim.program.ir import (
     one_of,
     variable,
 )
+from hwsim.program.quick import quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,19 @@ class StreamBuilder:
         """Context manager: a loop of `count` iterations over what is emitted inside; yields the loop's unique name and
         its variable.
         """
+        unique = self.begin(name)
+        yield unique, variable(unique)
+        self.end(unique, count)
+
+    def begin(self, name: str) -> str:
+        """Begin a loop over what is emitted until its `end`; returns its unique name."""
         unique = f"{name}#{self._loops}"
         self._loops += 1
         self._stack.append([])
-        yield unique, variable(unique)
+        return unique
+
+    def end(self, unique: str, count: int) -> None:
+        """End the innermost loop, of that name, with `count` iterations."""
         body = tuple(self._stack.pop())
         if body and count > 0:
             self._stack[-1].append(Loop(unique, count, body))
@@ -108,8 +118,10 @@ class StreamBuilder:
         """
         whole, rest = divmod(extent, block)
         if whole:
-            with self.loop(name, whole) as (unique, index):
-                yield Span(index, index * block, block, unique, not rest)
+            unique = self.begin(name)
+            index = variable(unique)
+            yield Span(index, index * block, block, unique, not rest)
+            self.end(unique, whole)
         if rest:
             yield Span(Affine(whole), Affine(whole * block), rest, None, True)
 
@@ -183,6 +195,7 @@ class StreamBuilder:
         return Stream(self.name, tuple(self._stack[0]), tuple(self._derivations.made))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Span:
     """Blocks of one size within an extent, as yielded by `StreamBuilder.blocks`.

@@ -103,12 +103,11 @@ class _Checker:
         """
         try:
             _, flat = flattened(self.kernel, self.arrays, self.device.engines)
-            known = _FORMS_CHECKED.of(self.device)
+            known, instrs = _FORMS_CHECKED.of(self.device), flat.instrs
             for i, form in zip(flat.firsts, flat.forms, strict=True):
                 if form not in known:
-                    _Rules(self.scope, self.semaphores, i, flat.instrs[i], _ANYWHERE).check()
-                    if form is not None:
-                        known[form] = True
+                    _Rules(self.scope, self.semaphores, i, instrs[i], _ANYWHERE).check()
+                    known[form] = True
             places = Places(self.kernel, flat, self.arrays)
             found = [places.group(number, few.period) for number, few in enumerate(fews)]
             leaks = any(given != taken for balance, _ in found for given, taken in balance.values())
@@ -292,10 +291,10 @@ class _Rules:
             raise self._fail(
                 f"multicast is {instr.multicast}; it must be at least 1, and 1 but for a copy from global memory"
             )
-        spreads = {self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)}
-        if any(spread > 1 and (not shared or instr.multicast % spread) for spread in spreads):
+        spread = max((self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)), default=1)
+        if spread > 1 and (not shared or instr.multicast % spread):
             raise self._fail(
-                f"writes slots that are spread over {max(spreads)} cores; allowed: copies from global memory to a "
+                f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
                 "multiple of as many cores at once"
             )
         if instr.scale_exponent and instr.opcode not in ("mma", "add"):
@@ -345,8 +344,7 @@ class _Rules:
                 f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
                 f"whose rows have {width}"
             )
-        reach = LocalTile(tile.buffer, tile.row + tile.rows, width, tile.format)
-        size = self.scope.padded_bytes(reach)
+        size = self.scope.reach_bytes(tile.buffer, tile.row + tile.rows, width, tile.format)
         if size > buffer.slot_bytes:
             raise self._fail(
                 f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "

@@ -1,7 +1,7 @@
-"""Kinds and forms of instructions: hashable keys of everything that cost and shape rules depend on.
+"""Forms of instructions: hashable keys of everything that cost and shape rules depend on, beside the device.
 
-A kind identifies an instruction within one kernel; a form identifies it across kernels and programs on one device.
-Results per form are cached per device, because programs of other sizes consist of mostly the same instructions.
+Results per form are cached per device, because kernels and programs of other sizes consist of mostly the same
+instructions.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import Buffer, GlobalArray, GlobalTile, Instr, LocalTile
+from hwsim.program.ir import Buffer, GlobalArray, Instr, LocalTile, Tile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 _Value = TypeVar("_Value")
-_CLOCKS = {"clock_mhz", "sustained_clock_mhz", "power_limit"}
 DEVICES = 16  # with cached forms, at most
 FORMS = 1 << 12  # of one device, at most
 
@@ -28,54 +27,47 @@ def _all_but(of: type, *names: str) -> Callable[[object], Any]:
 
 
 _INSTR_KEY = _all_but(Instr, "writes", "reads", "waits", "signals", "zero_at", "scalar", "label")
-_GLOBAL_KEY, _LOCAL_KEY = _all_but(GlobalTile, "row", "col"), _all_but(LocalTile, "slot")
+_LOCAL_KEY = _all_but(LocalTile, "buffer", "slot")
 _BUFFER_KEY = _all_but(Buffer, "name")
 
 
-def kind_of(instr: Instr) -> tuple[Hashable, ...]:
-    """Everything in an instruction except tile positions, waits, signals and scalars, as a hashable key.
-
-    Within one kernel on one device, instructions of a kind have the same cost and the same shape rules.
-    """
-    writes = instr.writes
-    tiles = [(_GLOBAL_KEY if type(t) is GlobalTile else _LOCAL_KEY)(t) for t in (*writes, *instr.reads)]
-    return (_INSTR_KEY(instr), len(writes), *tiles)
-
-
 class FormReader:
-    """Computes forms of instructions. arrays: of the program; buffers: of the kernel."""
+    """Computes forms of the instructions of one kernel. arrays: of the program; buffers: of the kernel.
+
+    A form is everything in an instruction except names, tile positions, waits, signals and scalars, as a hashable key;
+    in place of the names of arrays and buffers stand their properties: of an array its format, its order, and whether
+    the tile covers whole lines of it.
+    """
 
     def __init__(self, arrays: Iterable[GlobalArray], buffers: Iterable[Buffer]) -> None:
-        self.arrays = {one.name: (one.format, one.order, *one.stored[1:]) for one in arrays}
+        self.arrays = {one.name: (one.format, one.order, one.stored[1]) for one in arrays}
         self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
+        self.tiles: dict[int, Hashable] = {}  # forms of tiles by identity: many instructions share a tile
 
     def form_of(self, instr: Instr) -> Hashable:
-        """The kind of an instruction (see `kind_of`) with the properties of its arrays and buffers in place of names.
-
-        The properties of an array are its format, its order, and whether the tile covers whole lines of it. On one
-        device, instructions of a form have the same cost and the same shape rules, in any program. None where an
-        array or a buffer is missing.
+        """The form of an instruction that lives as long as the reader. Raises KeyError where an array or a buffer is
+        missing.
         """
+        tiles = self.tiles
         form: list[Hashable] = [_INSTR_KEY(instr), len(instr.writes)]
-        for tile in (*instr.writes, *instr.reads):
-            if isinstance(tile, GlobalTile):
-                array = self.arrays.get(tile.array)
-                if array is None:
-                    return None
-                format, order, line = array
-                is_whole = (tile.cols if order == "rows" else tile.rows) == line
-                form += (True, format, order, is_whole, tile.rows, tile.cols)
-            else:
-                buffer = self.buffers.get(tile.buffer)
-                if buffer is None:
-                    return None
-                form += (False, buffer, _LOCAL_KEY(tile)[1:])
+        for tile in instr.writes + instr.reads:
+            form.append(tiles.get(id(tile)) or self._tile(tile))
         return tuple(form)
 
+    def _tile(self, tile: Tile) -> Hashable:
+        if isinstance(tile, LocalTile):
+            made: Hashable = (self.buffers[tile.buffer], *_LOCAL_KEY(tile))
+        else:
+            format, order, line = self.arrays[tile.array]
+            is_whole = (tile.cols if order == "rows" else tile.rows) == line
+            made = (format, order, is_whole, tile.rows, tile.cols)
+        self.tiles[id(tile)] = made
+        return made
 
-def parts_of(device: Device) -> list[object]:
+
+def parts_of(device: Device) -> tuple[object, ...]:
     """Everything in a device except its clock."""
-    return [getattr(device, name) for name in type(device).model_fields if name not in _CLOCKS]
+    return device.unclocked
 
 
 class FormCache(Generic[_Value]):
@@ -85,7 +77,7 @@ class FormCache(Generic[_Value]):
         self.devices: IdentityCache[dict[Hashable, _Value]] = IdentityCache(DEVICES, DEVICES)
 
     def of(self, device: Device) -> dict[Hashable, _Value]:
-        """The cached values of a device by form, to which the caller adds; None is never a key."""
+        """The cached values of a device by form, to which the caller adds."""
         parts = parts_of(device)
         found = self.devices.get(*parts)
         if found is None:

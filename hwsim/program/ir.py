@@ -16,6 +16,7 @@ from typing import Literal
 
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Gemm
+from hwsim.program.quick import quick
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 
@@ -141,6 +142,7 @@ def one_of(semaphore: str) -> Sync:
     return Sync(semaphore)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GlobalTile:
     """A tile of a global array: rows x cols elements from (row, col)."""
@@ -152,6 +154,7 @@ class GlobalTile:
     cols: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class LocalTile:
     """A tile in one slot of a buffer: rows x cols elements from (row, col) within the slot.
@@ -179,6 +182,7 @@ class LocalTile:
 Tile = GlobalTile | LocalTile
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Instr:
     """One instruction: its engine, operation, operands, waits and signals.

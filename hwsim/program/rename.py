@@ -6,14 +6,13 @@ provided that the arrays have the same shape, format and order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
 
 from hwsim.program.ir import (
     Advance,
     Affine,
-    CoreGroup,
     Derived,
     GlobalArray,
     GlobalTile,
@@ -35,25 +34,62 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
     buffer are renamed with it. The copy has no `original` if two names would become one.
     """
     made = _Renaming(arrays, buffers)
-    groups = tuple([made.group(group) for group in kernel.groups])
     copies = tuple([replace(one, name=buffers.get(one.name, one.name)) for one in kernel.buffers])
     semaphores = tuple([replace(one, name=made.semaphores.get(one.name, one.name)) for one in kernel.semaphores])
-    is_one_to_one = made.is_one_to_one() and all(
+    is_one_to_one = _keeps_arrays_apart(kernel, arrays) and all(
         len({one.name for one in named}) == len(named) for named in (copies, semaphores)
     )
-    copy = Kernel(name, groups, copies, semaphores)
+    groups = [replace(group, streams=tuple([_later(x, made) for x in group.streams])) for group in kernel.groups]
+    copy = Kernel(name, tuple(groups), copies, semaphores)
     if is_one_to_one:
         object.__setattr__(copy, "original", kernel)
         object.__setattr__(copy, "names", dict(arrays))
     return copy
 
 
+def _keeps_arrays_apart(kernel: Kernel, arrays: Mapping[str, str]) -> bool:
+    """Whether the arrays that tiles of `kernel` name still have distinct names."""
+    met = {tile.array for one in kernel.instrs() for tile in one.writes + one.reads if isinstance(tile, GlobalTile)}
+    return len({arrays.get(name, name) for name in met}) == len(met)
+
+
 def has_like_arrays(kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> bool:
     """Whether each array of a copied kernel equals the array that it replaces, except for the name."""
-    by_name = {one.name: one for one in arrays}
-    return all(
-        a in by_name and b in by_name and replace(by_name[a], name=b) == by_name[b] for a, b in kernel.names.items()
-    )
+    by_name = {one.name: (one.rows, one.cols, one.format, one.order) for one in arrays}
+    return all(a in by_name and b in by_name and by_name[a] == by_name[b] for a, b in kernel.names.items())
+
+
+class _RenamedStream(Stream):
+    """A stream of a copy: equal to a Stream, but its nodes are made when they are first read, as timing reads the
+    tables of the original and not them.
+    """
+
+    __slots__ = ("_made",)
+    _made: Callable[[str], object]  # a field by its name
+
+    def __getattr__(self, name: str) -> object:
+        # called for what has no value yet
+        if name not in ("body", "derived"):
+            raise AttributeError(name)
+        found = self._made(name)
+        object.__setattr__(self, name, found)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stream):
+            return NotImplemented
+        return (self.name, self.body, self.derived) == (other.name, other.body, other.derived)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.body, self.derived))
+
+
+def _later(stream: Stream, renaming: _Renaming) -> Stream:
+    """The copy of a stream, which is made when it is first read."""
+    copy = object.__new__(_RenamedStream)
+    object.__setattr__(copy, "name", stream.name)
+    object.__setattr__(copy, "_made", lambda field: getattr(renaming, field)(stream))
+    return copy
 
 
 _FIELDS = [one.name for one in fields(Instr)]
@@ -68,18 +104,14 @@ class _Renaming:
         self.counters = {f"{a}.{side}": f"{b}.{side}" for a, b in buffers.items() for side in ("push", "pop")}
         self.semaphores = {f"{a}.{end}": f"{b}.{end}" for a, b in buffers.items() for end in ("free", "full")}
         self.tiles: dict[int, Tile] = {}
-        self.met: set[str] = set()  # arrays that tiles name
 
-    def is_one_to_one(self) -> bool:
-        """Whether the arrays used so far still have distinct names."""
-        return len({self.arrays.get(name, name) for name in self.met}) == len(self.met)
+    def body(self, stream: Stream) -> tuple[Node, ...]:
+        """The nodes of a stream, renamed."""
+        return self._body(stream.body)
 
-    def group(self, group: CoreGroup) -> CoreGroup:
-        return CoreGroup(group.first, group.count, tuple([self._stream(stream) for stream in group.streams]))
-
-    def _stream(self, stream: Stream) -> Stream:
-        derived = tuple([Derived(x.name, self._affine(x.of), x.divisor, x.part) for x in stream.derived])
-        return Stream(stream.name, self._body(stream.body), derived)
+    def derived(self, stream: Stream) -> tuple[Derived, ...]:
+        """The derived variables of a stream, renamed."""
+        return tuple([Derived(x.name, self._affine(x.of), x.divisor, x.part) for x in stream.derived])
 
     def _body(self, body: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple([self._node(node) for node in body])
@@ -111,7 +143,6 @@ class _Renaming:
 
     def _copy(self, tile: Tile) -> Tile:
         if isinstance(tile, GlobalTile):
-            self.met.add(tile.array)
             array, row, col = self.arrays.get(tile.array), self._affine(tile.row), self._affine(tile.col)
             if array is None and row is tile.row and col is tile.col:
                 return tile

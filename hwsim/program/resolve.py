@@ -31,7 +31,7 @@ class Scope:
 
     def memory(self, tile: Tile) -> str:
         """The name of the memory that holds a tile; GM for a tile of a global array. KeyError: no such buffer."""
-        return GM if isinstance(tile, GlobalTile) else self.buffers[tile.buffer].memory
+        return self.buffers[tile.buffer].memory if isinstance(tile, LocalTile) else GM
 
     def format(self, tile: Tile) -> str:
         """The format of a tile's elements. KeyError: no such array."""
@@ -57,20 +57,24 @@ class Scope:
 
         The vector unit's memory is linear: nothing is padded there.
         """
-        vector = self.device.vector
-        if vector is not None and self.memory(tile) == vector.memory:
-            return self.bytes(tile)
-        fractal, row_bytes = self.device.fractal, -(-tile.cols * self.bits(tile) // 8)
-        return _up(tile.rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
+        return self.reach_bytes(tile.buffer, tile.rows, tile.cols, tile.format)
+
+    def reach_bytes(self, buffer: str, rows: int, cols: int, format: str) -> int:
+        """The same of rows x cols elements in a slot of `buffer`."""
+        vector, row_bytes = self.device.vector, -(-cols * format_of(format).bits // 8)
+        if vector is not None and self.buffers[buffer].memory == vector.memory:
+            return rows * row_bytes
+        fractal = self.device.fractal
+        return _up(rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
-        source, target = self.memory(copy.reads[0]), self.memory(copy.writes[0])
-        conversion = f"{self.format(copy.reads[0])}.{self.format(copy.writes[0])}"
-        for name, link in self.links.get((copy.engine, source, target), ()):
-            if copy.opcode != "cast" or conversion in link.casts:
-                return name, link
-        return None
+        source, target = copy.reads[0], copy.writes[0]
+        found = self.links.get((copy.engine, self.memory(source), self.memory(target)), [])
+        if copy.opcode == "cast":
+            conversion = f"{self.format(source)}.{self.format(target)}"
+            found = [(name, link) for name, link in found if conversion in link.casts]
+        return found[0] if found else None
 
     def is_vector(self, instr: Instr) -> bool:
         """Whether `instr` runs on the vector unit: elementwise, or a copy within its memory."""

@@ -7,7 +7,7 @@ from math import ceil
 import pytest
 from timing_device import device, kernel, load, program, store, sync
 
-from hwsim.machines.timing import run
+from hwsim.machines.timing import busy, run
 from hwsim.program.ir import CORE, Affine, GlobalArray, Loop, variable
 
 CORE_ROWS = variable(CORE) * 64
@@ -240,6 +240,13 @@ def test_busy_and_stalls_are_the_whole_time_of_all_cores():
     assert timing.cycles == sum(part.cycles for part in timing.kernels)
     assert timing.engines["M"].busy_cycles == 20 * 17 * 30
     assert timing.engines["M"].stall_cycles["semaphore:full"] > 0
+
+
+def test_the_brief_run_has_the_times_of_the_whole_one():
+    prog, dev = mixed(), device(l2=l2(1 << 18, rate=1500), hbm=hbm(777.7), core_start_us=3.0)
+    timing = run(prog, dev)
+    for name, time in timing.engines.items():
+        assert busy(prog, dev, name) == (timing.cycles, time.busy_cycles)
 
 
 def test_two_runs_are_the_same_to_the_last_tick():

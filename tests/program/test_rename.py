@@ -13,7 +13,7 @@ from hwsim.errors import ProgramError
 from hwsim.machines.tables import tables_of
 from hwsim.program.check import check
 from hwsim.program.flat import flattened
-from hwsim.program.ir import GlobalArray, Kernel, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program, Stream
 
 CASES = [
     (device, scheme, sizes)
@@ -82,3 +82,16 @@ def test_arrays_that_are_not_alike():
         check(replace(program, arrays=arrays, kernels=program.kernels[-2:]), chip)
     own = flattened(copy, arrays, chip.engines)[1]
     assert np.array_equal(own.tile, flattened(alone(copy), arrays, chip.engines)[1].tile)
+
+
+def test_nodes_of_a_copy_are_made_when_they_are_read():
+    chip, program = load("h200"), program_of("h200", "tf32x3", (213, 287, 301))
+    tables_of(program, chip)
+    copy = program.kernels[-1]
+    stream = copy.groups[0].streams[0]
+    read = type(stream).body.__get__
+    with pytest.raises(AttributeError):
+        read(stream)
+    plain = Stream(stream.name, stream.body, stream.derived)
+    assert read(stream) is stream.body and stream == plain == stream and hash(stream) == hash(plain)
+    assert replace(stream, name="other") == replace(plain, name="other") != stream

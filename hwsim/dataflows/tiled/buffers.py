@@ -6,7 +6,7 @@ nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,16 +34,12 @@ class Barrier:
     name: str
     slots: int
     is_gate: bool = False
+    free: Sync = field(init=False, repr=False, compare=False)  # a Sync of one empty slot
+    full: Sync = field(init=False, repr=False, compare=False)  # a Sync of one filled slot
 
-    @property
-    def free(self) -> Sync:
-        """A Sync of one empty slot."""
-        return one_of(f"{self.name}.free")
-
-    @property
-    def full(self) -> Sync:
-        """A Sync of one filled slot."""
-        return one_of(f"{self.name}.full")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "free", one_of(f"{self.name}.free"))
+        object.__setattr__(self, "full", one_of(f"{self.name}.full"))
 
     def declare(self, builder: KernelBuilder) -> None:
         """Declare the semaphores."""

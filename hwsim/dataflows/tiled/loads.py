@@ -12,6 +12,7 @@ from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, GlobalTile, Sync
+from hwsim.program.quick import quick
 
 
 class Loader(Protocol):
@@ -21,6 +22,7 @@ class Loader(Protocol):
         """Emit the loads of `size` of K, from element `k` on, of both operands."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Load:
     """The load of one tile of A or B into a ring buffer. piece: its number, None: the unsplit operand."""

@@ -11,8 +11,10 @@ from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
+from hwsim.program.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BlockStep:
     """A step of K within a block: `size` elements from `start`, of a block of `block` elements."""

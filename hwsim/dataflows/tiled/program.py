@@ -29,7 +29,7 @@ from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.mapping import GemmMapping, KernelMapping
+    from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
     from hwsim.gemm.record import Gemm
 
@@ -48,6 +48,7 @@ class ProgramWriter:
         self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
+        self.schedulers: dict[tuple[Tile, int, tuple[int, int]], StaticTileScheduler] = {}
         self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels and what they were made from
 
     def program(self) -> Program:
@@ -127,8 +128,12 @@ class ProgramWriter:
         return made
 
     def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
-        """The tile scheduler of a kernel."""
-        return tile_scheduler(self.gemm, self.device, mapping)
+        """The tile scheduler of a kernel; kernels with equal tiles share one."""
+        key = mapping.tile, mapping.swizzle, mapping.cluster
+        known = self.schedulers.get(key)
+        if known is None:
+            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping)
+        return known
 
     @cached_property
     def _tile_counter(self) -> Kernel:
