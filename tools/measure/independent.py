@@ -193,8 +193,8 @@ def floor(rows: Sequence[Measured]) -> dict[str, float]:
 
 
 def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
-    """Simulated microseconds without a launch. way: `estimate` (tile and slices of K of least estimated time), or a
-    library's name.
+    """Simulated microseconds without a launch. way: `estimate` (tile and slices of K of least estimated time, or K in
+    one piece where that is faster), or a library's name.
     """
     m, n, k = sizes
     call = {"m": m, "n": n, "k": k, "device": device, "format": format, "output": FORMATS[format][1]}
@@ -203,15 +203,18 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
         seconds = hwsim.run(**call, library=way).seconds
         assert seconds is not None
         return seconds * 1e6
-    times = hwsim.run(**call, split_k="auto").times
-    if times.program is None:
-        raise InputError(f"{device}: {times.note}; leave it out of --chips")
     chip = hwsim.device(device)
     bits, result = format_of(format).bits, format_of(FORMATS[format][1]).bits
     held = (COPIES * n * k + m * k) * bits / 8 + m * n * result / 8
-    is_held = chip.l2 is not None and held <= chip.l2.capacity_bytes
-    loaded, timed = in_series(times.program, chip, times.unit, other=() if is_held else ("B",))
-    return timed.cycles / loaded.clock_mhz
+    other = () if chip.l2 is not None and held <= chip.l2.capacity_bytes else ("B",)
+    found = []
+    for split_k in ("auto", 1):
+        times = hwsim.run(**call, split_k=split_k).times
+        if times.program is None:
+            raise InputError(f"{device}: {times.note}; leave it out of --chips")
+        loaded, timed = in_series(times.program, chip, times.unit, other=other)
+        found.append(timed.cycles / loaded.clock_mhz)
+    return min(found)
 
 
 def ways_of(device: str) -> tuple[str, ...]:
