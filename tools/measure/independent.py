@@ -266,7 +266,9 @@ def main(given: Sequence[str] | None = None) -> int:
     """The command; exit status 0, or 2 after an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chips", default=",".join(SYSTEMS), help=f"device files, with commas ({', '.join(SYSTEMS)})")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="bf16", help="e4m3: its rows hold the quantisation of A")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), default="bf16", help="e4m3: its rows hold the quantisation of A"
+    )
     parser.add_argument("--shapes", type=int, default=SHAPES, help="shapes of each chip")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--tables", type=Path, help="folder of systems (default: that of the installed package)")
