@@ -2,8 +2,9 @@
 
 Tiles are numbered in bands of columns (a swizzle, for locality in L2), one wave of all cores after another. Tiles of
 one size form a grid: full tiles, the last row of tiles, the last column, the corner, each once per length of slice of
-K. Grids share one numbering; tile t goes to core t mod cores, as with a persistent kernel's static scheduler and with a
-grid of CTAs in waves. It knows no memory, no operand and no device but its number of cores.
+K, and per strip of columns where there are several. Grids share one numbering; tile t goes to core t mod cores, as
+with a persistent kernel's static scheduler and with a grid of CTAs in waves. It knows no memory, no operand and no
+device but its number of cores.
 """
 
 from __future__ import annotations
@@ -102,9 +103,21 @@ def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
 
 
 def tile_grids(
-    m: int, n: int, slices: Sequence[Slices], batch: int, tile: tuple[int, int], band: int, cores: int, cluster: int = 1
+    m: int,
+    n: int,
+    slices: Sequence[Slices],
+    batch: int,
+    tile: tuple[int, int],
+    band: int,
+    cores: int,
+    cluster: int = 1,
+    strips: int = 1,
 ) -> list[TileGrid]:
-    """The grids that cover C[m, n]. tile: its (m, n). band: 0: chosen (see `band_of`). cluster: see TileGrid."""
+    """The grids that cover C[m, n]. tile: its (m, n). band: 0: chosen (see `band_of`). cluster: see TileGrid.
+
+    strips: most strips of whole bands, each of at least a wave, in which all rows come before the next strip's. The
+    last row of tiles, which is a grid of its own, then reads B together with the rows above it, or soon after.
+    """
     tile_m, tile_n = tile
     whole_rows, rest_m = divmod(m, tile_m)
     whole_cols, rest_n = divmod(n, tile_n)
@@ -117,14 +130,19 @@ def tile_grids(
         (clustered * tile_m, whole_rows - clustered, tile_m, 1),
         (whole_rows * tile_m, 1 if rest_m else 0, rest_m, 1),
     ]
+    least = -(-cores // (chosen * -(-m // tile_m)))  # bands of a wave
+    wide = max(-(-banded // (chosen * strips)), least) * chosen
+    if sum(rows > 0 for _, rows, _, _ in along_m) == 1:
+        wide = max(banded, 1)
     along_n = [
-        (0, banded, tile_n, chosen),
+        *((col * tile_n, min(wide, banded - col), tile_n, chosen) for col in range(0, banded, wide)),
         (banded * tile_n, whole_cols - banded, tile_n, whole_cols - banded),
         (whole_cols * tile_n, 1 if rest_n else 0, rest_n, 1),
     ]
+    order = product(along_m, along_n) if wide >= banded else ((x, y) for y, x in product(along_n, along_m))
     found: list[TileGrid] = []
     first = 0
-    for part, (row, rows, size_m, beside), (col, cols, size_n, width) in product(slices, along_m, along_n):
+    for part, ((row, rows, size_m, beside), (col, cols, size_n, width)) in product(slices, order):
         if rows and cols:
             depth = batch * part.count
             found.append(TileGrid(first, depth, rows, cols, width, beside, row, col, size_m, size_n, part))

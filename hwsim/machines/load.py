@@ -5,6 +5,7 @@ The module knows device files (sustained clocks, power limits) and the timing ma
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from hwsim.devices import at_clock, find, limited_clock, sustained_clock
@@ -41,6 +42,16 @@ def under_load(program: Program, chip: Device, unit: str, *, warm: int = 1) -> t
     mhz = _between(chip.clock_mhz, limited_mhz, busy)
     loaded = at_clock(chip, mhz)
     return loaded, timing.run(program, loaded, warm=warm)
+
+
+def in_series(program: Program, chip: Device, unit: str, *, other: Collection[str] = ()) -> tuple[Device, Timing]:
+    """As `under_load`, for one run of a series on any chip: also where the file gives no sustained clocks, L2 holds
+    what the run before has left. other: names of arrays of which the run before had others, as layers in turn do.
+    """
+    loaded, timed = under_load(program, chip, unit)
+    if not other and loaded is not chip:
+        return loaded, timed
+    return loaded, timing.run(program, loaded, warm=1, other=other)
 
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:

@@ -7,6 +7,7 @@ often timed again and again, or at several clocks. It is bounded, and its entrie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.formats import format_of
 from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
-from hwsim.program.flat import FlatKernel, flattened
+from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flattened
 from hwsim.program.forms import parts_of
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import Kernel, Program
@@ -84,6 +85,15 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
         return found
     kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
     return replace(found, kernels=kernels)
+
+
+def with_arrays(one: KernelTables, places: Sequence[int], first: int) -> KernelTables:
+    """A kernel's tables with other arrays: number first + i in the place of places[i]."""
+    tile = one.flat.tile.copy()
+    is_global, old = tile[:, 0] == TILE_GLOBAL, one.flat.tile[:, 1]
+    for i, place in enumerate(places):
+        tile[is_global & (old == place), 1] = first + i
+    return replace(one, tables={**one.tables, "tile": tile})
 
 
 _CACHE: IdentityCache[ProgramTables] = IdentityCache(PROGRAMS, ROWS)

@@ -24,7 +24,7 @@ implements in integer ticks (TICKS_PER_CYCLE to a cycle):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,7 +36,7 @@ from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
-from hwsim.machines.tables import CAUSES, KernelTables, ProgramTables, tables_of
+from hwsim.machines.tables import CAUSES, KernelTables, tables_of, with_arrays
 from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
@@ -122,12 +122,14 @@ def run(
     *,
     trace: int = 0,
     warm: int = 0,
+    other: Collection[str] = (),
     write_back: bool = False,
     free: Free | None = None,
 ) -> Timing:
     """Time `program` on `device`, and record at most `trace` rows of a trace (0: none).
 
     warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
+    other: names of arrays of which those runs had others, equal in size (layers in turn have other weights).
     write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
     free: says of an instruction, and the link it takes, whether it costs nothing but its bytes in L2 and HBM.
     Raises ProgramError for a deadlock, a semaphore that does not end at its initial value, or an instruction
@@ -135,10 +137,12 @@ def run(
     engine's widths (kernels_ext/include/hw_engine.h).
     """
     made = tables_of(program, device, free)
-    machine = _machine(made, device)
+    places = [i for i, array in enumerate(program.arrays) if array.name in other] if warm else []
+    machine = _machine(np.vstack([made.arrays, made.arrays[places]]) if places else made.arrays, device)
     ready = [(one, one.cost_at(device)) for one in made.kernels]
+    before = [(with_arrays(one, places, len(made.arrays)) if places else one, cost) for one, cost in ready]
     for _ in range(warm):
-        for one, cost in ready:
+        for one, cost in before:
             _executed(one, cost, device, machine, 0)
     collector = _Collector(program, device, trace)
     kernels = []
@@ -168,7 +172,7 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
     Both as in `run`, without the rest of a Timing. Raises as `run`.
     """
     made = tables_of(program, device)
-    machine = _machine(made, device)
+    machine = _machine(made.arrays, device)
     cycles, busy_cycles = 0, 0.0
     for one in made.kernels:
         outcome = _executed(one, one.cost_at(device), device, machine, 0)
@@ -179,14 +183,14 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
     return cycles, busy_cycles
 
 
-def _machine(made: ProgramTables, device: Device) -> engine.Machine:
-    """The engine for one program: rates at the device's clock, L2 empty."""
+def _machine(arrays: NDArray[Any], device: Device) -> engine.Machine:
+    """The engine for a program's arrays: rates at the device's clock, L2 empty."""
     return engine.Machine(
         device.l2.capacity_bytes if device.l2 else 0,
         shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
         shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
         device.hbm is not None,
-        made.arrays,
+        arrays,
         latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
         (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
         device.l2 is not None and device.l2.replacement == "random",

@@ -357,13 +357,30 @@ def test_each_tile_goes_to_one_core():
     """Every tile of C, of every slice and batch, goes to exactly one core: counted from the grids themselves."""
     for cores, cluster in ((7, 1), (8, 2), (132, 2)):
         for m, n, batch, band in ((640, 500, 1, 3), (65, 1000, 2, 0), (10, 10, 3, 0), (1300, 64, 1, 2)):
-            found = tile_grids(m, n, slices_of((128, 128, 44)), batch, (64, 32), band, cores, cluster)
+            strips = 1 + m % 3 * 2
+            found = tile_grids(m, n, slices_of((128, 128, 44)), batch, (64, 32), band, cores, cluster, strips)
             area = sum(f.tiles * f.m * f.n for f in found)
             assert area == m * n * batch * 3
             groups = distribute(found, cores)
             for i, field in enumerate(found):
                 assert sum(group.count * group.waves[i] for group in groups) == field.tiles
             assert [g.first for g in groups] == sorted(g.first for g in groups)
+
+
+def test_rows_of_a_strip_come_before_the_next_strip():
+    """Whole rows, the odd row of a cluster and the last row of 8 columns, a wave of 4 x 8 tiles; then the next 8."""
+    found = tile_grids(200, 1024, slices_of((64,)), 1, (64, 32), 4, 32, 2, strips=8)
+    assert [(f.row, f.rows, f.col, f.cols) for f in found[:4]] == [
+        (0, 2, 0, 8), (128, 1, 0, 8), (192, 1, 0, 8), (0, 2, 256, 8)
+    ]  # fmt: skip
+    assert [f.first for f in found[:4]] == [0, 16, 24, 32]
+    assert len(tile_grids(192, 1024, slices_of((64,)), 1, (64, 32), 4, 32, 1, strips=8)) == 1  # one kind of row
+
+
+def test_b_is_read_once_where_l2_holds_a_wave_of_it():
+    call = {"n": 65536, "k": 1024, "device": "h200", "format": "bf16", "exact": False, "tile": (128, 256, 64)}
+    whole, with_last_row = (hwsim.run(m=m, **call).traffic_bytes["HBM read"] for m in (128, 193))
+    assert 65536 * 1024 * 2 <= whole <= with_last_row < 1.2 * whole
 
 
 def test_a_batch_is_that_many_products():

@@ -313,6 +313,16 @@ def test_warm_runs_leave_their_data_in_l2():
     assert "HBM write" not in cold and warm["HBM write"] == 8192  # what the run before wrote
 
 
+def test_arrays_of_earlier_runs_may_be_others():
+    dev = device(l2=l2(40_000))
+    prog = program(kernel((load("X", 64, 64), store("Y", 64, 64))))
+    assert "HBM read" not in run(prog, dev, warm=1).traffic_bytes
+    assert run(prog, dev, warm=2, other=("X",)).traffic_bytes["HBM read"] == 8192
+    assert run(prog, dev, other=("X",)) == run(prog, dev)
+    written = run(prog, device(l2=l2(20_000)), warm=1, other=("Y",)).traffic_bytes
+    assert written["HBM write"] == 8192  # the other Y makes room
+
+
 def test_launches_are_time_of_their_own():
     dev = device(launch_overhead_us=4.5)
     timing = run(program(kernel((sync("M"),)), kernel((sync("V"),))), dev)

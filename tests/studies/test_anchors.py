@@ -16,7 +16,7 @@ POINTS = {entry.id: entry for entry in DATA.points}
 QUICK = (
     "910a-double",
     "910a-single",
-    "a100-m64",
+    "a100-m256",
     "mi210-512",
     "tcgen05-k16-s2",
     "bf16x9-small",

@@ -22,6 +22,7 @@ from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
 from hwsim.errors import InputError
+from hwsim.formats import format_of
 from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
     from hwsim.gemm.record import Gemm
+
+
+STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
 class ProgramWriter:
@@ -179,11 +183,17 @@ class ProgramWriter:
 
 
 def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> StaticTileScheduler:
-    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2."""
+    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2.
+
+    Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip.
+    """
     m, n, k = gemm.problem.sizes
     slices = slices_of(gemm.schedule.slice_lengths(k))
     tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
-    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, mapping.cluster[0])
+    l2_bytes = device.l2.capacity_bytes if device.l2 is not None else 0
+    strips = STRIPS if l2_bytes and n * k * format_of(gemm.problem.input_format).bits // 8 > l2_bytes else 1
+    cluster = mapping.cluster[0]
+    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
     return StaticTileScheduler(tuple(grids), device.cores, matrices)
 
 
