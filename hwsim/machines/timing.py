@@ -183,7 +183,7 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
     return cycles, busy_cycles
 
 
-def _machine(arrays: NDArray[Any], device: Device) -> engine.Machine:
+def _machine(arrays: NDArray[np.int64], device: Device) -> engine.Machine:
     """The engine for a program's arrays: rates at the device's clock, L2 empty."""
     return engine.Machine(
         device.l2.capacity_bytes if device.l2 else 0,
