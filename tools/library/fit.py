@@ -34,7 +34,7 @@ NVJET, SHARES_K = 66, 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES = 4_500_000
-ORDER_PRICE, TILE_PRICE = 1.0, 9.0  # answers that a leaf must mend
+ORDER_PRICE, UNALIGNED_PRICE, TILE_PRICE = 1.0, 2.0, 9.0  # answers that a leaf must mend
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
@@ -193,7 +193,7 @@ def fitted(task: tuple[Model, list[tuple[Path, str]], Path]) -> tuple[Model, dic
     values = features(*size.T)
     order = answer[:, [0, 2, 3, 4, 6]].copy()
     order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
-    data, table, right, nodes = tree_of(values, order, ORDER_PRICE)
+    data, table, right, nodes = tree_of(values, order, UNALIGNED_PRICE if model.aligned is False else ORDER_PRICE)
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,

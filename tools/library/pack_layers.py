@@ -3,9 +3,9 @@
     python tools/library/pack_layers.py --out configs/libraries/cublas-13.1.layers.npz --source "DATE, ..." \
         FILE=DEVICE[,DEVICE] [FILE=DEVICE ...]
 
-FILE is what tools/record/cublaslt_layers.py wrote on the first DEVICE; a kind that another file has for a device, too,
-is taken from the first of them. Kernels that are no nvjet ones are the same on all Hopper chips, so that the others may
-stand behind a comma: FILE's kinds without nvjet count for them.
+FILE is what tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that are
+no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without nvjet
+count for them.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ def main() -> None:
     parser.add_argument("--source", required=True)
     parser.add_argument("files", nargs="+", metavar="FILE=DEVICE")
     arguments = parser.parse_args()
-    entries: list[tuple[CallKind, tuple[str, ...], Weights]] = []
+    found: dict[tuple[CallKind, tuple[str, ...]], Weights] = {}
     for text in arguments.files:
         path, _, names = text.partition("=")
         first, *others = names.split(",")
         for kind, runs in columns(Path(path)):
             has_nvjet = any(answer is not None and answer[0] == NVJET for own in runs.values() for _, answer in own)
-            entries.append((kind, (first,) if has_nvjet else (first, *others), runs))
+            found.setdefault((kind, (first,) if has_nvjet else (first, *others)), {}).update(runs)
+    entries = [(kind, devices, runs) for (kind, devices), runs in found.items()]
     write(
         arguments.out, library="cublas", version=arguments.version, source=arguments.source, cores=CORES,
         entries=entries,

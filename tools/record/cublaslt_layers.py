@@ -1,6 +1,6 @@
 """Ask cuBLASLt for its choice for weights of layers, over every m: where along m does the order of summation change?
 
-    python tools/record/cublaslt_layers.py --out layers.npz [--kinds nvjet|wide|all]
+    python tools/record/cublaslt_layers.py --out layers.npz [--kinds nvjet|wide|all] [--besides FILE.npz]
 
 Needs a GPU and libcublasLt; nothing of hwsim. Weights are those of the models in layers.csv (their own config files),
 whole and sharded, all pairs of SIZES, and others of small networks. Not every m is asked for: a grid that holds each m
@@ -47,14 +47,15 @@ SIZES = (
 #: Of small networks: outputs, and inputs.
 SMALL_N = (10, 16, 32, 64, 100, 128, 192, 256, 320, 384, 512, 640, 768, 1000, 1024)
 SMALL_K = (64, 128, 192, 256, 320, 384, 512, 640, 768, 784, 1000, 1024, 1536, 2048)
-STEP, LARGEST_STEPPED = 256, 4096  # all multiples up to there
+STEPPED = ((256, 8192), (512, 16384))  # all pairs of multiples of the first, up to the second
 Order = tuple[int, ...]
 
 
 def weights() -> list[tuple[int, int]]:
     """(n, k) of every weight: n outputs, k inputs."""
-    stepped = range(STEP, LARGEST_STEPPED + 1, STEP)
-    found = {*product(SIZES, SIZES), *product(SMALL_N, SMALL_K), *product(stepped, stepped)}
+    found = {*product(SIZES, SIZES), *product(SMALL_N, SMALL_K)}
+    for step, largest in STEPPED:
+        found.update(product(range(step, largest + 1, step), repeat=2))
     with (Path(__file__).parent / "layers.csv").open() as file:
         for row in csv.DictReader(file):
             hidden, q, kv, inner, vocabulary = (int(row[x]) for x in ("hidden", "q", "kv", "intermediate", "vocab"))
@@ -125,8 +126,13 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--kinds", default="all", choices=sorted(SETS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--besides", type=Path, help="a file of this command: its weights are not asked for again")
     arguments = parser.parse_args()
     begun, listed, wanted = time.time(), weights(), SETS[arguments.kinds]
+    if arguments.besides is not None:
+        with np.load(arguments.besides) as file:
+            known = {(n, k) for n, k in file["weights"].tolist()}
+        listed = [weight for weight in listed if weight not in known]
     tasks = [(i, n, k, arguments.kinds) for i in range(len(wanted)) for n, k in listed]
     with mp.get_context("spawn").Pool(arguments.processes) as pool:
         found = pool.map(work, tasks, chunksize=8)
