@@ -37,6 +37,7 @@ from hwsim.resolve.auto_scheme import SchemeChoice, choose
 from hwsim.resolve.library_call import (
     OWN_OPTIONS,
     EpilogueUse,
+    LibraryCall,
     checked_against,
     in_order,
     library_call,
@@ -570,7 +571,24 @@ def _times(request: Request, resolved: Resolved, own: Mapping[str, Any]) -> Time
         return Times("cycles are of whole products, and A and B are parts of one (at=)")
     resolved = _with_program(request, resolved)
     times = Times(resolved.no_program) if resolved.program is None else _program_times(resolved, own)
-    return times if request.library is None else library_times(request.library, resolved, times)
+    call = request.library
+    if call is None or call.times is None:
+        return times
+    return library_times(call, resolved, times, _estimate_us(call, resolved))
+
+
+def _estimate_us(call: LibraryCall, resolved: Resolved) -> float:
+    """Microseconds that the products of a call take by the kernel and slices that the device's dataflow would choose; 0
+    where it has none.
+    """
+    problem = resolved.gemm.problem
+    options: dict[str, Any] = dict(zip("mnk", problem.sizes, strict=True))
+    options |= {"a_layout": problem.a_layout, "b_layout": problem.b_layout, "split_k": "auto"}
+    try:
+        found = run(device=resolved.device, exact=False, format=call.format, output=resolved.gemm.output, **options)
+    except (InputError, UnsupportedError):
+        return 0.0
+    return 0.0 if found.seconds is None else found.seconds * 1e6 * problem.matrices
 
 
 def _program_times(resolved: Resolved, own: Mapping[str, Any]) -> Times:

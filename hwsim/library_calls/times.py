@@ -1,8 +1,9 @@
 """Time of a library's kernels: that of their program, and what such kernels cost besides, as fitted to recorded GEMMs.
 
-Microseconds are a sum of numbers times quantities (QUANTITIES): a constant, the program's own time, megabytes, and what
-steps of K and tiles cost on the busiest SM and on average. tools/library/fit_times.py makes the numbers from times
-measured on each chip (docs/library.md). The module knows choices and sizes; no program and no clock.
+Microseconds are a sum of numbers times quantities (QUANTITIES): a constant, the program's own time, that of the kernel
+which hwsim would choose, megabytes, and what steps of K and tiles cost on the busiest SM and on average.
+tools/library/fit_times.py makes the numbers from times measured on each chip (docs/library.md). The module knows
+choices and sizes; no program and no clock.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hwsim.library_calls.orders import ELEMENT_BYTES
 QUANTITIES = (
     "constant",
     "program_us",
+    "estimate_us",  # of the best kernel by hwsim's own estimate, without the library
     "megabytes",  # of A, B and D
     "steps",  # of the busiest SM, all waves
     "waves",
@@ -68,12 +70,15 @@ def quantities(
     output: str,
     cores: int,
     program_us: float,
+    estimate_us: float,
     matrices: int = 1,
 ) -> tuple[float, ...]:
-    """The values of QUANTITIES. program_us: 0 where there is no program. matrices: products in the call."""
+    """The values of QUANTITIES. program_us, estimate_us: of all products, 0 where there is none. matrices: products in
+    the call.
+    """
     m, n, k = sizes
     moved = (m * k + k * n) * ELEMENT_BYTES[operand] + m * n * format_of(output).bits / 8
-    known = (1.0, program_us, matrices * moved / 1e6)
+    known = (1.0, program_us, estimate_us, matrices * moved / 1e6)
     whole = (k / choice.split_k / 1e3, matrices * m * n * choice.split_k / 1e3)
     if choice.tile is None:
         return (*known, *(0.0,) * (len(QUANTITIES) - len(known) - len(whole)), *whole)

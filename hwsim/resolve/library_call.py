@@ -185,8 +185,11 @@ def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list
     return found
 
 
-def library_times(call: LibraryCall, resolved: Resolved, times: Times) -> Times:
-    """The times with what such kernels were seen to take beside their program; as they are where none was recorded."""
+def library_times(call: LibraryCall, resolved: Resolved, times: Times, estimate_us: float) -> Times:
+    """The times with what such kernels were seen to take beside their program; as they are where none was recorded.
+
+    estimate_us: of the call by the kernel that hwsim would choose; 0 where there is none.
+    """
     row = call.times
     if row is None:
         return times
@@ -194,8 +197,9 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times) -> Times:
     program_us = 0.0 if times.seconds is None else times.seconds * 1e6
     output = resolved.gemm.output
     found = quantities(
-        call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us, problem.matrices
-    )
+        call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us, estimate_us,
+        problem.matrices,
+    )  # fmt: skip
     seconds = row.seconds(found)
     tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
     fraction = times.peak_fraction

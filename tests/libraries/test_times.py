@@ -13,6 +13,7 @@ import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.times import QUANTITIES, TimeRow, quantities, rows_of
+from hwsim.resolve import library_call
 
 ROOT = Path(__file__).parents[2]
 HELD, EVERY = "blind2", 12  # no number is fitted to this set
@@ -74,12 +75,23 @@ def test_bits_are_the_same_with_and_without_times() -> None:
 
 def test_a_row_is_a_sum_and_never_negative() -> None:
     choice = hwsim.library("cublas", device="h200").choose(m=300, n=520, k=1024, format="fp16")
-    found = quantities(choice, (300, 520, 1024), "fp16", "fp32", 132, 5.0)
-    assert len(found) == len(QUANTITIES) and found[:2] == (1.0, 5.0)
-    assert found[2] == pytest.approx((300 * 1024 * 2 + 1024 * 520 * 2 + 300 * 520 * 4) / 1e6)
+    found = quantities(choice, (300, 520, 1024), "fp16", "fp32", 132, 5.0, 6.0)
+    assert len(found) == len(QUANTITIES) and found[:3] == (1.0, 5.0, 6.0)
+    assert found[3] == pytest.approx((300 * 1024 * 2 + 1024 * 520 * 2 + 300 * 520 * 4) / 1e6)
     one = TimeRow((-1.0, 2.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1)
     assert one.seconds(found) == pytest.approx(9e-6)
     assert TimeRow((-99.0, *one.numbers[1:]), 9, 0.1).seconds(found) == 0
+
+
+def test_the_estimate_is_what_a_run_without_the_library_takes() -> None:
+    """With a row whose numbers are all 0 but that of the estimate."""
+    alone = tuple(float(name == "estimate_us") for name in QUANTITIES)
+    for call in ({"format": "fp16", "b_layout": "columns"}, {"format": "tf32", "output": "fp32"}):
+        given = {"device": "h200", "m": 512, "n": 768, "k": 2048, "exact": False, **call}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(library_call, "row_of", lambda *_: TimeRow(alone, 9, 0.1))
+            found = hwsim.run(library="cublas", **given)
+        assert found.seconds == pytest.approx(hwsim.run(split_k="auto", **given).seconds)
 
 
 def test_every_chip_has_rows() -> None:
