@@ -87,7 +87,8 @@ LIBRARY = (
         "library",
         TEXT,
         None,
-        "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it",
+        "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file "
+        "that `hwsim library record` wrote",
         default_text="none: the device's own order",
     ),
 )

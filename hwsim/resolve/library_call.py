@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import MIB, LibraryChoice, LibraryOnDevice, Reductions, library
+from hwsim.library_calls.choose import ANSWERED, MIB, LibraryChoice, LibraryOnDevice, Reductions, library
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
 
@@ -91,7 +91,7 @@ def library_call(
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
     )
     product = wide if is_rounded_twice else None
-    guessed = _guessed(layouts, batch, epilogue)
+    guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
@@ -101,10 +101,13 @@ def library_call(
     return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse) -> list[str]:
-    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it."""
+def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:
+    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
+
+    is_answered: cuBLASLt was asked for these sizes and layouts.
+    """
     found = ["batches"] if batch > 1 else []
-    found += ["A by columns"] if layouts[0] == "columns" else []
+    found += ["A by columns"] if layouts[0] == "columns" and not is_answered else []
     found += ["a C"] if epilogue.has_c else []
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
@@ -142,17 +145,33 @@ def as_pytorch_asks(
     PyTorch does not make or that was not asked about.
     """
     chosen = library(name, device=chip)
-    n, k = sizes
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
-    if epilogue.has_bias and format in ("int8", "fp64"):
-        raise UnsupportedError(f"library = {name!r}: its choices for {format} with a bias were not asked; leave it out")
-    has_own_bias = epilogue.has_bias and n > 1 and k > 1
-    is_lt = format in ("e4m3", "int8") or has_own_bias
+    call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
+    preference = replace(chosen.preference, workspace_bytes=call.workspace_bytes)
+    return replace(chosen, preference=preference), call.reductions, call.is_lt
+
+
+class PytorchCall(NamedTuple):
+    """How PyTorch calls cuBLAS: bytes of workspace, in which type slices may be reduced, and whether the call is
+    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias as its C)."""
+
+    workspace_bytes: int
+    reductions: Reductions
+    is_lt: bool
+
+
+def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: bool) -> PytorchCall:
+    """How PyTorch 2.11 calls cuBLAS for a product with (n, k): the table of docs/library.md.
+
+    Raises UnsupportedError for a bias of operands that it takes none for.
+    """
+    n, k = sizes
+    if has_bias and format in ("int8", "fp64"):
+        raise UnsupportedError(f"cuBLAS's choices for {format} with a bias were not asked; leave the bias out")
+    is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
-    reductions: Reductions = "compute" if output in NARROW and format in NARROW else "any"
-    preference = replace(chosen.preference, workspace_bytes=workspace)
-    return LibraryOnDevice(chosen.version, chosen.device, preference), reductions, is_lt
+    return PytorchCall(workspace, "compute" if output in NARROW and format in NARROW else "any", is_lt)
 
 
 def _order(layout: str) -> Order:
