@@ -149,9 +149,9 @@ def library(
     """A GEMM library's choices on a device.
 
     name: "cublas", or a file that `hwsim library record` wrote (.npz): its answers where it has them, else those of the
-    shipped version that it was asked of. version: as "13.1"; None: the newest there is. workspace_bytes: what the
-    library may use. Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError
-    for a file that is none.
+    shipped version that it was asked of (of another version there are none). version: as "13.1"; None: the newest there
+    is. workspace_bytes: what the library may use. Raises UnsupportedError for a library, a version or a device that
+    nothing is known of, ConfigError for a file that is none.
     """
     if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
         raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")

@@ -12,12 +12,14 @@ import pytest
 from fake_gpu import FakeHeuristic, FakeRunner, answer, machine, slices_at
 
 import hwsim
+from hwsim.devices import names
 from hwsim.errors import ConfigError, InputError, UnsupportedError
+from hwsim.golden.record import device_name
 from hwsim.library_calls.sweeps import read
 from hwsim.recording.answers import ask_all, version_name
 from hwsim.recording.compare import block_of, sample
 from hwsim.recording.cublaslt import find
-from hwsim.recording.machine import gpu_facts
+from hwsim.recording.machine import gpu_facts, this_machine
 from hwsim.recording.record import record
 from hwsim.recording.report import recording_dict, recording_text
 from hwsim.recording.shapes import GemmShape, form_of, read_shapes, wanted
@@ -204,7 +206,7 @@ def operands(m, n, k):
 @pytest.mark.parametrize("m", [1, 2, 100])
 def test_run_and_matmul_take_the_file(file, m) -> None:
     a, b = operands(m, 256, 512)
-    call = {"device": "h200", "library": str(file), **BF16}
+    call = {"device": "h200", "library": file if m == 1 else str(file), **BF16}
     result = hwsim.run(a, b, **call, timing=False)
     assert result.gemm.decided("split_k").value == str(slices_at(m))
     assert result.gemm.decided("kernel").evidence == "microbenchmark"
@@ -470,3 +472,19 @@ def test_cublaslt_is_found_where_it_is_named_loaded_or_installed(tmp_path, monke
         assert find() == str(loaded)
     monkeypatch.setenv("HWSIM_CUBLASLT", "/there/libcublasLt.so.13")
     assert find() == "/there/libcublasLt.so.13"
+
+
+def test_this_machines_gpu(tmp_path) -> None:
+    """Where there is one: equal bits of plain GEMMs, in every format that its device file has."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    own = this_machine(runs=True)
+    device = hwsim.device(device_name(own.gpu.name, [name for name, _ in names()]))
+    what = wanted(
+        file=None, gemms=["64x256x512", "33x80x1008"], weights=["512x256"], m="1:64",
+        forms=[{"format": "bf16"}, {"format": "fp16", "bias": True}, {"format": "fp32"}],
+    )  # fmt: skip
+    found = record(tmp_path / "my.npz", what, device=device, machine=own, count=12, seed=1)
+    assert len(found.run) == 12 and found.equal == 12, recording_text(found)
+    assert all(row.measured_us is not None and row.kernels for row in found.run)
