@@ -21,6 +21,7 @@ from hwsim.library_calls.sweeps import REFUSED_ID, Recorded
 from hwsim.recording.answers import Answers
 from hwsim.recording.gemm_list import drawn
 from hwsim.recording.shapes import GemmShape, Wanted
+from hwsim.resolve.library_call import ORDER_UNKNOWN
 
 Progress = Callable[[float], None]
 NUMPY_DTYPES: dict[str, Any] = {
@@ -169,7 +170,7 @@ def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Pat
         shape,
         kernel=kernel.value,
         split_k=int(split_k.value),
-        known=computed.gemm.decided("order of summation") is None,
+        known=ORDER_UNKNOWN not in {one["code"] for one in computed.warnings},
         results=got.size,
         differing=len(places),
         first=first,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
 
 NARROW = ("fp16", "bf16")
+ORDER_UNKNOWN = "library_order_unknown"  # code of a warning
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
@@ -220,7 +221,7 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     choice, found = call.choice, []
     if not choice.known:
         text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
-        found.append({"code": "library_order_unknown", "count": 1, "message": text})
+        found.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
     if choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "

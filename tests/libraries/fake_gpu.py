@@ -25,17 +25,20 @@ def slices_at(m):
 
 @dataclass
 class FakeHeuristic:
-    """Answers by `slices_at`; m = 13 is refused. calls: what it was asked."""
+    """Answers by `slices_at`; m = 13 is refused. calls: what it was asked; fixed: one answer to all."""
 
     version: int = 130100
     calls: list = field(default_factory=list)
     fails_after: int | None = None
+    fixed: LtAnswer | None = None
 
     def ask(self, kind, m, n, k, *, a_columns, b_columns, workspace, reductions):
         """cuBLASLt's answer."""
         self.calls.append((kind, m, n, k, a_columns, b_columns, workspace, reductions))
         if self.fails_after is not None and len(self.calls) > self.fails_after:
             raise RuntimeError("the device fell off the bus")
+        if self.fixed is not None:
+            return self.fixed
         return REFUSED if m == 13 else answer(slices_at(m))
 
 

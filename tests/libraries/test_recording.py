@@ -18,7 +18,7 @@ from hwsim.golden.record import device_name
 from hwsim.library_calls.sweeps import read
 from hwsim.recording.answers import ask_all, version_name
 from hwsim.recording.compare import block_of, sample
-from hwsim.recording.cublaslt import find
+from hwsim.recording.cublaslt import LtAnswer, find
 from hwsim.recording.machine import gpu_facts, this_machine
 from hwsim.recording.record import record
 from hwsim.recording.report import recording_dict, recording_text
@@ -402,7 +402,13 @@ def test_equal_bits_are_said(tmp_path) -> None:
     row = next(row for row in found.rows if row.shape.m == 100)
     assert (row.split_k, row.measured_us, row.kernels) == (3, 12.5, ("nvjet_made_up",))
     assert row.error == pytest.approx(row.simulated_us / 12.5 - 1)
-    assert f"{100 * row.error:+.1f} %" in text
+    assert f"{100 * row.error:+.1f} %" in text and "not known" not in text and row.known
+
+
+def test_kernels_whose_order_is_not_known_are_said(tmp_path) -> None:
+    shares_k = LtAnswer(43, 20, 31, -1, 0, 0, 0, 0, 2)  # tf32; between K that is whole and K that CTAs share
+    found = made(tmp_path / "my.npz", asked(gemms=["1862x208x880"], format="tf32"), runner=FakeRunner(), fixed=shares_k)
+    assert not found.rows[0].known and "how this kernel adds over K is not known" in recording_text(found)
 
 
 def test_a_bit_that_differs_is_said(tmp_path) -> None:
