@@ -62,6 +62,7 @@ PARTS = (
     "studies",
     "papers",
     "golden",
+    "recording",
 )
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632

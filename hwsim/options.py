@@ -14,7 +14,20 @@ from typing import Any
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import ARRAY, INDICES, MAPPING, NUMBER, PAIR, PLACES, TEXT, TRUTH, WHOLE, Option, OptionType
+from hwsim.gemm.options import (
+    ARRAY,
+    INDICES,
+    MAPPING,
+    NAME_OR_FILE,
+    NUMBER,
+    PAIR,
+    PLACES,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Option,
+    OptionType,
+)
 from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
@@ -85,9 +98,10 @@ ORDER = (
 LIBRARY = (
     Option(
         "library",
-        TEXT,
+        NAME_OR_FILE,
         None,
-        "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it",
+        "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file "
+        "that `hwsim library record` wrote",
         default_text="none: the device's own order",
     ),
 )

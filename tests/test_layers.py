@@ -35,6 +35,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.resolve",),
     ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies"),
     ("hwsim.papers", "hwsim.golden"),
+    ("hwsim.recording",),
     ("hwsim.cli", "hwsim.__main__"),
 )
 

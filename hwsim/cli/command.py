@@ -25,6 +25,7 @@ VERBS = {
     "run": "run a GEMM scheme on a simulated device: bits, error, cycles, where the time went",
     "devices": "list the devices; show one with its sources; check a device file",
     "libraries": "list the GEMM libraries; show one's kernels with their sources; check a library file",
+    "library": "record what a GEMM library answers on this machine's GPU, and compare a sample with hwsim",
     "schemes": "list the schemes; show one; say which run on a device",
     "program": "print the program that a scheme becomes on a device",
     "mma": "run one matrix instruction on given operands: arrays from files, or one dot product",

@@ -15,7 +15,9 @@ MOST_SIZES = 1_000_000
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
-    parser.add_argument("--library", required=True, metavar="NAME", help="GEMM library, as cublas")
+    parser.add_argument(
+        "--library", required=True, metavar="NAME", help="GEMM library, as cublas, or a file of its answers (.npz)"
+    )
     parser.add_argument("--format", required=True, metavar="NAME", help="format of the operands")
     parser.add_argument("--n", required=True, type=int, metavar="N", help="columns of the weight")
     parser.add_argument("--k", required=True, type=int, metavar="N", help="rows of the weight")

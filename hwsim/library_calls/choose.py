@@ -22,7 +22,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.features import features
 from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
 from hwsim.library_calls.store import Entry, Store, store
-from hwsim.library_calls.sweeps import CallKind, read, shipped
+from hwsim.library_calls.sweeps import REFUSED_ID, CallKind, Sweeps, read, shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 DEFAULT_WORKSPACE_BYTES = 32 * MIB
 Reductions = Literal["any", "compute"]
-_MASKS: dict[str, int] = {"any": 7, "compute": 2}
+#: CUBLASLT_REDUCTION_SCHEME_* that are allowed.
+REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 LAYOUTS = ("rows", "columns")
 ACCUMULATES = (None, "fast", "promoted")
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
@@ -95,15 +96,15 @@ class Preference:
 class LibraryChoice:
     """What the library runs for one GEMM.
 
-    algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (0 for nvjet,
-    where it is not told apart). kernel: the family's name, with the tile as its own name has it. split_k: slices of K,
-    at least 1. tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K of a stage, elements; 0:
-    not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation, the
-    instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the rule
-    of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and slices
-    are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own answer
-    for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the nearest one
-    that it was asked for.
+    algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (of nvjet 0
+    but where a user's file has it). kernel: the family's name, with the tile as its own name has it. split_k: slices
+    of K, at least 1. tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K of a stage,
+    elements; 0: not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation,
+    the instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the
+    rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and
+    slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own
+    answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the
+    nearest one that it was asked for.
     """
 
     algorithm: int
@@ -141,9 +142,9 @@ def library(
     """A GEMM library's choices on a device.
 
     name: "cublas", or a file that `hwsim library record` wrote (.npz): its answers where it has them, else those of the
-    shipped version that it was asked of. version: as "13.1"; None: the newest there is. workspace_bytes: what the
-    library may use. Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError
-    for a file that is none.
+    shipped version that it was asked of (of another version there are none). version: as "13.1"; None: the newest there
+    is. workspace_bytes: what the library may use. Raises UnsupportedError for a library, a version or a device that
+    nothing is known of, ConfigError for a file that is none.
     """
     if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
         raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")
@@ -154,7 +155,7 @@ def library(
     if isinstance(device, str) and device in known.devices:  # a shipped file, which says so: no need to read it
         return LibraryOnDevice(known, device, preference)
     chip = load(device)
-    seen = _observed_as(chip)
+    seen = observed_as(chip)
     if known.devices.get(seen) != chip.cores:
         asked = ", ".join(f"{one} ({count} SMs)" for one, count in known.devices.items())
         raise UnsupportedError(
@@ -178,7 +179,7 @@ def _version(name: str, version: str | None) -> Version:
     return fits[0]
 
 
-def _observed_as(chip: Device) -> str:
+def observed_as(chip: Device) -> str:
     """The name under which answers for this chip stand."""
     seen = None if chip.library is None else chip.library.observations
     return chip.name if seen is None else seen
@@ -191,23 +192,26 @@ def _from_file(
     if version not in (None, own.version):
         raise UnsupportedError(f"{path}: answers of {own.library} {own.version}, not of version {version!r}")
     chip = load(device)
-    seen = _observed_as(chip)
+    seen = observed_as(chip)
     if own.cores.get(seen) != chip.cores:
         asked = ", ".join(f"{one} ({count} SMs)" for one, count in own.cores.items())
-        raise UnsupportedError(f"{path}: answers for {asked}; the device is {chip.name} ({chip.cores} cores)")
+        raise UnsupportedError(
+            f"{path}: answers for {asked}; the device is {chip.name} ({chip.cores} cores); record them on that GPU, or "
+            "name another device"
+        )
     shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
     known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, layers="", times="", devices={})
-    return LibraryOnDevice(known, seen, preference, path)
+    return LibraryOnDevice(known, seen, preference, own)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryOnDevice:
-    """One version of a library on one device. answers: a file of its own answers that stand before what is shipped."""
+    """One version of a library on one device. answers: its own, of a file; they stand before what is shipped."""
 
     version: Version
     device: str
     preference: Preference
-    answers: Path | None = None
+    answers: Sweeps | None = None
 
     @property
     def id(self) -> LibraryId:
@@ -237,14 +241,14 @@ class LibraryOnDevice:
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
         (docs/library.md). The choice of one product is given for a batch, that of A by rows with as well aligned rows
-        for A by columns, both with evidence "assumption".
+        for A by columns, both with evidence "assumption" (but where a file has cuBLASLt's own answer for A by columns).
 
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
         """
         if not isinstance(bias, bool):
             raise InputError(f"bias = {bias!r}; allowed: True, False")
-        call = _checked(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
+        call = checked_call(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
         return _chosen(self._wanting(reductions), call, _fast(call, accumulate), bias, batch)
 
     def orders(
@@ -265,8 +269,8 @@ class LibraryOnDevice:
 
         Of each choice the tile and the schedule's shape are those of its first m.
         """
-        checked = _checked(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
-        _checked(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
+        checked = checked_call(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
+        checked_call(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         asked, fast = self._wanting(reductions), _fast(checked, accumulate)
         found: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
@@ -283,8 +287,8 @@ class LibraryOnDevice:
         return choices, index, sure
 
     def _wanting(self, reductions: Reductions) -> LibraryOnDevice:
-        if not isinstance(reductions, str) or reductions not in _MASKS:
-            raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(_MASKS)}")
+        if not isinstance(reductions, str) or reductions not in REDUCTION_MASKS:
+            raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(REDUCTION_MASKS)}")
         return replace(self, preference=replace(self.preference, reductions=reductions))
 
 
@@ -297,9 +301,12 @@ def result_format(format: str) -> str:
     return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
 
 
-def _checked(
-    m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int
+def checked_call(
+    m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int = 1
 ) -> Call:
+    """The call with these sizes, formats and layouts. Raises InputError for values that are not allowed, and
+    UnsupportedError for what cuBLASLt refuses.
+    """
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
@@ -343,14 +350,18 @@ def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: b
     found: list[_Found | None] = [None] * len(sizes_m)
     kind = CallKind(
         call.operand, call.output, bias, fast, call.a_layout, call.b_layout, asked.preference.workspace_bytes,
-        _MASKS[asked.preference.reductions],
+        REDUCTION_MASKS[asked.preference.reductions],
     )  # fmt: skip
-    files = [] if asked.answers is None else [read(asked.answers)]
+    files = [] if asked.answers is None else [asked.answers]
     files += [shipped(asked.version.layers)] if asked.version.layers else []
     for file in files:
         sweep = file.sweep(asked.device, kind)
         rows = [] if sweep is None else sweep.at(sizes_m, call.n, call.k)
         for place, row in enumerate(rows):
+            if row is not None and row[0] == REFUSED_ID:
+                raise UnsupportedError(
+                    f"cuBLASLt refuses {call.operand} {sizes_m[place]} x {call.n} x {call.k} ({file.path.name})"
+                )
             if row is not None and found[place] is None:
                 shape = row[5:] if row[5] >= 0 else None
                 found[place] = _Found(row[:5], shape, 1.0, ANSWERED)
@@ -371,11 +382,11 @@ def _fitted_answers(
 ) -> list[_Found]:
     """What the trees give for sizes m of one alignment."""
     trees = store(asked.version.path)
-    entry = _entry(trees, asked, call._replace(m=int(sizes_m[0])), fast)
+    entry = _entry(trees, asked, call._replace(m=int(sizes_m[0])), fast, bias)
     values = features(sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k))
     labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
-    is_asked = _MASKS[asked.preference.reductions] | entry.reductions == entry.reductions
+    is_asked = REDUCTION_MASKS[asked.preference.reductions] | entry.reductions == entry.reductions
     is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
@@ -398,6 +409,7 @@ def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, b
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster or (1, 1), swizzle))
+    is_guess = call.a_layout == "columns" and found.evidence != ANSWERED
     name = FAMILIES[number].name if number in FAMILIES else f"algorithm {number}"
     return LibraryChoice(
         algorithm=number,
@@ -412,7 +424,7 @@ def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, b
         schedule=order.schedule,
         known=order.known,
         confidence=found.confidence,
-        evidence="assumption" if batch > 1 or call.a_layout == "columns" else found.evidence,
+        evidence="assumption" if batch > 1 or is_guess else found.evidence,
     )
 
 
@@ -430,21 +442,24 @@ def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None)
         for one in trees.entries
         if (one.operand, one.fast) == (call.operand, fast)
         and asked.device in one.devices
+        and asked.device in asked.version.devices  # none of a version that is known by a user's file alone
         and one.aligned in (None, is_aligned)
         and one.b_layout == call.b_layout
     ]
 
 
-def _entry(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None) -> Entry:
+def _entry(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool) -> Entry:
     """The fitted model for a call. Raises UnsupportedError where there is none."""
     wanted = asked.preference
     fits = _fitted(trees, asked, call, fast)
     if asked.answers is not None and not fits:
         raise UnsupportedError(
-            f"{asked.answers}: no answer for {call.operand} {call.m} x {call.n} x {call.k}, and no fitted choices for "
-            f"{asked.device}; record this shape (hwsim library record)"
+            f"{asked.answers.path}: no answer for {call.operand} {call.m} x {call.n} x {call.k} to {call.output}, A by "
+            f"{call.a_layout}, B by {call.b_layout}{', with a bias' if bias else ''}, and no fitted choices for "
+            f"{asked.answers.library} {asked.answers.version} on {asked.device}; record this shape (hwsim library "
+            "record)"
         )
-    mask = _MASKS[wanted.reductions]
+    mask = REDUCTION_MASKS[wanted.reductions]
     exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (wanted.workspace_bytes, mask)]
     # A narrower set of reductions was fitted only where it changes the choice.
     other = [one for one in fits if one.workspace_bytes == wanted.workspace_bytes]
@@ -462,7 +477,7 @@ def _tile(
 ) -> tuple[int, ...]:
     """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
     fits = [one for one in _fitted(trees, asked, call, fast) if one.tile is not None]
-    wanted = (asked.preference.workspace_bytes, _MASKS[asked.preference.reductions])
+    wanted = (asked.preference.workspace_bytes, REDUCTION_MASKS[asked.preference.reductions])
     entry = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
     if entry is None or entry.tile is None:
         return ()

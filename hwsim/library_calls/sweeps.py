@@ -1,13 +1,14 @@
 """What a library itself answered when it was asked for a weight at every number of rows: a file of such answers.
 
 It knows the file's layout and finds an answer; not what an answer means, nor how other sizes are chosen.
-tools/library/pack_layers.py and `hwsim library record` write such files.
+tools/library/pack_layers.py and `hwsim library record` (hwsim/recording) write such files.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -19,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.datafiles.places import package_folder
-from hwsim.errors import ConfigError
+from hwsim.errors import ConfigError, InputError
 from hwsim.files import write_npz
 
 NOT_ASKED = 65535  # the label of a run that no answer is known of
+REFUSED_ID = -1  # the id of an answer where cuBLASLt has no algorithm
 #: Columns of `answers`: cuBLASLt's numbers. tile, cluster, swizzle are -1 where they were not kept.
 FIELDS = ("id", "stages", "slices", "reduction", "custom", "tile", "cluster", "swizzle")
 ARRAYS = ("n", "k", "counts", "firsts", "labels")  # of each entry
@@ -76,9 +78,10 @@ class Sweep:
 class Sweeps:
     """A file: the library and its version, where it was asked, and a sweep per device and kind of call.
 
-    source: how and when. cores: of each device by its name, SMs.
+    path: of the file. source: how and when. cores: of each device by its name, SMs.
     """
 
+    path: Path
     library: str
     version: str
     source: str
@@ -90,9 +93,22 @@ class Sweeps:
         return self.by_kind.get((device, kind))
 
 
-@lru_cache(maxsize=8)
 def read(path: Path) -> Sweeps:
-    """The file at `path`. Raises ConfigError where it is none."""
+    """The file at `path`; read once for as long as it is not replaced. Raises ConfigError where it is none."""
+    try:
+        at = path.stat()
+    except (OSError, ValueError) as error:
+        raise _bad(path, getattr(error, "strerror", None) or error) from None
+    return _read(path, at.st_ino, at.st_mtime_ns, at.st_size)
+
+
+def _bad(path: Path, why: object) -> ConfigError:
+    text = f"{path}: no file of a library's answers ({why}); `hwsim library record` writes one on a GPU"
+    return ConfigError([text], kind="library")
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, *_state: int) -> Sweeps:
     try:
         with np.load(path, allow_pickle=False) as file:
             head = json.loads(bytes(file["head"]).decode())
@@ -104,10 +120,11 @@ def read(path: Path) -> Sweeps:
                 sweep = _sweep({name: file[f"{number}.{name}"] for name in ARRAYS}, answers)
                 for device in entry["devices"]:
                     by_kind[device, CallKind(**entry["kind"])] = sweep
-            return Sweeps(head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
-        text = f"{path}: no file of a library's answers ({error}); `hwsim library record` writes one on a GPU"
-        raise ConfigError([text]) from None
+            return Sweeps(path, head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+        raise _bad(path, error) from None
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise _bad(path, error) from None
 
 
 @cache
@@ -141,7 +158,8 @@ def write(
 ) -> None:
     """Write a file that `read` takes.
 
-    entries: kind, devices, and by weight (n, k) its runs: (first m, answer; None: not asked) in ascending order.
+    entries: kind, devices, and by weight (n, k) its runs: (first m, answer; None: not asked) in ascending order. The
+    file appears whole or not at all. Raises InputError where it cannot be written, or has too many different answers.
     """
     table: dict[Recorded, int] = {}
     listed, arrays = [], {}
@@ -149,6 +167,10 @@ def write(
         order = sorted(weights)
         runs = [run for weight in order for run in weights[weight]]
         labels = [NOT_ASKED if answer is None else table.setdefault(answer, len(table)) for _, answer in runs]
+        if len(table) >= NOT_ASKED:
+            raise InputError(
+                f"{path}: {len(table):,} different answers; a file holds {NOT_ASKED:,}; record fewer shapes"
+            )
         arrays[f"{number}.n"] = np.array([n for n, _ in order], np.int32)
         arrays[f"{number}.k"] = np.array([k for _, k in order], np.int32)
         arrays[f"{number}.counts"] = np.array([len(weights[weight]) for weight in order], np.int32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
 
 NARROW = ("fp16", "bf16")
+ORDER_UNKNOWN = "library_order_unknown"  # code of a warning
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
@@ -102,7 +103,7 @@ def library_call(
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
     )
     product = wide if is_rounded_twice else None
-    guessed = _guessed(layouts, batch, epilogue)
+    guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
@@ -112,10 +113,13 @@ def library_call(
     return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse) -> list[str]:
-    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it."""
+def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:
+    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
+
+    is_answered: cuBLASLt was asked for these sizes and layouts.
+    """
     found = ["batches"] if batch > 1 else []
-    found += ["A by columns"] if layouts[0] == "columns" else []
+    found += ["A by columns"] if layouts[0] == "columns" and not is_answered else []
     found += ["a C"] if epilogue.has_c else []
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
@@ -153,17 +157,39 @@ def as_pytorch_asks(
     PyTorch does not make or that was not asked about.
     """
     chosen = library(name, device=chip)
-    n, k = sizes
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
-    if epilogue.has_bias and format in BIAS_NOT_ASKED:
-        raise UnsupportedError(f"library = {name!r}: its choices for {format} with a bias were not asked; leave it out")
-    has_own_bias = epilogue.has_bias and n > 1 and k > 1
-    is_lt = format in ("e4m3", "int8") or has_own_bias
+    call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
+    preference = replace(chosen.preference, workspace_bytes=call.workspace_bytes)
+    return replace(chosen, preference=preference), call.reductions, call.is_lt
+
+
+#: Format of the result of PyTorch's products where nothing else is asked for.
+PYTORCH_OUTPUTS = {
+    **{name: name for name in ("fp16", "bf16", "fp32", "fp64")}, "tf32": "fp32", "int8": "int32", "e4m3": "bf16",
+}  # fmt: skip
+
+
+class PytorchCall(NamedTuple):
+    """How PyTorch calls cuBLAS: bytes of workspace, in which type slices may be reduced, and whether the call is
+    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias as its C)."""
+
+    workspace_bytes: int
+    reductions: Reductions
+    is_lt: bool
+
+
+def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: bool) -> PytorchCall:
+    """How PyTorch 2.11 calls cuBLAS for a product with (n, k): the table of docs/library.md.
+
+    Raises UnsupportedError for a bias of operands that it takes none for.
+    """
+    n, k = sizes
+    if has_bias and format in BIAS_NOT_ASKED:
+        raise UnsupportedError(f"cuBLAS's choices for {format} with a bias were not asked; leave the bias out")
+    is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
     workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
-    reductions: Reductions = "compute" if output in NARROW and format in NARROW else "any"
-    preference = replace(chosen.preference, workspace_bytes=workspace)
-    return replace(chosen, preference=preference), reductions, is_lt
+    return PytorchCall(workspace, "compute" if output in NARROW and format in NARROW else "any", is_lt)
 
 
 def _order(layout: str) -> Order:
@@ -213,7 +239,7 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     choice, found = call.choice, []
     if not choice.known:
         text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
-        found.append({"code": "library_order_unknown", "count": 1, "message": text})
+        found.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
     if choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "

@@ -1,11 +1,10 @@
 """GEMMs that an H200 ran through PyTorch, with cuBLASLt's answer for each: tests/golden/h200_library.
 
-Recorded by tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22); tools/record/gemm_list.py draws the
+Recorded by tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22); hwsim/recording/gemm_list.py draws the
 operands again.
 """
 
 import json
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from hwsim.recording.gemm_list import drawn, parse
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "record"))
-from gemm_list import drawn, parse  # noqa: E402
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,

@@ -16,10 +16,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
-from gemm_list import drawn, parse
-
 import hwsim
+from hwsim.recording.gemm_list import drawn, parse
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,

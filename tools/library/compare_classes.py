@@ -13,10 +13,8 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
-from gemm_list import parse
-
 import hwsim
+from hwsim.recording.gemm_list import parse
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "batch_classes.csv.gz"
 

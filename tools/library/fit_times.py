@@ -22,12 +22,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linprog
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
-from gemm_list import parse
-
 import hwsim
 from hwsim.errors import HwsimError
 from hwsim.library_calls.times import ANY, QUANTITIES, key_of, quantities
+from hwsim.recording.gemm_list import parse
 from hwsim.resolve.library_call import EpilogueUse, library_call
 
 LEAST_GEMMS = 6

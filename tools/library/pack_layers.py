@@ -11,15 +11,12 @@ count for them.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
-from gemm_list import parse
-
 from hwsim.library_calls.sweeps import CallKind, Recorded, Runs, write
+from hwsim.recording.gemm_list import parse
 
 NVJET = 66
 CORES = {"h100": 132, "h200": 132}

@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import sys
 from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
 from cublas_gemms import call
 from gemm_list import parse
 

@@ -16,11 +16,14 @@ import json
 import lzma
 import multiprocessing as mp
 import os
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
-from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, Answer, CublasLt, Kind
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
+from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind, LtAnswer
 
 CHUNK = 1000  # shapes
 HALF = [Kind("fp16", "fp32"), Kind("bf16", "fp32")]
@@ -157,13 +160,13 @@ def drawn_layers(rng: np.random.Generator) -> np.ndarray:
     return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
 
 
-def work(task: tuple[str, int, int]) -> tuple[str, int, list[Answer], np.ndarray]:
+def work(task: tuple[str, int, int]) -> tuple[str, int, list[LtAnswer], np.ndarray]:
     """Answers of a chunk: a table of the distinct ones, and (kinds, CHUNK) indices."""
     part, seed, chunk = task
     global lt
     if "lt" not in globals():
         lt = CublasLt()
-    table: dict[Answer, int] = {}
+    table: dict[LtAnswer, int] = {}
     wanted, shapes = asked(part), draw(part, seed, chunk).tolist()
     codes = np.zeros((len(wanted), CHUNK), np.int32)
     for i, (kind, (a_columns, b_columns), (workspace, reductions)) in enumerate(wanted):
@@ -191,7 +194,7 @@ def check(path: str, rows: int) -> tuple[int, int]:
             kind = Kind(operand, output, fast, bias)
             answer = lt.ask(kind, int(row["m"]), int(row["n"]), int(row["k"]), b_columns=row["layout"] == "columns")
             names = ("id", "tile", "stages", "splitk", "reduction", "swizzle", "custom", "inner", "cluster")
-            given = Answer(*(int(row[x]) for x in names)) if row["status"] == "0" else None
+            given = LtAnswer(*(int(row[x]) for x in names)) if row["status"] == "0" else None
             equal += (answer.id == -1) if given is None else answer == given
             count += 1
             if count >= rows:
@@ -236,7 +239,7 @@ def main() -> None:
         order.append((part, arguments.seed, chunks[part]))
         chunks[part] += 1
     start, results, rows = time.time(), {}, 0
-    table: dict[Answer, int] = {}
+    table: dict[LtAnswer, int] = {}
     pool = context.Pool(arguments.processes)
     try:
         for part, chunk, answers, codes in pool.imap(work, order, chunksize=1):
@@ -272,7 +275,7 @@ def main() -> None:
     lt.terminate()
     listed = [list(map(int, x)) for x in table]
     meta = {
-        "version": version, "seed": arguments.seed, "chunk": CHUNK, "fields": list(Answer._fields),
+        "version": version, "seed": arguments.seed, "chunk": CHUNK, "fields": list(LtAnswer._fields),
         "answers": [listed[i] for i in rank], "columns": said,
     }  # fmt: skip
     (arguments.out / "choices.json").write_text(json.dumps(meta))

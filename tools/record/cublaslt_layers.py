@@ -15,18 +15,19 @@ import argparse
 import csv
 import multiprocessing as mp
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from cublaslt import Answer, CublasLt, Kind
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
+from cublaslt import CublasLt, Kind, LtAnswer
 from cublaslt_choices import ANY, NARROW, SMALL, SMALL_ANY
+from sweep import grid, runs
 
 LARGEST = 8192
-#: (largest m, step) of the grid.
-STEPS = ((64, 1), (1024, 8), (2048, 16), (LARGEST, 64))
 NVJET = 66  # whose tiles, stages and clusters change often along m and change no bit
 #: Kinds as PyTorch asks for them.
 HALVES = [
@@ -66,16 +67,7 @@ def weights() -> list[tuple[int, int]]:
     return sorted(x for x in found if x[1] >= 64)
 
 
-def grid() -> list[int]:
-    """The m that are asked for whatever comes out."""
-    found, first = {LARGEST}, 1
-    for last, step in STEPS:
-        found.update(m for m in range(first, last + 1) if step == 1 or m % step in (0, 1))
-        first = last + 1
-    return sorted(found)
-
-
-def order(answer: Answer) -> Order:
+def order(answer: LtAnswer) -> Order:
     """What of an answer may fix bits: id, stages, slices, reduction, custom option, tile, cluster, swizzle; of nvjet
     the first four, the others 0 and -1.
     """
@@ -83,29 +75,6 @@ def order(answer: Answer) -> Order:
     if answer.id == NVJET:
         return (*first, 0, -1, -1, -1)
     return (*first, answer.custom, answer.tile, answer.cluster, answer.swizzle)
-
-
-def runs(ask: Callable[[int], Order]) -> Iterator[tuple[int, Order]]:
-    """(first m, order) of each run of equal orders along m."""
-    seen: dict[int, Order] = {}
-
-    def at(m: int) -> Order:
-        if m not in seen:
-            seen[m] = ask(m)
-        return seen[m]
-
-    for left, right in pairwise(grid()):
-        intervals = [(left, right)]
-        while intervals:
-            a, b = intervals.pop()
-            if at(a) != at(b) and b - a > 1:
-                middle = (a + b) // 2
-                intervals += [(a, middle), (middle, b)]
-    previous = None
-    for m in sorted(seen):
-        if seen[m] != previous:
-            yield m, seen[m]
-            previous = seen[m]
 
 
 def work(task: tuple[int, int, int, str]) -> list[tuple[int, Order]]:
@@ -116,7 +85,10 @@ def work(task: tuple[int, int, int, str]) -> list[tuple[int, Order]]:
     if "lt" not in globals():
         lt = CublasLt()
     return list(
-        runs(lambda m: order(lt.ask(kind, m, n, k, b_columns=True, workspace=workspace, reductions=reductions)))
+        runs(
+            lambda m: order(lt.ask(kind, m, n, k, b_columns=True, workspace=workspace, reductions=reductions)),
+            grid(1, LARGEST),
+        )
     )
 
 

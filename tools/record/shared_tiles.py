@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
 from batch_classes import operands
 from cublas_gemms import call
-from cublaslt import Answer, CublasLt, Kind
+from cublaslt import CublasLt, Kind, LtAnswer
 
 KIND = "tf32>fp32"
 SHARES_K = 43
@@ -48,7 +51,7 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
     lt, found = CublasLt(), []
 
-    def ask(m: int, n: int, k: int) -> Answer:
+    def ask(m: int, n: int, k: int) -> LtAnswer:
         return lt.ask(Kind("tf32", "fp32"), m, n, k, b_columns=True)
 
     shapes = [tuple(map(int, text.split("x"))) for text in arguments.also.split(",") if text]
@@ -71,7 +74,7 @@ def main() -> None:
             for i in range(0, m, GRAIN)
         ]
         found.append({"m": m, "n": n, "k": k, "answer": list(answer), "differs": rows})
-    said = {"device": torch.cuda.get_device_name(), "fields": list(Answer._fields), "shapes": found}
+    said = {"device": torch.cuda.get_device_name(), "fields": list(LtAnswer._fields), "shapes": found}
     arguments.out.write_text(json.dumps(said))
     print(f"{len(found)} of {len(shapes)} shapes on {said['device']}")
 

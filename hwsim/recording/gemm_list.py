@@ -1,16 +1,20 @@
-"""Operands and kinds of listed GEMMs, without PyTorch: for the recorder, and for whoever reads what it wrote.
+"""Operands and kinds of recorded GEMMs, without PyTorch: for recorders, and for whoever reads what they wrote.
 
-It knows how cublas_gemms.py draws operands and names kinds; it knows no library.
+It knows how operands are drawn and kinds are named; it knows no library, and nothing of hwsim, whose tools load it by
+its path.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 BLOCK = 24
 
 
-def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[np.ndarray, ...]:
+def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[NDArray[Any], ...]:
     """(rows, columns, A rows, B columns, bias of the columns) in float64, before rounding to the format.
 
     Normal values times powers of two in 2^-6 .. 1, so that the order of summation shows in the last bits.
@@ -19,7 +23,7 @@ def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[np.ndarray, ..
     rows = np.sort(rng.choice(m, min(m, BLOCK), replace=False))
     columns = np.sort(rng.choice(n, min(n, BLOCK), replace=False))
 
-    def values(*shape: int) -> np.ndarray:
+    def values(*shape: int) -> NDArray[np.float64]:
         return rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 1, shape)
 
     return rows, columns, values(len(rows), k), values(k, len(columns)), values(len(columns))

@@ -1,7 +1,8 @@
 """cuBLASLt's heuristic by ctypes: which algorithm it would run for a GEMM. No GEMM is run.
 
-It knows the C interface of cuBLASLt 12 and 13; not which GEMMs are worth asking for. Matrices are row-major here, and
-cuBLAS's are column-major: a product C = A B goes to it as its transpose, so cuBLAS's A is B, and its m is n.
+It knows the C interface of cuBLASLt 12 and 13; nothing of hwsim, whose tools load it by its path, and not which GEMMs
+are worth asking for. Matrices are row-major here, and cuBLAS's are column-major: a product C = A B goes to it as its
+transpose, so cuBLAS's A is B, and its m is n.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FP32, FP64, FP16, INT8, INT32, BF16, E4M3, E5M2 = 0, 1, 2, 3, 10, 14, 28, 29  # cudaDataType_t
 TYPES = {
@@ -41,7 +43,7 @@ class Kind:
         return f"{self.operand}>{self.output}{speed}{'+bias' if self.bias else ''}"
 
 
-class Answer(NamedTuple):
+class LtAnswer(NamedTuple):
     """The attributes CUBLASLT_ALGO_CONFIG_* of the first algorithm; id -1: cuBLASLt refuses the GEMM."""
 
     id: int
@@ -55,8 +57,8 @@ class Answer(NamedTuple):
     cluster: int
 
 
-REFUSED = Answer(-1, 0, 0, 0, 0, 0, 0, 0, 0)
-#: Attribute number and C type, in the order of Answer.
+REFUSED = LtAnswer(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+#: Attribute number and C type, in the order of LtAnswer.
 ATTRIBUTES = (
     (0, ctypes.c_int32), (1, ctypes.c_uint32), (6, ctypes.c_uint32), (2, ctypes.c_int32), (3, ctypes.c_uint32),
     (4, ctypes.c_uint32), (5, ctypes.c_uint32), (7, ctypes.c_uint16), (8, ctypes.c_uint16),
@@ -76,9 +78,16 @@ class _Result(ctypes.Structure):
 
 
 def find() -> str:
-    """Path of libcublasLt.so: HWSIM_CUBLASLT, PyTorch's copy, or what the loader finds."""
+    """Path of libcublasLt.so: HWSIM_CUBLASLT, the copy that this process has loaded (PyTorch's, where it is imported),
+    PyTorch's copy, or what the loader finds.
+    """
     if named := os.environ.get("HWSIM_CUBLASLT"):
         return named
+    with suppress(OSError):
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+            *_, path = line.split(maxsplit=5)
+            if Path(path).name.startswith("libcublasLt.so"):
+                return path
     for folder in sys.path:
         found = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
         if found:
@@ -111,7 +120,7 @@ class CublasLt:
             self.preferences[workspace, reductions] = new
         return self.preferences[workspace, reductions]
 
-    def _set(self, descriptor: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData) -> None:
+    def _set(self, descriptor: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         if status := self.c.cublasLtMatmulDescSetAttribute(descriptor, attribute, ctypes.byref(value), size):
             raise RuntimeError(f"cublasLtMatmulDescSetAttribute({attribute}): status {status}")
@@ -158,7 +167,7 @@ class CublasLt:
         batch: int = 1,
         workspace: int = WORKSPACE_BYTES,
         reductions: int = ANY_REDUCTION,
-    ) -> Answer:
+    ) -> LtAnswer:
         """The first algorithm for C (m, n) = A (m, k) B (k, n); leading dimensions are as tight as the shape.
 
         workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask.
@@ -176,7 +185,7 @@ class CublasLt:
             self.c.cublasLtMatrixLayoutDestroy(layout)
         return REFUSED if status or not count.value else self._answer(result)
 
-    def _answer(self, result: _Result) -> Answer:
+    def _answer(self, result: _Result) -> LtAnswer:
         found, written = [], ctypes.c_size_t()
         for attribute, type in ATTRIBUTES:
             value = type()
@@ -185,4 +194,4 @@ class CublasLt:
                 ctypes.byref(written),
             )  # fmt: skip
             found.append(int(value.value))
-        return Answer(*found)
+        return LtAnswer(*found)
