@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from hwsim.datafiles.places import package_folder
+from hwsim.datafiles.places import package_folder, text_of
 from hwsim.formats import format_of
 from hwsim.library_calls.choose import LibraryChoice
 from hwsim.library_calls.orders import ELEMENT_BYTES
@@ -109,10 +109,15 @@ def row_of(name: str, device: str, key: Key) -> TimeRow | None:
 
 @cache
 def rows_of(name: str, device: str) -> dict[Key, TimeRow]:
-    """The rows of a file beside the library files, of one chip; none where there is no file."""
-    path = package_folder("libraries") / name
-    found = {}
-    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ():
+    """The rows of a file beside the library files, of one chip; none without a name.
+
+    Raises InputError where it cannot be read.
+    """
+    found: dict[Key, TimeRow] = {}
+    if not name:
+        return found
+    text = text_of(package_folder("libraries") / name, "times")
+    for row in csv.DictReader(text.splitlines()):
         if row["device"] == device:
             key = int(row["algorithm"]), row["operand"], row["slices"] == "yes"
             numbers = tuple(float(row[name]) for name in QUANTITIES)
