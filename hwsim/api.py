@@ -478,7 +478,7 @@ def _rerun(
             raise InputError(f"the record {'has' if has else 'has no'} {name}; give {'it' if has else 'none'}")
     given = replace(given, own=own)
     found = _as_library_ran(record, chip, given, operands)
-    if found is None:  # the program alone tells the time
+    if found is None and record.library is not None:  # the program alone tells the time
         record = replace(record, decisions=tuple(one for one in record.decisions if one.name != "times"))
     request = _request(chip, scheme, given, operands, None)
     request, resolved, operands = found or (request, rerun(record, chip, own["exact"]), operands)
