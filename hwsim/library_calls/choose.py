@@ -214,6 +214,11 @@ class LibraryOnDevice:
     answers: Sweeps | None = None
 
     @property
+    def cores(self) -> int:
+        """SMs of the device that was asked."""
+        return (self.version.devices if self.answers is None else self.answers.cores)[self.device]
+
+    @property
     def id(self) -> LibraryId:
         """As the record names it."""
         return LibraryId(self.version.library, self.version.version)
@@ -408,19 +413,22 @@ def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, b
         numbers = _tile(trees, asked, call, fast, values)
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
-    order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster or (1, 1), swizzle))
+    order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores))
     is_guess = call.a_layout == "columns" and found.evidence != ANSWERED
-    name = FAMILIES[number].name if number in FAMILIES else f"algorithm {number}"
+    family = FAMILIES.get(number)
+    kernel = f"algorithm {number}" if family is None else family.kernel(tile)
+    if family is None or not family.is_across(call.b_layout):
+        tile, cluster = _reversed(tile), _reversed(cluster)
     return LibraryChoice(
         algorithm=number,
-        kernel=name if tile is None else f"{name} {tile[0]}x{tile[1]}",
+        kernel=kernel,
         split_k=max(slices, 1),
         reduction=reduction,
         custom=custom,
-        tile=None if tile is None else tile[::-1],
+        tile=tile,
         tile_k=tile_k,
         stages=count or None,
-        cluster=None if cluster is None else cluster[::-1],
+        cluster=cluster,
         schedule=order.schedule,
         known=order.known,
         confidence=found.confidence,
@@ -470,6 +478,10 @@ def _entry(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, 
             f"no choices for {call.operand} with {wanted.workspace_bytes} bytes of workspace; known: {known or 'none'}"
         )
     return found[0]
+
+
+def _reversed(pair: tuple[int, int] | None) -> tuple[int, int] | None:
+    return None if pair is None else pair[::-1]
 
 
 def _tile(

@@ -7,13 +7,14 @@ others and checked there. It knows families of kernels by cuBLASLt's algorithm n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.library_calls.raster import Grid, block_width, grid_of, last_clusters
+from hwsim.library_calls.shared_k import part_count
 
 Sum = Chain | Reduction
 FFMA = "fma.rn.f32"
@@ -45,7 +46,7 @@ class Answer(NamedTuple):
     option.
 
     slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them;
-    None: not known) and swizzle say of which.
+    None: not known), swizzle and the chip's SMs say of which.
     """
 
     algorithm: int
@@ -54,8 +55,9 @@ class Answer(NamedTuple):
     reduction: int
     custom: int
     tile: tuple[int, int] | None = None
-    cluster: tuple[int, int] = (1, 1)
+    cluster: tuple[int, int] | None = (1, 1)
     swizzle: int = 0
+    cores: int = 132
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,58 +146,55 @@ def _segments(call: Call, answer: Answer) -> Order:
     """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
     if answer.slices >= 0 or call.operand != "tf32":
         return Order(Schedule())
-    if answer.tile is None:
+    if answer.tile is None or answer.cluster is None or answer.cores not in CLUSTERS_AT_ONCE:
         return Order(Schedule(), known=False)
-    return _shared_tiles(call, grid_of(call.m, call.n, answer.tile, answer.cluster), answer.swizzle)
+    # wgmma takes tf32 from shared memory K-major only: a B by rows goes through registers, as the kernel's A.
+    is_transposed = FAMILIES[answer.algorithm].is_across(call.b_layout)
+    sizes = (call.n, call.m) if is_transposed else (call.m, call.n)
+    grid = grid_of(*sizes, answer.tile, answer.cluster)
+    counts = _clusters_at_once(CLUSTERS_AT_ONCE[answer.cores], math.prod(answer.cluster))
+    found = {_last_wave(call, grid, answer.swizzle, at_once, is_transposed) for at_once in counts}
+    return found.pop() if len(found) == 1 else Order(Schedule(), known=False)
 
 
 #: Of tf32 kernels with slices -1: K up to which no tiles were shared, and from which all were, where a whole wave went
 #: before and where none did (tools/record/shared_tiles.py; between the two none was met).
 WHOLE_K, SHARED_K = {True: 560, False: 872}, {True: 648, False: 896}
 SEGMENT_STEP = 32  # K of a tile, elements
-MOST_SEGMENTS = 32
-#: Clusters of so many CTAs that run at once on 132 SMs: configs/measured/microbenchmarks.csv; of 12: batch classes of
-#: an H200 rule out what else fits in its 8 GPCs of at most 18 SMs.
-ACTIVE_CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 12: 7, 14: 7, 16: 7}
+#: By SMs of a chip: clusters of so many CTAs that run at once (configs/measured/microbenchmarks.csv; of 12: an H200's
+#: batch classes rule out what else fits in its 8 GPCs of at most 18 SMs).
+CLUSTERS_AT_ONCE = {132: {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 12: 7, 14: 7, 16: 7}}
 GPCS, GPC_SMS = 8, 18
 
 
-def _clusters_at_once(ctas: int) -> range:
+def _clusters_at_once(measured: Mapping[int, int], ctas: int) -> range:
     """How many clusters of so many CTAs may run at once: one number where it was measured, else what lies between."""
-    if ctas in ACTIVE_CLUSTERS:
-        return range(ACTIVE_CLUSTERS[ctas], ACTIVE_CLUSTERS[ctas] + 1)
-    least = max((count for size, count in ACTIVE_CLUSTERS.items() if size > ctas), default=1)
-    most = min(GPCS * (GPC_SMS // ctas), *(count for size, count in ACTIVE_CLUSTERS.items() if size < ctas))
+    if ctas in measured:
+        return range(measured[ctas], measured[ctas] + 1)
+    least = max((count for size, count in measured.items() if size > ctas), default=1)
+    most = min(GPCS * (GPC_SMS // ctas), *(count for size, count in measured.items() if size < ctas))
     return range(least, most + 1)
 
 
-def _shared_tiles(call: Call, grid: Grid, swizzle: int) -> Order:
-    """The order where all numbers of clusters at once give the same."""
-    found = {_last_wave(call, grid, swizzle, at_once) for at_once in _clusters_at_once(math.prod(grid.cluster))}
-    return found.pop() if len(found) == 1 else Order(Schedule(), known=False)
-
-
-def _last_wave(call: Call, grid: Grid, swizzle: int, at_once: int) -> Order:
-    """CTAs share the K of the tiles of the last, partial wave, where two CTAs a tile fit in it."""
+def _last_wave(call: Call, grid: Grid, swizzle: int, at_once: int, is_transposed: bool) -> Order:
+    """CTAs share the K of the tiles of the last, partial wave, where two CTAs a tile fit in it. is_transposed: the grid
+    is of C transposed."""
     count = grid.rows * grid.columns
     rest = count % at_once if count > at_once else count
-    parts = min(MOST_SEGMENTS, at_once // rest) if rest else 1
-    if parts < 2 or call.k <= WHOLE_K[count > at_once]:
+    after_waves, most = count > at_once, at_once // rest if rest else 1
+    if most < 2 or call.k <= WHOLE_K[after_waves]:
         return Order(Schedule())
-    total = _segment_sum(call.k, parts)
-    height, width = grid.extent
-    regions = [
-        Region(
-            Range(min(i * height, call.m), min((i + 1) * height, call.m)),
-            Range(min(j * width, call.n), min((j + 1) * width, call.n)),
-            total,
-        )
-        for i, j in last_clusters(grid, block_width(grid, at_once, swizzle), rest)
-    ]
-    return Order(Schedule(regions=tuple(regions)), known=call.k >= SHARED_K[count > at_once])
+    total = segment_sum(call.k, part_count(math.ceil(call.k / SEGMENT_STEP), most, grid.tile, after_waves))
+    regions = []
+    for place in last_clusters(grid, block_width(grid, at_once, swizzle), rest):
+        spans = zip(place, grid.extent, (call.n, call.m) if is_transposed else (call.m, call.n), strict=True)
+        across = [Range(min(i * extent, size), min((i + 1) * extent, size)) for i, extent, size in spans]
+        rows, columns = reversed(across) if is_transposed else across
+        regions.append(Region(rows, columns, total))
+    return Order(Schedule(regions=tuple(regions)), known=call.k >= SHARED_K[after_waves])
 
 
-def _segment_sum(k: int, parts: int) -> Sum:
+def segment_sum(k: int, parts: int) -> Sum:
     """K in parts of whole tiles, the longer ones last; neighbours are added from the last part down."""
     tiles, extra = divmod(math.ceil(k / SEGMENT_STEP), parts)
     starts = [(tiles * i + max(0, i - (parts - extra))) * SEGMENT_STEP for i in range(parts)] + [k]
@@ -370,13 +369,28 @@ class KernelFamily:
     """Kernels of one algorithm number: what profilers call them, and the rule of their sums.
 
     instruction: by which they add (FP64: the device's own in any case); None: the device's own, or the rule says it.
-    order_by_m: whether the order depends on m beyond what cuBLASLt answers.
+    order_by_m: whether the order depends on m beyond what cuBLASLt answers. names_m_first: in the kernels' names a tile
+    is (m, n) of the row-major product, not cuBLASLt's (n, m). mn_major_b_first: a B by rows is the kernel's own A, and
+    its tile lies across.
     """
 
     name: str
     rule: Callable[[Call, Answer], Order]
     instruction: str | None = None
     order_by_m: bool = False
+    names_m_first: bool = False
+    mn_major_b_first: bool = False
+
+    def is_across(self, b_layout: str) -> bool:
+        """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
+        return self.mn_major_b_first and b_layout == "rows"
+
+    def kernel(self, tile: tuple[int, int] | None) -> str:
+        """The name of the family, and the tile as its kernels' names have it. tile: as cuBLASLt answers it."""
+        if tile is None:
+            return self.name
+        first, second = reversed(tile) if self.names_m_first else tile
+        return f"{self.name} {first}x{second}"
 
 
 FAMILIES: dict[int, KernelFamily] = {
@@ -391,15 +405,15 @@ FAMILIES: dict[int, KernelFamily] = {
     22: KernelFamily("cutlass_80_tensorop_d884gemm", _vector_slices),
     23: KernelFamily("cutlass_80_tensorop", _rest_first),
     24: KernelFamily("cutlass_75_tensorop", _rest_first),
-    35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved),
-    36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved),
-    39: KernelFamily("sm90_xmma_gemm_i8i32", _segments),
-    41: KernelFamily("sm90_xmma_gemm", _segments),
-    42: KernelFamily("sm90_xmma_gemm", _segments),
-    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments, order_by_m=True),
-    55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA),
-    56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA),
-    62: KernelFamily("sm90_xmma_gemm_e4m3", _segments),
-    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32"),
+    35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved, names_m_first=True),
+    36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved, names_m_first=True),
+    39: KernelFamily("sm90_xmma_gemm_i8i32", _segments, names_m_first=True),
+    41: KernelFamily("sm90_xmma_gemm", _segments, names_m_first=True),
+    42: KernelFamily("sm90_xmma_gemm", _segments, names_m_first=True),
+    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments, order_by_m=True, names_m_first=True, mn_major_b_first=True),
+    55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
+    56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
+    62: KernelFamily("sm90_xmma_gemm_e4m3", _segments, names_m_first=True),
+    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32", names_m_first=True),
     66: KernelFamily("nvjet_sm90", _whole_tiles),
 }

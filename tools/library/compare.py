@@ -25,7 +25,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-def block(entry: dict, seed: int, shape: tuple[int, int], device: str) -> np.ndarray:
+def block(entry: dict, seed: int, shape: tuple[int, int], device: str, library: str = "cublas") -> np.ndarray:
     """The recorded block as hwsim has it."""
     operand, output, fast, has_bias = parse(entry["kind"])
     m, n, k = entry["m"], entry["n"], entry["k"]
@@ -37,7 +37,7 @@ def block(entry: dict, seed: int, shape: tuple[int, int], device: str) -> np.nda
 
     options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
     return hwsim.matmul(
-        typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand), device=device, library="cublas",
+        typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand), device=device, library=library,
         format=operand, output=output, bias=typed(bias[: shape[1]], output) if has_bias else None,
         b_layout=entry["b_layout"], shape=(m, n), at=(rows[: shape[0]], columns[: shape[1]]), **options,
     )  # fmt: skip
@@ -48,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--device", required=True)
+    parser.add_argument("--library", default="cublas", help="a library's name, or a file of hwsim library record")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     equal, count, differing = Counter(), Counter(), []
@@ -58,8 +59,8 @@ def main() -> int:
             if name not in archive or entry["kind"].startswith("int8"):  # exact in any order
                 continue
             d = archive[name]
-            got = np.ascontiguousarray(block(entry, said["seed"], d.shape, arguments.device)).view(d.dtype)
-            same = np.array_equal(got, d)
+            expected = block(entry, said["seed"], d.shape, arguments.device, arguments.library)
+            same = np.array_equal(np.ascontiguousarray(expected).view(d.dtype), d)
             operand = entry["kind"].partition(">")[0]
             count[operand] += 1
             equal[operand] += same

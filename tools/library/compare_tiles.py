@@ -32,17 +32,17 @@ def recorded(path: Path = RECORDED) -> dict:
 def agrees(shape: dict, fields: list[str]) -> tuple[bool, Order]:
     """Whether hwsim shares exactly the tiles that were, and the order it has."""
     answer = dict(zip(fields, shape["answer"], strict=True))
-    order, shared = expected(*(shape[name] for name in "mnk"), answer)
+    order, shared = expected(*(shape[name] for name in "mnk"), answer, shape.get("b_layout", "columns"))
     differs = np.array([[mark == "1" for mark in row] for row in shape["differs"]])
     return np.array_equal(shared, differs), order
 
 
-def expected(m: int, n: int, k: int, answer: dict[str, int]) -> tuple[Order, np.ndarray]:
+def expected(m: int, n: int, k: int, answer: dict[str, int], b_layout: str = "columns") -> tuple[Order, np.ndarray]:
     """The order of summation, and per tile of 64 x 64 of C whether CTAs share it."""
     trees = store(VERSIONS[0].path)
-    tile, cluster = trees.tiles[answer["tile"]], trees.clusters.get(answer["cluster"], (1, 1))
+    tile, cluster = trees.tiles[answer["tile"]], trees.clusters.get(answer["cluster"])
     tile_k = trees.stages[answer["stages"]][0]
-    call = Call(m, n, k, "tf32", "fp32", "rows", "columns")
+    call = Call(m, n, k, "tf32", "fp32", "rows", b_layout)
     given = (answer["id"], tile_k, answer["splitk"], answer["reduction"], answer["custom"])
     order = order_of(call, Answer(*given, tile, cluster, answer["swizzle"]))
     shared = np.zeros((-(-m // GRAIN), -(-n // GRAIN)), bool)

@@ -1,6 +1,6 @@
 """Which tiles of C do CTAs share in cuBLAS's tf32 kernels for Hopper? Runs GEMMs on a GPU and compares their tiles.
 
-    python tools/record/shared_tiles.py --out tiles.json [--shapes 400] [--seed 1] [--also MxNxK,...]
+    python tools/record/shared_tiles.py --out tiles.json [--shapes 400] [--seed 1] [--also MxNxK,...] [--b-layout rows]
 
 Needs a GPU, libcublasLt and PyTorch with CUDA; nothing of hwsim. Of shapes drawn at random those are run for which
 cuBLASLt answers with algorithm 43 and slices of -1, as PyTorch's mm; the same rows, in products for which it answers
@@ -47,12 +47,13 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--also", default="")
+    parser.add_argument("--b-layout", choices=("rows", "columns"), default="columns")
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
-    lt, found = CublasLt(), []
+    lt, found, by_columns = CublasLt(), [], arguments.b_layout == "columns"
 
     def ask(m: int, n: int, k: int) -> LtAnswer:
-        return lt.ask(Kind("tf32", "fp32"), m, n, k, b_columns=True)
+        return lt.ask(Kind("tf32", "fp32"), m, n, k, b_columns=by_columns)
 
     shapes = [tuple(map(int, text.split("x"))) for text in arguments.also.split(",") if text]
     shapes += drawn(np.random.default_rng(arguments.seed), arguments.shapes)
@@ -65,15 +66,17 @@ def main() -> None:
             continue
         step = chains[0]
         padded = -(-m // step) * step
-        a, w = operands(padded, k, torch.float32), operands(n, k, torch.float32)
-        whole = call(KIND, a[:m], w.t(), None)()
-        chain = torch.cat([call(KIND, a[i : i + step], w.t(), None)() for i in range(0, padded, step)])[:m]
+        a, b = operands(padded, k, torch.float32), operands(n, k, torch.float32).t()
+        b = b if by_columns else b.contiguous()
+        whole = call(KIND, a[:m], b, None)()
+        chain = torch.cat([call(KIND, a[i : i + step], b, None)() for i in range(0, padded, step)])[:m]
         differs = (whole != chain).cpu().numpy()
         rows = [
             "".join(str(int(differs[i : i + GRAIN, j : j + GRAIN].any())) for j in range(0, n, GRAIN))
             for i in range(0, m, GRAIN)
         ]
-        found.append({"m": m, "n": n, "k": k, "answer": list(answer), "differs": rows})
+        put = {"m": m, "n": n, "k": k, "b_layout": arguments.b_layout}
+        found.append(put | {"answer": list(answer), "differs": rows})
     said = {"device": torch.cuda.get_device_name(), "fields": list(LtAnswer._fields), "shapes": found}
     arguments.out.write_text(json.dumps(said))
     print(f"{len(found)} of {len(shapes)} shapes on {said['device']}")
