@@ -1,23 +1,28 @@
-"""`hwsim reproduce PAPER [FIGURE]`: the papers' experiments on simulated devices, as Markdown tables or JSON."""
+"""`hwsim reproduce PAPER|all [ITEM]`: the papers' claims and figures on simulated devices, as Markdown or JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
 from hwsim.cli.progress import progress_bar
 from hwsim.errors import InputError, nearest
-from hwsim.papers import anchor_data, anchors, block_size
+from hwsim.papers import anchor_data, anchors, block_size, reproduce, reproduce_text
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
+from hwsim.papers.claims import PAPERS
+from hwsim.papers.experiment import SCALES
 from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 from hwsim.result import plain
 
+SAID_FROM_SECONDS = 60  # how long the claims take is said from here on
 FIGURES: dict[str, dict[str, str]] = {
     "sgemm-cube": {
         "fig8": "relative error against the offset exponent of the inputs",
@@ -37,8 +42,19 @@ for _paper, _figures in error_figures.FIGURES.items():
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.add_argument("paper", help=f"one of: {', '.join(FIGURES)}")
-    parser.add_argument("figure", nargs="?", help="one of the paper's figures (without: list them)")
+    known = ", ".join(dict.fromkeys((*FIGURES, *PAPERS)))
+    parser.add_argument("paper", help=f"one of: {known}; all: the papers' claims")
+    parser.add_argument(
+        "figure",
+        nargs="?",
+        metavar="ITEM",
+        help="a figure, table or section, as fig10 (without: every claim, or a list)",
+    )
+    group = parser.add_argument_group("claims")
+    group.add_argument("--scale", choices=SCALES, help="quick (default): minutes; full: the paper's sizes")
+    group.add_argument(
+        "--out", type=Path, metavar="DIR", help="claims.json, a page per paper, data, plots (extra plot)"
+    )
     parser.add_argument(
         "--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632; fig11) or k (errors)"
     )
@@ -49,6 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run one experiment and print it; returns the exit code."""
+    if arguments.paper == "all" or (arguments.paper in PAPERS and not _is_figure(arguments)):
+        return _claims(arguments)
+    for option in ("scale", "out"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option} is for claims: of {', '.join(PAPERS)}, or all")
     figures = FIGURES.get(arguments.paper)
     if figures is None:
         raise InputError(
@@ -82,6 +103,39 @@ def execute(arguments: argparse.Namespace) -> int:
         print(json.dumps(plain(found), allow_nan=False))
     else:
         print(text, end="")
+    return 0
+
+
+def _is_figure(arguments: argparse.Namespace) -> bool:
+    """Whether a figure of its own is meant: of options that no claim has, or with a name that only figures have."""
+    named = arguments.figure in FIGURES.get(arguments.paper, {})
+    return named and arguments.scale is None and arguments.out is None
+
+
+def _claims(arguments: argparse.Namespace) -> int:
+    """Measure and judge claims; the exit code is 0 whatever the verdicts."""
+    for option in ("size", "device", "scheme"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option} is not for claims, whose settings are the papers'")
+    papers = PAPERS if arguments.paper == "all" else (arguments.paper,)
+    scale = arguments.scale or SCALES[0]
+    if arguments.out is not None:
+        reproduce_text.check_folder(arguments.out)
+    seconds = reproduce.seconds_left(papers, arguments.figure, scale)
+    if seconds >= SAID_FROM_SECONDS:
+        print(
+            f"hwsim: about {seconds / 60:.0f} minutes on 2 cores; a stopped run goes on where it was", file=sys.stderr
+        )
+    with progress_bar(quiet=False) as progress:
+        found = reproduce.reproduce(papers, arguments.figure, scale=scale, progress=progress)
+    written = [] if arguments.out is None else reproduce_text.write(arguments.out, found)
+    if arguments.json:
+        claims = [one.to_dict() for one in found.outcomes]
+        print(json.dumps(plain({"schema": "hwsim.claims/1", "scale": scale, "claims": claims}), allow_nan=False))
+    else:
+        print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes), end="")
+        if written:
+            print(f"\n{len(written)} files in {arguments.out}")
     return 0
 
 

@@ -19,7 +19,7 @@ from hwsim.papers import conditions
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.record import PaperRecord
 
-Verdict = Literal["holds", "order", "fails", "cannot be asked"]
+Verdict = Literal["holds", "order", "fails", "not measured", "cannot be asked"]
 Kind = Literal["time", "accuracy", "bits", "definition", "design", "energy"]
 
 

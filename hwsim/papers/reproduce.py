@@ -1,0 +1,219 @@
+"""Claims of the papers, measured and judged: runs the experiments that are not cached, and gives a verdict per claim.
+
+It knows experiments and claims by their form; not what they measure. Results are cached by hwsim's own sources, so that
+a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hwsim
+from hwsim.datafiles.places import package_folder
+from hwsim.errors import InputError, nearest
+from hwsim.files import write_text
+from hwsim.papers import claims
+from hwsim.papers.claims import Claim, Verdict
+from hwsim.papers.experiment import Experiment, Found, Scale, Series
+
+Progress = Callable[[float], None]
+#: Paper -> the module with its EXPERIMENTS.
+MODULES = {paper: f"hwsim.papers.{paper.replace('-', '_')}" for paper in claims.PAPERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured."""
+
+    paper: str
+    claim: Claim
+    measured: Mapping[str, Any]
+    verdict: Verdict
+    note: str = ""
+
+    @property
+    def id(self) -> str:
+        """As "le-gemm/table2-tlp"."""
+        return f"{self.paper}/{self.claim.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As claims.json has it."""
+        return {
+            "id": self.id, "paper": self.paper, "item": self.claim.item, "stated": self.claim.stated,
+            "numbers": dict(self.claim.paper), "unit": self.claim.unit, "measured": dict(self.measured),
+            "verdict": self.verdict, "note": self.note,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """Outcomes in the order of the papers, and series by paper."""
+
+    outcomes: tuple[Outcome, ...]
+    series: Mapping[str, tuple[Series, ...]]
+
+
+def experiments(paper: str) -> tuple[Experiment, ...]:
+    """The experiments of a paper. Raises InputError for a paper that there is not."""
+    if paper not in MODULES:
+        raise InputError(f"no paper {paper!r}; there are {', '.join(MODULES)}{nearest(paper, list(MODULES))}")
+    found: tuple[Experiment, ...] = importlib.import_module(MODULES[paper]).EXPERIMENTS
+    return found
+
+
+def item_key(text: str) -> str:
+    """An item as users write it: "fig10a" for "Fig. 10 (a)", "section5.3" for "Section 5.3"."""
+    short = re.sub(r"^(figure|fig)\.?", "fig", text.strip().lower())
+    return re.sub(r"[^a-z0-9.]", "", short.replace("equation", "eq").replace("eq.", "eq").replace("fig.", "fig"))
+
+
+def is_of_item(claim: Claim, item: str) -> bool:
+    """Whether a claim is of an item, or its id begins with it: "fig1" is not "fig10"."""
+    wanted = item_key(item)
+    return any(re.match(rf"{re.escape(wanted)}(?![0-9])", one) for one in (item_key(claim.item), claim.id))
+
+
+def wanted_claims(paper: str, item: str | None) -> tuple[Claim, ...]:
+    """The claims of a paper, or of one of its items. Raises InputError for an item that has none."""
+    every = claims.read(paper).claims
+    found = tuple(claim for claim in every if item is None or is_of_item(claim, item))
+    if not found:
+        items = list(dict.fromkeys(item_key(claim.item) for claim in every))
+        assert item is not None
+        raise InputError(f"{paper} has no item {item!r}; there are {', '.join(items)}{nearest(item_key(item), items)}")
+    return found
+
+
+def chosen(paper: str, item: str | None) -> tuple[Experiment, ...]:
+    """The experiments that measure claims of an item."""
+    ids = {claim.id for claim in wanted_claims(paper, item)}
+    return tuple(one for one in experiments(paper) if ids & set(one.claims))
+
+
+def seconds_left(papers: Sequence[str], item: str | None, scale: Scale) -> float:
+    """What is left to run takes about this long on two cores."""
+    todo = [(paper, one) for paper in papers for one in chosen(paper, item)]
+    return sum(one.seconds[scale] for paper, one in todo if not _cached(paper, one, scale).exists())
+
+
+def reproduce(
+    papers: Sequence[str], item: str | None = None, *, scale: Scale = "quick", progress: Progress | None = None
+) -> Reproduction:
+    """Measure and judge the claims of papers (of one item). Experiments done before, with the same hwsim, are read."""
+    todo = [(paper, one) for paper in papers for one in chosen(paper, item)]
+    total, done = sum(one.seconds[scale] for _, one in todo) or 1.0, 0.0
+    found: dict[str, list[Found]] = {paper: [] for paper in papers}
+    for paper, one in todo:
+        found[paper].append(measured(paper, one, scale))
+        done += one.seconds[scale]
+        if progress is not None:
+            progress(done / total)
+    outcomes = [outcome for paper in papers for outcome in _judged(paper, wanted_claims(paper, item), found[paper])]
+    series = {paper: tuple(series for one in found[paper] for series in one.series) for paper in papers}
+    return Reproduction(tuple(outcomes), series)
+
+
+def measured(paper: str, one: Experiment, scale: Scale) -> Found:
+    """What an experiment gives, from the cache where it is there. Raises InputError where a claim is left out."""
+    path = _cached(paper, one, scale)
+    if path.exists():
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+    given = one.measure(scale)
+    if set(given.measured) != set(one.claims):
+        wrong = ", ".join(sorted(set(given.measured) ^ set(one.claims)))
+        raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_plain(asdict(given)))
+    write_text(path, text)
+    return _from_json(json.loads(text))
+
+
+def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[Outcome]:
+    outcomes = []
+    for claim in wanted:
+        own = next((one for one in found if claim.id in one.measured), None)
+        if claim.holds is None:
+            outcomes.append(Outcome(paper, claim, {}, "cannot be asked", claim.cannot or ""))
+        elif own is None:
+            outcomes.append(Outcome(paper, claim, {}, "not measured", "no experiment measures it yet"))
+        else:
+            values = own.measured[claim.id]
+            outcomes.append(Outcome(paper, claim, values, claim.verdict(values), own.notes.get(claim.id, "")))
+    return outcomes
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: NumPy's numbers and arrays as Python's, numbers that are not finite as text."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _from_json(stored: Any) -> Found:
+    def number(value: Any) -> Any:
+        if isinstance(value, list):
+            return [number(one) for one in value]
+        return float(value) if value in ("inf", "-inf", "nan") else value
+
+    values = {claim: {name: number(one) for name, one in own.items()} for claim, own in stored["measured"].items()}
+    series = tuple(Series(**one) for one in stored["series"])
+    return Found(values, stored["notes"], series)
+
+
+def cache_folder() -> Path:
+    """Where results are cached: HWSIM_CACHE, or hwsim in XDG_CACHE_HOME or ~/.cache."""
+    named = os.environ.get("HWSIM_CACHE")
+    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hwsim"
+    return base / "reproduce"
+
+
+def _cached(paper: str, one: Experiment, scale: Scale) -> Path:
+    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}" / f"{paper}-{one.name}-{scale}.json"
+
+
+def _of_files(paths: Iterable[Path], root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _digest() -> str:
+    """Of hwsim's modules, kernels and data, but for those on papers: results of another hwsim are not taken."""
+    root = Path(hwsim.__file__).parent
+    apart = (root / "papers", root / "cli", root / "report")
+    own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
+    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries")]
+    parts = [_of_files(own, root)]
+    parts += [
+        _of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder) for folder in folders
+    ]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+@cache
+def _paper_digest(paper: str) -> str:
+    """Of the modules that measure a paper's claims, and of those that several papers share."""
+    root = Path(hwsim.__file__).parent / "papers"
+    own = root / MODULES[paper].rpartition(".")[2]
+    apart = [root / name.rpartition(".")[2] for name in MODULES.values()]
+    shared = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart if y != own)]
+    return _of_files(shared, root)
