@@ -7,7 +7,6 @@ a stopped run goes on where it was.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 import os
@@ -24,17 +23,17 @@ import hwsim
 from hwsim.datafiles.places import package_folder
 from hwsim.errors import InputError, nearest
 from hwsim.files import write_text
-from hwsim.papers import claims
+from hwsim.papers import ape, bf16x9, claims, le_gemm, sgemm_cube, tf32_tf64
 from hwsim.papers.claims import Claim, Verdict
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
 Progress = Callable[[float], None]
-#: Paper -> the module with its EXPERIMENTS.
-MODULES = {paper: f"hwsim.papers.{paper.replace('-', '_')}" for paper in claims.PAPERS}
+#: Paper -> the package with its EXPERIMENTS.
+PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ClaimOutcome:
     """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured."""
 
     paper: str
@@ -61,15 +60,15 @@ class Outcome:
 class Reproduction:
     """Outcomes in the order of the papers, and series by paper."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ClaimOutcome, ...]
     series: Mapping[str, tuple[Series, ...]]
 
 
 def experiments(paper: str) -> tuple[Experiment, ...]:
     """The experiments of a paper. Raises InputError for a paper that there is not."""
-    if paper not in MODULES:
-        raise InputError(f"no paper {paper!r}; there are {', '.join(MODULES)}{nearest(paper, list(MODULES))}")
-    found: tuple[Experiment, ...] = importlib.import_module(MODULES[paper]).EXPERIMENTS
+    if paper not in PACKAGES:
+        raise InputError(f"no paper {paper!r}; there are {', '.join(PACKAGES)}{nearest(paper, list(PACKAGES))}")
+    found: tuple[Experiment, ...] = PACKAGES[paper].EXPERIMENTS
     return found
 
 
@@ -140,17 +139,17 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
     return _from_json(json.loads(text))
 
 
-def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[Outcome]:
+def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[ClaimOutcome]:
     outcomes = []
     for claim in wanted:
         own = next((one for one in found if claim.id in one.measured), None)
         if claim.holds is None:
-            outcomes.append(Outcome(paper, claim, {}, "cannot be asked", claim.cannot or ""))
+            outcomes.append(ClaimOutcome(paper, claim, {}, "cannot be asked", claim.cannot or ""))
         elif own is None:
-            outcomes.append(Outcome(paper, claim, {}, "not measured", "no experiment measures it yet"))
+            outcomes.append(ClaimOutcome(paper, claim, {}, "not measured", "no experiment measures it yet"))
         else:
             values = own.measured[claim.id]
-            outcomes.append(Outcome(paper, claim, values, claim.verdict(values), own.notes.get(claim.id, "")))
+            outcomes.append(ClaimOutcome(paper, claim, values, claim.verdict(values), own.notes.get(claim.id, "")))
     return outcomes
 
 
@@ -213,7 +212,7 @@ def _digest() -> str:
 def _paper_digest(paper: str) -> str:
     """Of the modules that measure a paper's claims, and of those that several papers share."""
     root = Path(hwsim.__file__).parent / "papers"
-    own = root / MODULES[paper].rpartition(".")[2]
-    apart = [root / name.rpartition(".")[2] for name in MODULES.values()]
+    own = Path(str(PACKAGES[paper].__file__)).parent
+    apart = [Path(str(package.__file__)).parent for package in PACKAGES.values()]
     shared = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart if y != own)]
     return _of_files(shared, root)

@@ -14,14 +14,14 @@ from hwsim.files import check_writable, make_folder, whole_file, write_text
 from hwsim.papers import claims
 from hwsim.papers.claims import Verdict
 from hwsim.papers.experiment import Series
-from hwsim.papers.reproduce import Outcome, Reproduction
+from hwsim.papers.reproduce import ClaimOutcome, Reproduction
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SHOWN = 6  # elements of a series in a table
 CLAIMS_FILE = "claims.json"
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[ClaimOutcome]) -> str:
     """How many claims of each paper hold, hold in order, fail, and so on."""
     lines = ["| paper | " + " | ".join(VERDICTS) + " | claims |", "| --- |" + " ---: |" * (len(VERDICTS) + 1)]
     papers = list(dict.fromkeys(one.paper for one in outcomes))
@@ -33,7 +33,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(outcomes: Iterable[Outcome]) -> str:
+def table(outcomes: Iterable[ClaimOutcome]) -> str:
     """A row per claim: what the paper says, what was measured, the verdict."""
     lines = ["| claim | item | stated | paper | hwsim | verdict |", "| --- | --- | --- | --- | --- | --- |"]
     for one in outcomes:
@@ -45,7 +45,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(paper: str, outcomes: Sequence[Outcome]) -> str:
+def page(paper: str, outcomes: Sequence[ClaimOutcome]) -> str:
     """A paper's claims, those that do not hold with what is known of why, and what nobody can ask a simulator."""
     said = claims.read(paper)
     text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{table(outcomes)}"
@@ -92,7 +92,7 @@ def _csv(series: Series) -> str:
 def _plot(series: Series) -> bytes | None:
     """A PNG of one series; None without matplotlib."""
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # optional
     except ImportError:
         return None
     figure = Figure(figsize=(6, 4), layout="constrained")
