@@ -261,6 +261,7 @@ KIN = (
     ("markidis", "egemm-tc"),
     ("quantensor",),
     ("ozaki-int8", "ozaki-fp16"),
+    ("ootomo-fp16", "ootomo-tf32"),
 )
 
 
