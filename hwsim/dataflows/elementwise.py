@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WORD_BITS = 32
 # Operations per element and piece: a byte is cut out; a slice is scaled, rounded, converted back and subtracted; a
 # rounded piece is converted there and back and subtracted.
-PIECE_OPERATIONS = {"bytes": 1, "slices": 4, "round": 3}
+PIECE_OPERATIONS = {"bytes": 1, "signed_bytes": 2, "slices": 4, "round": 3}
 
 
 def bytes_of(format: str) -> int:

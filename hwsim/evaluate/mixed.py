@@ -31,14 +31,16 @@ SIDES: tuple[Side, Side] = ("a", "b")
 # --- which block takes which plan ------------------------------------------------------------------------------------
 
 
-def types_of(values: Array, block: tuple[int, int], ranges: Sequence[tuple[float, float]]) -> NDArray[np.int8]:
+def types_of(
+    values: Array, block: tuple[int, int], ranges: Sequence[tuple[float, float]], zeros_fit: bool = True
+) -> NDArray[np.int8]:
     """The index of the first plan that handles each block of rows x columns; len(ranges) where none does.
 
-    values: (..., rows, columns), fp32. ranges: smallest and largest magnitude that each plan handles; 0 is always
-    allowed, NaN and infinity never.
+    values: (..., rows, columns), fp32. ranges: smallest and largest magnitude that each plan handles, and 0 where
+    zeros fit; NaN and infinity never.
     """
     if values.ndim > 2:
-        parts = [types_of(one, block, ranges) for one in values.reshape(-1, *values.shape[-2:])]
+        parts = [types_of(one, block, ranges, zeros_fit) for one in values.reshape(-1, *values.shape[-2:])]
         return np.stack(parts).reshape(*values.shape[:-2], *parts[0].shape)
     rows, columns = values.shape
     starts = np.arange(0, columns, block[1])
@@ -47,7 +49,7 @@ def types_of(values: Array, block: tuple[int, int], ranges: Sequence[tuple[float
         for row in range(0, rows, block[0]):
             part = np.abs(values[row : row + block[0]])
             largest = np.maximum.reduceat(part.max(axis=0), starts).astype(np.float64)
-            part = np.where(part == 0, np.inf, part)
+            part = np.where(part == 0, np.inf, part) if zeros_fit else part
             least = np.minimum.reduceat(part.min(axis=0), starts).astype(np.float64)
             fits = [(least >= low) & (largest <= high) for low, high in ranges]  # not met by NaN
             found.append(np.select(fits, range(len(ranges)), len(ranges)))
@@ -67,8 +69,8 @@ def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
 def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Array]:
     """The plan index of each block of A and of B."""
     m, n, k = mixed.block
-    left = types_of(a.fp32().array, (m, k), mixed.ranges)
-    return left, types_of(b.fp32().array, (k, n), mixed.ranges)
+    left = types_of(a.fp32().array, (m, k), mixed.ranges, mixed.zeros_fit)
+    return left, types_of(b.fp32().array, (k, n), mixed.ranges, mixed.zeros_fit)
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ def pieces_of(
         raise InputError(f"schedule: operand_rounding is for plans with one piece; this one has {len(pieces)}")
     is_needed = plan.specials == "fma_chain" or plan.split != "round"
     source = given if is_needed else None
-    if plan.split == "bytes":
-        return Pieces(_bytes(given, pieces), None, source)
+    if plan.split in ("bytes", "signed_bytes"):
+        return Pieces(_bytes(given, pieces, plan.split == "signed_bytes"), None, source)
     if plan.split == "slices":
         codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
         return Pieces(codes, exponents, source)
@@ -123,11 +123,14 @@ def _floats(given: Operand) -> Array:
     return given.array if given.format == "fp64" else given.fp32().array
 
 
-def _bytes(given: Operand, pieces: Sequence[Piece]) -> tuple[Array, ...]:
-    """The (high byte, low byte) pieces of int16."""
+def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Array, ...]:
+    """The (high byte, low byte) pieces of int16. is_signed: the low byte is a signed number."""
     if given.format != "int16" or len(pieces) != 2:
         raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
     high, low = given.codes >> np.uint16(8), given.codes & np.uint16(0xFF)
+    if is_signed:
+        code = low.astype(np.uint8)
+        return ((given.codes.astype(np.int32) - code.view(np.int8)) >> 8).astype(np.uint8), code
     if pieces[1].format == "int8":
         low = low - np.uint16(BYTE_BIAS)  # the low 8 bits are those of the difference
     return high.astype(np.uint8), low.astype(np.uint8)

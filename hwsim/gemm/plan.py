@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["a", "b"]
-Split = Literal["round", "bytes", "slices"]
+Split = Literal["round", "bytes", "signed_bytes", "slices"]
 Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
 OrderOrigin = Literal["calls", "ours"]
 
@@ -118,6 +118,7 @@ class Plan:
     the operand itself. split says how pieces are made:
         "round": each is rounded from the residual of the one before (see Piece);
         "bytes": int16 as (high byte, low byte); a low piece of int8 holds the byte less 128;
+        "signed_bytes": int16 as (h, l), l the low byte as a signed number, h = (x - l) / 256, which wraps;
         "slices": per row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)), e the least with
             all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, truncated
             toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C is
@@ -174,7 +175,7 @@ class Mixed:
     plan, then added in order of `plans`, fp32, nearest even. strategy: "hybrid" (each block its own plan), the short
     name of one plan for all blocks, or "decide" (the fastest of these). wide_percent: without operands, the share of
     block products that need the second plan. blocks: number of block products per plan, once the operands were
-    inspected. decided: the outcome of "decide".
+    inspected. decided: the outcome of "decide". zeros_fit: whether a zero is in every range, or below each.
     """
 
     scheme: str
@@ -185,6 +186,7 @@ class Mixed:
     wide_percent: int | None = None
     blocks: tuple[int, ...] = ()
     decided: str = ""
+    zeros_fit: bool = True
 
 
 def sums(*values: Expression) -> Expression:

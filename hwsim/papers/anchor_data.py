@@ -1,25 +1,25 @@
 """The measured points that the timing machine is compared with: anchors.yaml and gemm_times.csv of configs/measured.
 
-anchors.yaml holds what was published and where, the tolerance, and whether a number of a device file was set by it
-(calibration) or not (validation; blind: measured when the model was finished). For GEMMs timed by this project it names
-sets; their times are in gemm_times.csv.
+anchors.yaml holds what was published and where, the tolerance, and a role: whether a number of a device file was set by
+the point (calibration), whether it ever moved a choice (seen), or neither (validation; blind: measured when the model
+was finished). For GEMMs timed by this project it names sets; their times are in gemm_times.csv.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from hwsim.errors import InputError
 from hwsim.papers import measured
 from hwsim.papers.measured import GemmTime
 from hwsim.papers.record import PaperRecord
 
-Role = Literal["calibration", "validation", "blind"]
+Role = Literal["calibration", "seen", "validation", "blind"]
 
 
 class MeasuredRun(PaperRecord):
@@ -54,7 +54,8 @@ class Measurement(PaperRecord):
 
     quantity: tflops; ms; ratio: speed of `run` relative to `over`; idle: share of the time that `engine` is not busy;
     share: of the time, for the kernels named in `kernels`. cap: a stated efficiency of the library, by which the
-    simulated rate is multiplied. host_us: host time that the source says its times contain. why: explanation of a miss.
+    simulated rate is multiplied. host_us: host time that the source says its times contain. moved: of a point that was
+    seen, the choice that it moved. why: explanation of a miss.
     """
 
     id: str
@@ -70,7 +71,14 @@ class Measurement(PaperRecord):
     source: str
     cap: float = 1.0
     host_us: float = 0.0
+    moved: str = ""
     why: str = ""
+
+    @model_validator(mode="after")
+    def _says_what_it_moved(self) -> Self:
+        if (self.role == "seen") != bool(self.moved):
+            raise ValueError(f"point {self.id}: `moved` is for a point of role seen, which has to say what it moved")
+        return self
 
 
 class Selection(PaperRecord):

@@ -44,6 +44,7 @@ class Row:
     role: Role
     source: str
     why: str = ""
+    moved: str = ""
 
     @property
     def error(self) -> float:
@@ -132,6 +133,7 @@ def row(entry: Measurement) -> Row:
         entry.role,
         entry.source,
         entry.why,
+        entry.moved,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, get_args
 
+from hwsim.papers.anchor_data import Role
 from hwsim.papers.anchors import large, mean_absolute, pooled
 
 if TYPE_CHECKING:
@@ -15,6 +17,23 @@ POOLED_LARGE, POOLED_ALL = 0.10, 0.15  # mean absolute error allowed of a format
 
 
 def rows_text(rows: Iterable[Row]) -> str:
+    """The points as a Markdown table, after a count of them by role."""
+    given = list(rows)
+    return f"{roles_text(given)}\n{points_text(given)}"
+
+
+def roles_text(rows: Sequence[Row]) -> str:
+    """How many points of each role there are, how many are within what is allowed, and their median error."""
+    lines = ["| role | points | within what is allowed | median absolute error |", "| --- | ---: | ---: | ---: |"]
+    for role in get_args(Role):
+        own = [row for row in rows if row.role == role]
+        if own:
+            middle = median(abs(row.error) for row in own)
+            lines.append(f"| {role} | {len(own)} | {sum(row.passes for row in own)} | {middle:.1%} |")
+    return "\n".join(lines) + "\n"
+
+
+def points_text(rows: Iterable[Row]) -> str:
     """The points as a Markdown table."""
     lines = [
         "| point | measured | simulated | error | allowed | role | within | source |",
@@ -25,7 +44,8 @@ def rows_text(rows: Iterable[Row]) -> str:
         measured = f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
         verdict = "yes" if x.passes else f"**no**: {x.why}" if x.why else "**no**"
         lines.append(
-            f"| {x.what} | {measured} | {x.simulated:,.4g} | {x.error:+.1%} | {x.tolerance:.0%} | {x.role} | {verdict} "
+            f"| {x.what} | {measured} | {x.simulated:,.4g} | {x.error:+.1%} | {x.tolerance:.0%} "
+            f"| {x.role}{f': {x.moved}' if x.moved else ''} | {verdict} "
             f"| {x.source} |"
         )
     return "\n".join(lines) + "\n"

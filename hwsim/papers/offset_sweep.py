@@ -22,7 +22,14 @@ EXPONENTS = tuple(range(-12, 5))
 FP16_LARGEST = np.float32(65504)
 SCALING = (0, 6, 12)
 ACCUMULATION = ("elementwise", "termwise")
-COLUMNS = ("HGEMM", "HGEMM, FP16 out", "FP32 chain", *(f"sb={sb} {how}" for sb in SCALING for how in ACCUMULATION))
+BLOCK = ("sb=12 elementwise, b_k = 64", {"scaling_exponent": 12, "accumulation": "elementwise", "k_group": 64})
+COLUMNS = (
+    "HGEMM",
+    "HGEMM, FP16 out",
+    "FP32 chain",
+    *(f"sb={sb} {how}" for sb in SCALING for how in ACCUMULATION),
+    BLOCK[0],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ def sweep(
                 for how in ACCUMULATION:
                     product = matmul(a, b, device=device, scheme=SCHEME, scaling_exponent=sb, accumulation=how)
                     found[f"sb={sb} {how}"] = error(product)
+            found[BLOCK[0]] = error(matmul(a, b, device=device, scheme=SCHEME, **BLOCK[1]))
             yield OffsetErrors(symmetric, exponent, found)
 
 

@@ -146,6 +146,8 @@ def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, t
     size = np.abs(x)
     if plan.split == "bytes":
         return Residuals((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
+    if plan.split == "signed_bytes":  # from 32640 on the high byte wraps
+        return Residuals((size, np.minimum(size, 128.0)), np.where(x >= 32640, 65536.0, 0.0), None)
     if plan.split == "slices":
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     taken, stored = format_of(plan.input_format), format_of(source)

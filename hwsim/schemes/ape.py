@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from hwsim.gemm.options import Option
 from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import below, fp16_pieces
+from hwsim.schemes.notices import below, counted, fp16_pieces, outside
 from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,
@@ -27,7 +29,10 @@ SOURCE = "Ape, ICS 2022"
 RELEASED = "termwise: github JohndeVostok/APE ee14409"
 SHIFT = 12  # of the low fp16 piece
 FP32_F_RANGE = (2.0**-14, 65504.0)  # 6.1e-5 to 6.55e4, section 4.1
-FP32_B_RANGE = (7.7e-34, 3.4e38)
+# Section 4.3 has 3.4e38 as the end, as FP32 has; from 2^128 - 2^119 on bfloat16 rounds to infinity, and sums are NaN.
+FP32_B_RANGE = (7.7e-34, 2.0**128 - 2.0**119 - 2.0**104)
+FP32_T_RANGE = (4.81e-35, 2.0**128 - 2.0**116 - 2.0**104)  # section 4.2, with the end of TF32 likewise
+WRAPS_FROM = 32640  # int16 from here on: the released split's high byte, (x - low) / 256, is 128
 # Four products of bytes, 255^2 at most, summed in int32: no longer than this can be exact.
 INT16_GROUP = 32768
 LARGEST_BLOCK = (1 << 31) - 1  # beyond any matrix that fits a host: all of it is one block
@@ -94,10 +99,11 @@ def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
     """ape-int16: x = 2^8 h + l; four INT8 products shifted by 16, 8, 8, 0.
 
     With biased low bytes, l' = l - 128, a correction by the sums over K of both operands is added: 128 (sum a + sum b)
-    - 128^2 K.
+    - 128^2 K. With signed ones, as in the authors' released code, l is the byte as a signed number and h is (x - l) /
+    256, which wraps from 127.5 x 256 on.
     """
     biased = options["low_byte"] == "biased"
-    pieces = (Piece("int8"), Piece("int8" if biased else "uint8"))
+    pieces = (Piece("int8"), Piece("uint8" if options["low_byte"] == "unsigned" else "int8"))
     value: Expression = sums(Scaled(TermValue(0), 16), Scaled(TermValue(1), 8), Scaled(TermValue(2), 8), TermValue(3))
     if biased:
         value = sums(value, OperandSum("a", 128), OperandSum("b", 128), Depth(-(128 * 128)))
@@ -110,7 +116,7 @@ def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:
         k_group=INT16_GROUP if problem.k > INT16_GROUP else None,
         input_format=problem.input_format,
         output_format=options["accumulate"],
-        split="bytes",
+        split="signed_bytes" if options["low_byte"] == "signed" else "bytes",
         arithmetic=options["accumulate"],
     )
 
@@ -129,6 +135,7 @@ def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
         (size, size, size),
         options["strategy"],
         options["wide_percent"],
+        zeros_fit=options["zeros"] == "narrow",
     )
 
 
@@ -136,6 +143,25 @@ def inspect_f(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent in full."""
     low = below(a, b, FP32_F_RANGE[0], "below 6.1e-5 keep fewer than 22 bits")
     return special_notices(a, b) + low + fp16_pieces(a, b, SHIFT)
+
+
+def inspect_b(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities, and elements outside the range of three BF16 pieces."""
+    return special_notices(a, b) + outside(a, b, FP32_B_RANGE, "bfloat16")
+
+
+def inspect_t(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities, and elements outside the range of two TF32 pieces."""
+    return special_notices(a, b) + outside(a, b, FP32_T_RANGE, "tf32")
+
+
+def inspect_int16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: elements whose released split wraps."""
+    if options["low_byte"] != "signed":
+        return []
+    count = sum(int((x.astype(np.int64) >= WRAPS_FROM).sum()) for x in (a, b))
+    what = f"elements of {WRAPS_FROM} or more have a high byte that wraps, as in the released split: 65536 too small"
+    return counted(("high_byte_wraps", count, what))
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
@@ -158,9 +184,9 @@ SCHEMES = (
         f"{SOURCE}, 4.3, Listing 4; {RELEASED}",
         (ACCUMULATION, INTERLEAVE, K_GROUP),
         plan_b,
-        inspect,
+        inspect_b,
     ),
-    Scheme("ape-fp32-t", "FP32 from 3 TF32 products", f"{SOURCE}, 4.2", (INTERLEAVE, K_GROUP), plan_t, inspect),
+    Scheme("ape-fp32-t", "FP32 from 3 TF32 products", f"{SOURCE}, 4.2", (INTERLEAVE, K_GROUP), plan_t, inspect_t),
     Scheme(
         "ape-int16",
         "INT16 from 4 INT8 products",
@@ -170,13 +196,13 @@ SCHEMES = (
                 "low_byte",
                 str,
                 None,
-                "unsigned, where the unit multiplies u8; else biased by 128",
-                choices=("unsigned", "biased"),
+                "unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640",
+                choices=("unsigned", "biased", "signed"),
             ),
             Option("accumulate", str, "int64", "sum of the products; int32 wraps", choices=("int64", "int32")),
         ),
         plan_int16,
-        inspect,
+        inspect_int16,
         input_formats=("int16",),
         alternatives="low_byte",
     ),
@@ -192,6 +218,14 @@ SCHEMES = (
                 "hybrid",
                 "hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow",
                 choices=("hybrid", "fp32-f", "fp32-b", "native", "decide"),
+            ),
+            Option(
+                "zeros",
+                str,
+                "narrow",
+                "narrow: a zero is in every range (ours); wide: below every range, as Listing 5 compares, so that its "
+                "block is native fp32",
+                choices=("narrow", "wide"),
             ),
             Option(
                 "wide_percent", int, None, "without operands: percent of block products for fp32-b", least=0, most=100

@@ -48,7 +48,11 @@ SCHEMES = tuple(
             "markidis",
             "FP32 from 4 FP16 products, truncated pieces",
             "Markidis et al., NVIDIA tensor core programmability, performance and precision, IPDPSW 2018",
-            _rounding("RZ", "of both pieces: RZ as SGEMM-cube's Table 2 says; RNE is CUDA's own conversion"),
+            _rounding(
+                "RZ",
+                "of both pieces: RZ as EGEMM-TC and SGEMM-cube (Table 2) describe it; RNE is CUDA's own conversion, "
+                "which Ape's errors (Fig. 14) fit",
+            ),
         ),
         (
             "egemm-tc",

@@ -44,6 +44,15 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
     )
 
 
+def outside(a: Array, b: Array, ends: tuple[float, float], fmt: str) -> list[Notice]:
+    """Notices with the counts of elements below and above a range; above it the high piece, of `fmt`, is infinite."""
+    x = finite_magnitudes(a, b).astype(np.float64)
+    return counted(
+        ("below_full_precision", int((x < ends[0]).sum()), f"elements below {ends[0]:.3g} keep fewer bits"),
+        ("high_piece_overflow", int((x > ends[1]).sum()), f"elements that {fmt} rounds to infinity"),
+    )
+
+
 def below(a: Array, b: Array, least: float, what: str) -> list[Notice]:
     """A notice with the count of elements of magnitude below `least`."""
     return counted(("below_full_precision", int((finite_magnitudes(a, b) < least).sum()), f"elements {what}"))

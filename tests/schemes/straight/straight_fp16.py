@@ -93,10 +93,10 @@ def four_products(a, b, device, rounding, interleave="instruction", k_group=None
     return out.runs(unit, products, k_group, interleave == "k")
 
 
-def ootomo_fp16(a, b, device):
-    """Each instruction of A1 B1 from zero, added outside; the corrections chained; C = acc0 + acc1 2^-11."""
+def ootomo_fp16(a, b, device, leading="outside"):
+    """A1 B1 a chain, or each instruction from zero, added outside; the corrections chained; C = acc0 + acc1 2^-11."""
     unit, out = Unit(device, "fp16"), Outside(device)
     (a1, a2), (b1, b2) = (halves(x, 11, device) for x in (a, b))
-    acc0 = out.runs(unit, [(a1, b1)], unit.step)
+    acc0 = out.runs(unit, [(a1, b1)], unit.step) if leading == "outside" else unit.chain((a1, b1))
     acc1 = unit.chain((a1, b2), (a2, b1))
     return out.add(acc0, out.times(acc1, -11))

@@ -26,10 +26,12 @@ def ape_int16(a, b, device, low_byte, accumulate="int64"):
     def pieces(x):
         wide = x.astype(np.int32)
         low = wide % 256
+        if low_byte == "signed":
+            low = np.where(low < 128, low, low - 256)
         return ((wide - low) // 256).astype(np.int8).view(np.uint8), (low - bias).astype(np.uint8)
 
     (ah, al), (bh, bl) = pieces(a), pieces(b)
-    low = "s" if bias else "u"
+    low = "u" if low_byte == "unsigned" else "s"
     total = np.zeros((a.shape[0], b.shape[1]), dtype)
     for x, y, kinds, shift in (
         (ah, bh, "ss", 16),

@@ -62,7 +62,7 @@ def ape_fp32_t(a, b, device, interleave="instruction", k_group=None):
     return Outside(device).runs(Unit(device, "tf32"), products, k_group, interleave == "k")
 
 
-def ootomo_tf32(a, b, device):
+def ootomo_tf32(a, b, device, leading="outside"):
     """RNA pieces, unscaled; each instruction of A1 B1 from zero, added outside; the corrections chained."""
     unit, out = Unit(device, "tf32"), Outside(device)
 
@@ -71,7 +71,8 @@ def ootomo_tf32(a, b, device):
         return codes(first, "tf32"), codes(to_tf32(x - first, "away"), "tf32")
 
     (a1, a2), (b1, b2) = pieces(a), pieces(b)
-    return out.add(out.runs(unit, [(a1, b1)], unit.step), unit.chain((a1, b2), (a2, b1)))
+    acc0 = out.runs(unit, [(a1, b1)], unit.step) if leading == "outside" else unit.chain((a1, b1))
+    return out.add(acc0, unit.chain((a1, b2), (a2, b1)))
 
 
 def bf16x(a, b, device, name, accumulation, promotion_interval=1, k_group=None):

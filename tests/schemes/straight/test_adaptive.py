@@ -151,6 +151,29 @@ def test_types_at_the_ends_of_the_ranges():
     assert types_of(stack, (1, 6), (F_RANGE, B_RANGE)).tolist() == [[[1]], [[2]]]
 
 
+def test_zeros_are_wide_where_listing_5_is_asked_for():
+    values = np.array([[1.0, 0.0, -0.0, 7e-6]], np.float32)
+    assert types_of(values, (1, 1), (F_RANGE, B_RANGE)).tolist() == [[0, 0, 0, 1]]
+    assert types_of(values, (1, 1), (F_RANGE, B_RANGE), zeros_fit=False).tolist() == [[0, 2, 2, 1]]
+
+
+def test_what_bfloat16_rounds_to_infinity_is_native():
+    """From 2^128 - 2^119 on, three BF16 pieces give NaN: finite in FP32, and 3.4e38 of the paper's range is above."""
+    largest = np.float32(2.0**128 - 2.0**119 - 2.0**104)
+    a = np.array([[largest, np.nextafter(largest, np.float32(np.inf))]], np.float32)
+    got = [hwsim.matmul(a[:, i : i + 1], np.ones((1, 1), np.float32), device=CHIP, scheme="ape") for i in (0, 1)]
+    assert [float(x[0, 0]) for x in got] == [float(x) for x in a[0]]
+    plain = hwsim.run(a, np.ones((2, 1), np.float32), device=CHIP, scheme="ape-fp32-b", timing=False)
+    assert [x["count"] for x in plain.warnings if x["code"] == "high_piece_overflow"] == [1]
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("ape-fp32-b", 7.7e-34), ("ape-fp32-t", 4.81e-35)])
+def test_below_the_range_is_said(scheme, least):
+    a = np.array([[least * 1.01, least * 0.99, 0.0]], np.float32)
+    warnings = hwsim.run(a, np.ones((3, 1), np.float32), device=CHIP, scheme=scheme, timing=False).warnings
+    assert [x["count"] for x in warnings if x["code"] == "below_full_precision"] == [1]
+
+
 def test_the_count_is_that_of_pairs():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 3, (5, 7)), rng.integers(0, 3, (7, 4))
