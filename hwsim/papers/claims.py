@@ -104,6 +104,11 @@ class Paper(PaperRecord):
 PAPERS = ("sgemm-cube", "le-gemm", "bf16x9", "ape", "tf32-tf64")
 
 
+def is_written(paper: str) -> bool:
+    """Whether a paper's file is there."""
+    return (package_folder("papers") / f"{paper}.yaml").is_file()
+
+
 def read(paper: str, file: Path | None = None) -> Paper:
     """The claims of a paper (one of PAPERS), or of a file of that form. Raises InputError for what does not fit."""
     if file is None and paper not in PAPERS:

@@ -80,8 +80,8 @@ def item_key(text: str) -> str:
 
 def is_of_item(claim: Claim, item: str) -> bool:
     """Whether a claim is of an item, or its id begins with it: "fig1" is not "fig10"."""
-    wanted = item_key(item)
-    return any(re.match(rf"{re.escape(wanted)}(?![0-9])", one) for one in (item_key(claim.item), claim.id))
+    pairs = ((item_key(item), item_key(claim.item)), (item.strip().lower(), claim.id))
+    return any(re.match(rf"{re.escape(wanted)}(?![0-9])", one) for wanted, one in pairs)
 
 
 def wanted_claims(paper: str, item: str | None) -> tuple[Claim, ...]:
