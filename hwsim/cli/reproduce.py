@@ -63,18 +63,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
+OF_CLAIMS, OF_FIGURES = ("scale", "out"), ("size", "device", "scheme")
+
+
 def execute(arguments: argparse.Namespace) -> int:
     """Run one experiment and print it; returns the exit code."""
-    if arguments.paper == "all" or (arguments.paper in PAPERS and not _is_figure(arguments)):
+    paper, figures = arguments.paper, FIGURES.get(arguments.paper, {})
+    for_claims, for_figure = (
+        [name for name in names if getattr(arguments, name) is not None] for names in (OF_CLAIMS, OF_FIGURES)
+    )
+    has_claims = paper == "all" or paper in PAPERS
+    if for_claims and not has_claims:
+        raise InputError(f"--{for_claims[0]} is for claims: of {', '.join(PAPERS)}, or all")
+    if for_figure and (for_claims or not figures):
+        raise InputError(f"--{for_figure[0]} is not for claims, whose settings are the papers'; leave it out")
+    if has_claims and not for_figure and (for_claims or arguments.figure not in figures):
         return _claims(arguments)
-    for option in ("scale", "out"):
-        if getattr(arguments, option) is not None:
-            raise InputError(f"--{option} is for claims: of {', '.join(PAPERS)}, or all")
+    return _figure(arguments, has_claims and not for_figure)
+
+
+def _figure(arguments: argparse.Namespace, has_claims: bool) -> int:
+    """Print one figure; has_claims: and the claims of that item of the paper."""
     figures = FIGURES.get(arguments.paper)
     if figures is None:
-        raise InputError(
-            f"no paper {arguments.paper!r}; there are {', '.join(FIGURES)}{nearest(arguments.paper, list(FIGURES))}"
-        )
+        known = list(dict.fromkeys((*FIGURES, *PAPERS, "all")))
+        raise InputError(f"no paper {arguments.paper!r}; there are {', '.join(known)}{nearest(arguments.paper, known)}")
     if arguments.figure is None and len(figures) == 1:
         (arguments.figure,) = figures
     if arguments.figure is None:
@@ -101,22 +114,16 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         found = {"schema": "hwsim.reproduce/1", "paper": arguments.paper, "figure": arguments.figure, "points": points}
         print(json.dumps(plain(found), allow_nan=False))
-    else:
-        print(text, end="")
+        return 0
+    print(text, end="")
+    if has_claims and reproduce.has_item(arguments.paper, arguments.figure):
+        print()
+        return _claims(arguments)
     return 0
-
-
-def _is_figure(arguments: argparse.Namespace) -> bool:
-    """Whether a figure of its own is meant: of options that no claim has, or with a name that only figures have."""
-    named = arguments.figure in FIGURES.get(arguments.paper, {})
-    return named and arguments.scale is None and arguments.out is None
 
 
 def _claims(arguments: argparse.Namespace) -> int:
     """Measure and judge claims; the exit code is 0 whatever the verdicts."""
-    for option in ("size", "device", "scheme"):
-        if getattr(arguments, option) is not None:
-            raise InputError(f"--{option} is not for claims, whose settings are the papers'")
     papers = PAPERS if arguments.paper == "all" else (arguments.paper,)
     scale = arguments.scale or SCALES[0]
     if arguments.out is not None:
@@ -132,10 +139,10 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.json:
         claims = [one.to_dict() for one in found.outcomes]
         print(json.dumps(plain({"schema": "hwsim.claims/1", "scale": scale, "claims": claims}), allow_nan=False))
-    else:
-        print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes), end="")
-        if written:
-            print(f"\n{len(written)} files in {arguments.out}")
+        return 0
+    print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes), end="")
+    if written:
+        print(f"\n{len(written)} files in {arguments.out}")
     return 0
 
 

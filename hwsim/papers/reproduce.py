@@ -84,6 +84,11 @@ def is_of_item(claim: Claim, item: str) -> bool:
     return any(re.match(rf"{re.escape(wanted)}(?![0-9])", one) for wanted, one in pairs)
 
 
+def has_item(paper: str, item: str) -> bool:
+    """Whether a paper has claims of an item."""
+    return any(is_of_item(claim, item) for claim in claims.read(paper).claims)
+
+
 def wanted_claims(paper: str, item: str | None) -> tuple[Claim, ...]:
     """The claims of a paper, or of one of its items. Raises InputError for an item that has none."""
     every = claims.read(paper).claims

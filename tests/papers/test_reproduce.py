@@ -125,6 +125,7 @@ def test_json_is_clean(runs: Counted, capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "message"),
     [
         (["all", "--size", "3"], "--size is not for claims"),
+        ([PAPER, "--size", "3", "--scale", "quick"], "--size is not for claims"),
         ([PAPER, "fig99"], "has no item 'fig99'"),
         (["cycles", "--scale", "full"], "--scale is for claims"),
         ([PAPER, "--out", "/dev/null/x"], "cannot"),
