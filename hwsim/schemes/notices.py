@@ -44,12 +44,12 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
     )
 
 
-def outside(a: Array, b: Array, ends: tuple[float, float], fmt: str) -> list[Notice]:
+def outside(a: Array, b: Array, limits: tuple[float, float], fmt: str) -> list[Notice]:
     """Notices with the counts of elements below and above a range; above it the high piece, of `fmt`, is infinite."""
     x = finite_magnitudes(a, b).astype(np.float64)
     return counted(
-        ("below_full_precision", int((x < ends[0]).sum()), f"elements below {ends[0]:.3g} keep fewer bits"),
-        ("high_piece_overflow", int((x > ends[1]).sum()), f"elements that {fmt} rounds to infinity"),
+        ("below_full_precision", int((x < limits[0]).sum()), f"elements below {limits[0]:.3g} keep fewer bits"),
+        ("high_piece_overflow", int((x > limits[1]).sum()), f"elements that {fmt} rounds to infinity"),
     )
 
 
