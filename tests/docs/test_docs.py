@@ -43,6 +43,7 @@ EXPECTED = {
     "glossary.md",
     "golden.md",
     "library.md",
+    "papers.md",
     "numerics.md",
     "schemes.md",
     "speed.md",
