@@ -88,9 +88,9 @@ class SchemeSplit:
     def kept(self, x: Array) -> Array:
         """What the parts stand for: their sum without scales, exact in fp64; infinite or NaN beyond the range."""
         with np.errstate(invalid="ignore"):
-            return np.sum(
-                [part * 2.0**-p.scale_exponent for part, p in zip(self.parts(x), self.pieces, strict=True)], axis=0
-            )
+            every = zip(self.parts(x), self.pieces, strict=True)
+            total: Array = np.sum([part * 2.0**-piece.scale_exponent for part, piece in every], axis=0)
+            return total
 
     def errors(self, x: Array) -> Array:
         """Relative errors of the representation; infinite where it is not finite."""

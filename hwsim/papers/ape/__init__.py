@@ -1,6 +1,11 @@
 """The experiments that measure the claims of configs/papers/ape.yaml."""
 
-from hwsim.papers.ape import representation
+from hwsim.papers.ape import chips, rates, representation, single_products
 from hwsim.papers.experiment import Experiment
 
-EXPERIMENTS: tuple[Experiment, ...] = representation.EXPERIMENTS
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *representation.EXPERIMENTS,
+    *rates.EXPERIMENTS,
+    *single_products.EXPERIMENTS,
+    *chips.EXPERIMENTS,
+)
