@@ -5,6 +5,8 @@ It knows devices and schemes by name, and the sizes that stand in for those whic
 
 from __future__ import annotations
 
+from typing import Any
+
 from hwsim.formats import format_of
 from hwsim.papers.ape.representation import WITHIN_22_BITS, B, F, M, T, bits, least, top
 from hwsim.papers.conditions import Quantity
@@ -60,17 +62,15 @@ def measure(scale: Scale) -> Found:
         "table2-fp32b": {
             "rate": rates["FP32-B"], "inexact": exact, "min_exponent": least(B, 0.0), "max_exponent": top(B),
         },
-        "table2-ranking": {"rates": list(rates[name] for name in ("FP32-F", "FP32-M", "FP32-B", "FP32-T", "FP32"))},
+        "table2-ranking": {"rates": [rates[name] for name in ROWS]},
         "table2-fp32b-over-fp32t": {"ratio": rates["FP32-B"] / rates["FP32-T"]},
         "sec4-fp32f-theory-speedup": {"products_before": four, "products": three},
         "sec4-fp32f-sustained-speedup": {"speedup": rates["FP32-F"] / rates["FP32-M"]},
         "sec4-sustained-below-theory": {"sustained": rates["FP32-F"] / rates["FP32-M"], "theory": four / three},
         "sec2-3-markidis-four-products": {"products": four},
     }  # fmt: skip
-    cards = (
-        "The paper does not say which A100 it had. This is the SXM board of 400 W; on a PCIe one of 250 W, whose clocks"
-    )
-    cards += " under load are fitted to PyTorch's GEMMs: "
+    cards = "The paper does not say which A100 it had. This is the SXM board of 400 W; on a PCIe one of 250 W, whose "
+    cards += "clocks under load are fitted to PyTorch's GEMMs: "
     notes = {
         claim: cards + ", ".join(f"{name} {other[name]:.1f}" for name in names) + " TFLOP/s."
         for claim, names in (
@@ -80,7 +80,11 @@ def measure(scale: Scale) -> Found:
         )
     }  # fmt: skip
     rows = [(chip, name, found[name]) for chip, found in ((DEVICE, rates), (CARD, other)) for name in ROWS]
-    columns = {"device": [x[0] for x in rows], "type": [x[1] for x in rows], "TFLOP/s": [x[2] for x in rows]}
+    columns: dict[str, list[Any]] = {
+        "device": [x[0] for x in rows],
+        "type": [x[1] for x in rows],
+        "TFLOP/s": [x[2] for x in rows],
+    }
     return Found(measured, notes, (Series("table2", columns),))
 
 

@@ -76,7 +76,8 @@ def by_numpy(x: Array, convert: Callable[[Array], Array], count: int, shift: int
 
 def to_fp16(x: Array) -> Array:
     """NumPy's conversion."""
-    return x.astype(np.float16)
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16)
 
 
 def to_bf16(x: Array) -> Array:
@@ -109,7 +110,9 @@ def tables(scale: Scale) -> Found:
         },
         "sec4-1-range-enlarged": {"low": 2.0**scaled, "low_unscaled": 2.0**unscaled, "high": largest(F)},
     }  # fmt: skip
+    sign = "The remainder's sign is a bit as well: two parts to nearest keep 22 bits, scaled or not, if normal."
     notes = dict.fromkeys(("table1-previous-fp16-range", "table1-markidis-20-bits"), MARKIDIS_NOTE)
+    notes |= dict.fromkeys(("table1-previous-fp16-precision", "table1-fp32f-precision", "table2-egemm"), sign)
     return Found(measured, notes)
 
 
@@ -152,7 +155,8 @@ def fp32_f(scale: Scale) -> Found:
             "above": share_kept(F, 16), "below": share_kept(F, -15), "far_below": share_kept(F, -40),
         },
     }  # fmt: skip
-    return Found(measured)
+    rounded = "Where Hi is rounded up the remainder is negative, and its leading bit is another one."
+    return Found(measured, {"fig5-lo-exponent": rounded})
 
 
 def fp32_t(scale: Scale) -> Found:
