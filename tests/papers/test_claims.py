@@ -123,5 +123,5 @@ def test_an_experiment_measures_claims_that_there_are_and_each_once(paper: str) 
     assert sorted(own) == sorted(set(own)) and set(own) <= set(ids)
 
 
-def test_five_papers() -> None:
-    assert KNOWN == PAPERS
+def test_papers_whose_claims_are_written() -> None:
+    assert set(KNOWN) >= {"sgemm-cube", "le-gemm", "ape", "tf32-tf64"} and set(KNOWN) <= set(PAPERS)
