@@ -85,7 +85,7 @@ class SchemeSplit:
         every = zip(self.codes(x), self.pieces, strict=True)
         return tuple(decode(code, format_of(piece.format), np.float32).astype(np.float64) for code, piece in every)
 
-    def kept(self, x: Array) -> Array:
+    def value(self, x: Array) -> Array:
         """What the parts stand for: their sum without scales, exact in fp64; infinite or NaN beyond the range."""
         with np.errstate(invalid="ignore"):
             every = zip(self.parts(x), self.pieces, strict=True)
@@ -96,7 +96,7 @@ class SchemeSplit:
         """Relative errors of the representation; infinite where it is not finite."""
         wide = x.astype(np.float64)
         with np.errstate(invalid="ignore"):
-            found = np.abs(wide - self.kept(x)) / np.abs(wide)
+            found = np.abs(wide - self.value(x)) / np.abs(wide)
         return np.where(np.isfinite(found), found, np.inf)
 
     def precision_bits(self) -> int:

@@ -1,6 +1,6 @@
 """The experiments that measure the claims of configs/papers/ape.yaml."""
 
-from hwsim.papers.ape import chips, rates, representation, single_products
+from hwsim.papers.ape import chips, magnitudes, rates, representation, single_products, speedups
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -8,4 +8,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *rates.EXPERIMENTS,
     *single_products.EXPERIMENTS,
     *chips.EXPERIMENTS,
+    *magnitudes.EXPERIMENTS,
+    *speedups.EXPERIMENTS,
 )

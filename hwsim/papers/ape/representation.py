@@ -60,8 +60,8 @@ def to_tf32(x: Array) -> Array:
     """FP32 rounded to TF32, to nearest even, by integer arithmetic."""
     code = x.astype(np.float32).view(np.uint32).astype(np.uint64)
     half, odd = np.uint64((1 << (TF32_DROPPED - 1)) - 1), (code >> np.uint64(TF32_DROPPED)) & np.uint64(1)
-    kept = (code + half + odd) >> np.uint64(TF32_DROPPED) << np.uint64(TF32_DROPPED)
-    return kept.astype(np.uint32).view(np.float32)
+    rounded = (code + half + odd) >> np.uint64(TF32_DROPPED) << np.uint64(TF32_DROPPED)
+    return rounded.astype(np.uint32).view(np.float32)
 
 
 def by_numpy(x: Array, convert: Callable[[Array], Array], count: int, shift: int = 0) -> list[Array]:
@@ -116,7 +116,7 @@ def tables(scale: Scale) -> Found:
     return Found(measured, notes)
 
 
-def share_kept(split: SchemeSplit, exponent: int) -> float:
+def share_within_22_bits(split: SchemeSplit, exponent: int) -> float:
     """Share of random numbers of a binade that are kept within 22 bits."""
     x = np.ldexp(significands()[: 1 << 16], exponent).astype(np.float32)
     return float((split.errors(x) <= WITHIN_22_BITS).mean())
@@ -130,7 +130,7 @@ def fp32_f(scale: Scale) -> Found:
     fraction = one.view(np.uint32) & np.uint32((1 << 23) - 1)
     twelfth, eleventh = (((fraction >> np.uint32(23 - place)) & 1) == 1 for place in (12, 11))
     last = (fraction & np.uint32(1)) == 1
-    apart = np.abs(one.astype(np.float64) - F.kept(one)) * 2.0**23
+    apart = np.abs(one.astype(np.float64) - F.value(one)) * 2.0**23
     high, low = F.parts(one)
     later = (fraction & np.uint32((1 << 11) - 1)) != 0
     drawn = twelfth & later & (high < 2)
@@ -152,7 +152,7 @@ def fp32_f(scale: Scale) -> Found:
         },
         "fig5-rounding-bit-sign": {"share": float((np.signbit(low) == eleventh)[twelfth & later].mean())},
         "sec4-1-exponent-limits": {
-            "above": share_kept(F, 16), "below": share_kept(F, -15), "far_below": share_kept(F, -40),
+            "above": share_within_22_bits(F, 16), "below": share_within_22_bits(F, -15), "far_below": share_within_22_bits(F, -40),
         },
     }  # fmt: skip
     rounded = "Where Hi is rounded up the remainder is negative, and its leading bit is another one."
@@ -193,7 +193,7 @@ def fp32_b(scale: Scale) -> Found:
             "different": differing(B, x, by_numpy(x, to_bf16, 3)),
             "scale": max(2**piece.scale_exponent for piece in B.pieces),
         },
-        "fig7-field-layout": {"inexact": int((B.kept(one) != one).sum()), "lo_bits": int(used.max())},
+        "fig7-field-layout": {"inexact": int((B.value(one) != one).sum()), "lo_bits": int(used.max())},
         "sec4-3-fp32b-precision": {"error": float(B.errors(x).max())},
         "sec4-3-fp32b-range": {"low": 2.0**exact_from, "high": largest(B)},
         "listing4-six-products": {
