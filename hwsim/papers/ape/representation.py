@@ -152,7 +152,8 @@ def fp32_f(scale: Scale) -> Found:
         },
         "fig5-rounding-bit-sign": {"share": float((np.signbit(low) == eleventh)[twelfth & later].mean())},
         "sec4-1-exponent-limits": {
-            "above": share_within_22_bits(F, 16), "below": share_within_22_bits(F, -15), "far_below": share_within_22_bits(F, -40),
+            name: share_within_22_bits(F, exponent)
+            for name, exponent in (("above", 16), ("below", -15), ("far_below", -40))
         },
     }  # fmt: skip
     rounded = "Where Hi is rounded up the remainder is negative, and its leading bit is another one."
