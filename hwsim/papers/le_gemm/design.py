@@ -211,7 +211,8 @@ def measure_tiles(scale: Scale) -> Found:
     held = roomy[TABLE_2["a800"]]
     notes["table2-tile-a800"] += (
         f" {A800_TILE} Its time is infinite here; with twice the registers it is "
-        f"{held / min(roomy.values()):.3f} of the fastest and {held / float(np.median(list(roomy.values()))):.3f} of the median."
+        f"{held / min(roomy.values()):.3f} of the fastest and "
+        f"{held / float(np.median(list(roomy.values()))):.3f} of the median."
     )
     mi210 = candidates("mi210", scale)
     notes["table2-tile-mi210"] += (
