@@ -154,16 +154,18 @@ def _error_notes(claims: tuple[str, ...], scale: Scale) -> dict[str, str]:
     for d, key in (("mi210", "rocwmma"), ("a800", "wmma")):
         few = {m: errors(m, d, FEW, SIZES[0], 0).most for m in METHODS}
         outputs = (
-            f"{block}Outputs near 0 set Max_error, and it cannot exceed 1, which an output with the wrong sign has: so the "
-            f"number of outputs moves the ratio. {what[d]}, n = 1024, of {FEW} x {FEW} outputs plain FP16 is at "
-            f"{few['plain']:.2f} and the ratios are {few['plain'] / few['le']:.0f} (plain), {few['mark'] / few['le']:.1f} "
-            f"(Markidis) and {few['ooto'] / few['le']:.2f} (Ootomo); the paper's number of elements is not given."
+            f"{block}Outputs near 0 set Max_error, and it cannot exceed 1, which an output with the wrong sign has: so "
+            f"the number of outputs moves the ratio. {what[d]}, n = 1024, of {FEW} x {FEW} outputs plain FP16 is at "
+            f"{few['plain']:.2f} and the ratios are {few['plain'] / few['le']:.0f} (plain), "
+            f"{few['mark'] / few['le']:.1f} (Markidis) and {few['ooto'] / few['le']:.2f} (Ootomo); "
+            "the paper's number of elements is not given."
         )
         notes |= {f"fig10-{d}-{key}": outputs, f"fig10-{d}-mark": outputs, f"fig10-{d}-grows": outputs}
         one = dict(zip(SIZES, _ratios("plain", d, "mred", scale), strict=True))
         notes[f"fig11-{d}-{key}"] = (
-            f"{block}The ratio of MRED falls with n, from {one[1024]:.0f} at 1024 to {one[4096]:.0f} at 4096, as LE-GEMM's "
-            "error grows with the length of its FP32 sums and plain FP16's hardly; the paper's sizes are not given."
+            f"{block}The ratio of MRED falls with n, from {one[1024]:.0f} at 1024 to {one[4096]:.0f} at 4096, as "
+            "LE-GEMM's error grows with the length of its FP32 sums and plain FP16's hardly; the "
+            "paper's sizes are not given."
         )
     for claim in ("fig10-refinement-helps", "fig10-same-ranking", "abstract-accuracy"):
         notes[claim] += (

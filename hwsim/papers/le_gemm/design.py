@@ -248,8 +248,6 @@ def measure_tiles(scale: Scale) -> Found:
 
 # --- Eq. 10's time, the roofline, and cuBLAS's modes -----------------------------------------------------------------
 
-METHODS = ("mark", "ooto", "plain")
-
 
 def measure_dropped(scale: Scale) -> Found:
     """Eq. 10: the time of the kernel with all four products."""
@@ -277,49 +275,22 @@ def intensity(method: str, device: str) -> float:
     return found.intensity / (found.peak * 1e12 / hbm.bytes_per_second)
 
 
-def bandwidths(method: str, device: str) -> float:
-    """The mean share of the peak bandwidth used, over HBM, L2 and shared memory, in per cent."""
-    found, chip = runs.timed(method, device, SIZE, SIZE, SIZE), load(device)
-    assert chip.hbm is not None and chip.l2 is not None and found.seconds is not None
-    moved = found.traffic_bytes
-    link = {"mi210": "LDS_RF", "a800": "SMEM_RF"}[device]
-    shared = float(chip.links[link].bytes_per_cycle) * chip.cores * chip.clock_mhz * 1e6
-    levels = (
-        (moved["HBM read"] + moved["HBM write"], chip.hbm.bytes_per_second),
-        (moved["L2 read"] + moved["L2 write"], chip.l2.bytes_per_second),
-        (moved[link] + moved.get(INTO_SHARED[device], 0), shared),
-    )
-    return 100 * float(np.mean([size / (found.seconds * peak) for size, peak in levels]))
-
-
 def measure_roofline(scale: Scale) -> Found:
-    """Fig. 14: intensity and use of bandwidth at n = 8192."""
-    measured: dict[str, dict[str, Quantity]] = {}
-    for d in DEVICES:
-        measured[f"fig14-{d}-region"] = {"le": intensity("le", d), "others": [intensity(m, d) for m in METHODS]}
-        measured[f"fig14-{d}-blas"] = {
-            "blas": intensity("blas", d), "speedup": runs.faster(d, SIZE, SIZE, SIZE, "blas")
-        }  # fmt: skip
-    measured["fig14-bandwidth-use"] = {
-        "le": [bandwidths("le", d) for d in DEVICES],
-        "others": [max(bandwidths(m, d) for m in METHODS) for d in DEVICES],
+    """Fig. 14: SGEMM's intensity and LE-GEMM's gain at n = 8192."""
+    measured: dict[str, dict[str, Quantity]] = {
+        f"fig14-{d}-blas": {"blas": intensity("blas", d), "speedup": runs.faster(d, SIZE, SIZE, SIZE, "blas")}
+        for d in DEVICES
     }
-    why = (
-        f"{runs.STAND_IN} L2 catches most of the traffic: all kernels, in blocks of 64 too, do far more work "
-        f"per byte of "
-        f"HBM than the ridge asks for. {A800_TILE}"
-    )
     columns: dict[str, list[object]] = {"line": [], "intensity": [], "tflops": []}
     for d in DEVICES:
-        for m in ("le", "blas", *METHODS):
+        for m in ("le", "blas"):
             point = runs.timed(m, d, SIZE, SIZE, SIZE).roofline
             assert point is not None
             columns["line"].append(f"{d}, {runs.NAMES[m]}")
             columns["intensity"].append(point.intensity)
             columns["tflops"].append(point.achieved)
-    return Found(
-        measured, dict.fromkeys(measured, why), (Series("fig14", columns, "intensity", "tflops", "line", "xy"),)
-    )
+    series = Series("fig14", columns, "intensity", "tflops", "line", "xy")
+    return Found(measured, {"fig14-a800-blas": A800_TILE}, (series,))
 
 
 EXPERIMENTS = (
@@ -350,7 +321,7 @@ EXPERIMENTS = (
     Experiment("dropped-time", ("eq10-fewer-products-time",), measure_dropped, {"quick": 2.0, "full": 2.0}),
     Experiment(
         "roofline",
-        ("fig14-mi210-region", "fig14-a800-region", "fig14-mi210-blas", "fig14-a800-blas", "fig14-bandwidth-use"),
+        ("fig14-mi210-blas", "fig14-a800-blas"),
         measure_roofline,
         {"quick": 6.0, "full": 6.0},
     ),
