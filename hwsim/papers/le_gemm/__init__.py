@@ -1,5 +1,14 @@
 """The experiments that measure the claims of configs/papers/le-gemm.yaml."""
 
-from hwsim.papers.experiment import Experiment
+from __future__ import annotations
 
-EXPERIMENTS: tuple[Experiment, ...] = ()
+from hwsim.papers.experiment import Experiment
+from hwsim.papers.le_gemm import accuracy, design, modes, speed, splits
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *design.EXPERIMENTS,
+    *splits.EXPERIMENTS,
+    *speed.EXPERIMENTS,
+    *accuracy.EXPERIMENTS,
+    *modes.EXPERIMENTS,
+)
