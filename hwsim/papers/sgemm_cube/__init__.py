@@ -1,5 +1,6 @@
 """The experiments that measure the claims of configs/papers/sgemm-cube.yaml."""
 
 from hwsim.papers.experiment import Experiment
+from hwsim.papers.sgemm_cube import chips, splitting
 
-EXPERIMENTS: tuple[Experiment, ...] = ()
+EXPERIMENTS: tuple[Experiment, ...] = (*chips.EXPERIMENTS, *splitting.EXPERIMENTS)
