@@ -106,9 +106,9 @@ def kept_bits(exponent: int, scaling_exponent: int, step: int = 1) -> float:
 
 def significand_bits(format: str) -> float:
     """Significand bits of a format with the hidden one, from the distance of 1 to the next number above."""
-    fmt = format_of(format)
-    one = {"fp16": np.float16(1), "fp32": np.float32(1)}[format].view(f"u{fmt.bits // 8}")
-    above = Operand((one + 1).astype(one.dtype).reshape(1, 1), format).values()[0, 0]
+    dtype = np.dtype(f"f{format_of(format).bits // 8}")
+    one = np.ones((1, 1), dtype)
+    above = Operand(one.view(f"u{dtype.itemsize}") + 1, format).values()[0, 0]
     return 1 - math.log2(float(above) - 1)
 
 
