@@ -145,6 +145,8 @@ def test_numbers_that_are_not_finite_come_back(runs: Counted) -> None:
         assert found["x"] == float("inf") and str(found["s"]) == "[1.0, nan]"
 
 
-def test_a_summary_over_papers(runs: Counted) -> None:
+def test_a_summary_over_papers(runs: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = SimpleNamespace(EXPERIMENTS=(), __file__=str(Path(reproduce.__file__).parent / "le_gemm" / "__init__.py"))
+    monkeypatch.setitem(reproduce.PACKAGES, "le-gemm", empty)
     text = reproduce_text.summary(reproduce.reproduce([PAPER, "le-gemm"]).outcomes)
     assert text.count("\n") == 5 and text.splitlines()[-1].startswith("| all |")

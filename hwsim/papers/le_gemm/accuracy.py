@@ -1,4 +1,4 @@
-"""Errors of LE-GEMM and its baselines: Fig. 10 to 13 and 16, the dropped product of Eq. 10, and the abstract's claims.
+"""PairErrors of LE-GEMM and its baselines: Fig. 10 to 13 and 16, the dropped product of Eq. 10, and the abstract's claims.
 
 The reference V_single is an FP32 chain of FMAs along k. Of products above a block's size, a block of C with the whole K
 stands for the matrix; inputs are uniform in [-1, 1].
@@ -36,8 +36,8 @@ SYMMETRIC, SHIFTED = (-1.0, 1.0), (0.5, 2.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
-    """Errors against V_single: Max_error (Eq. 19) and MRED (Eq. 20). double: the mean relative error against FP64."""
+class PairErrors:
+    """PairErrors against V_single: Max_error (Eq. 19) and MRED (Eq. 20). double: the mean relative error against FP64."""
 
     most: float
     mred: float
@@ -60,19 +60,19 @@ def product(method: str, device: str, a: Array, b: Array, **options: Any) -> Arr
 @cache
 def errors(
     method: str, device: str, edge: int, k: int, seed: int, span: tuple[float, float] = SYMMETRIC, **options: Any
-) -> Errors:
-    """Errors of one product."""
+) -> PairErrors:
+    """PairErrors of one product."""
     a, b, single = inputs(edge, k, seed, span)
     c = product(method, device, a, b, **options)
     double = a.astype(np.float64) @ b.astype(np.float64)
-    return Errors(metrics.max_error(single, c), metrics.mean_relative(single, c), metrics.mean_relative(double, c))
+    return PairErrors(metrics.max_error(single, c), metrics.mean_relative(single, c), metrics.mean_relative(double, c))
 
 
-def mean_errors(method: str, device: str, k: int, scale: Scale, edge: int = 0, **options: Any) -> Errors:
+def mean_errors(method: str, device: str, k: int, scale: Scale, edge: int = 0, **options: Any) -> PairErrors:
     """The means over seeds. edge: of the block; 0: that of the scale."""
     edge = min(edge or EDGE[scale], k)
     found = [errors(method, device, edge, k, seed, **options) for seed in range(SEEDS[scale])]
-    return Errors(*(float(np.mean([getattr(x, name) for x in found])) for name in ("most", "mred", "double")))
+    return PairErrors(*(float(np.mean([getattr(x, name) for x in found])) for name in ("most", "mred", "double")))
 
 
 def _ratio_of_means(over: str, device: str, name: str, scale: Scale) -> float:
