@@ -118,7 +118,6 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     [
         (rounded_toward_zero, "losses", "table2-this-loss"),
         (rounded_toward_zero, "single-numbers", "sec3-1-1-22-bits"),
-        (scaled_twice, "scaling", "eq6-lower-bound"),
         (without_a_product, "structure", "eq7-three-products"),
     ],
 )
@@ -128,6 +127,17 @@ def test_a_fault_in_the_scheme_turns_a_verdict(
     assert verdicts(name)[id] == "holds"
     plant(monkeypatch, fault)
     assert verdicts(name)[id] == "fails"
+    splitting.kept_bits.cache_clear()
+
+
+def test_a_wrong_scale_of_the_low_part_turns_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict() -> str:
+        least = [splitting.least_scaling(exponent, 22.0) for exponent in (-2, -6, -10, -14)]
+        return PAPER.claim("eq6-lower-bound").verdict({"least_sb": least})
+
+    assert verdict() == "holds"
+    plant(monkeypatch, scaled_twice)
+    assert verdict() == "fails"
     splitting.kept_bits.cache_clear()
 
 
