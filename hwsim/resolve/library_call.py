@@ -1,9 +1,7 @@
 """The library call that a request stands for, and what follows from it: the order of summation, format and decisions.
 
-A request is called as PyTorch 2.11 calls cuBLAS: `mm` is cublasGemmEx with 32 MiB of workspace, products with a bias
-are `F.linear` (cublasLtMatmul with 1 MiB), e4m3 is `_scaled_mm` (1 MiB), int8 `_int_mm` (none); reduced-precision
-reductions are off. Found by asking cuBLASLt with each and comparing the kernels that ran: docs/library.md. It knows
-libraries and requests; it computes no bit and no time.
+A request is called as PyTorch calls cuBLAS (`hwsim.library_calls.pytorch`). The module knows libraries and requests; it
+computes no bit and no time.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
@@ -19,15 +17,13 @@ from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import (
     ANSWERED,
-    BIAS_NOT_ASKED,
-    MIB,
     LibraryChoice,
     LibraryOnDevice,
-    Reductions,
     library,
     result_format,
 )
 from hwsim.library_calls.orders import is_rounded_before_bias
+from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
 
 if TYPE_CHECKING:
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.resolve.resolver import Resolved
 
-NARROW = ("fp16", "bf16")
 ORDER_UNKNOWN = "library_order_unknown"  # code of a warning
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
@@ -91,16 +86,16 @@ def library_call(
     """
     m, n, k = sizes
     wide = output or result_format(format)
-    asked, reductions, is_lt = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
+    asked, call = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=epilogue.has_bias, reductions=reductions,
+        batch=batch, bias=epilogue.has_bias, reductions=call.reductions,
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     is_rounded_twice = (
         (epilogue.has_bias or epilogue.has_c)
         and wide in NARROW
-        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
+        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
     )
     product = wide if is_rounded_twice else None
     guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
@@ -149,9 +144,8 @@ def in_order(choice: LibraryChoice, k: int) -> Schedule:
 
 def as_pytorch_asks(
     name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = EpilogueUse()
-) -> tuple[LibraryOnDevice, Reductions, bool]:
-    """The library with the workspace of PyTorch's call, in which type slices may be reduced, and whether the call is
-    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias or C as its C).
+) -> tuple[LibraryOnDevice, PytorchCall]:
+    """The library with the workspace of PyTorch's call, and the call.
 
     sizes: (n, k), which say whether a bias goes through cublasLtMatmul. Raises UnsupportedError for a call that
     PyTorch does not make or that was not asked about.
@@ -160,36 +154,7 @@ def as_pytorch_asks(
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
     call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
-    preference = replace(chosen.preference, workspace_bytes=call.workspace_bytes)
-    return replace(chosen, preference=preference), call.reductions, call.is_lt
-
-
-#: Format of the result of PyTorch's products where nothing else is asked for.
-PYTORCH_OUTPUTS = {
-    **{name: name for name in ("fp16", "bf16", "fp32", "fp64")}, "tf32": "fp32", "int8": "int32", "e4m3": "bf16",
-}  # fmt: skip
-
-
-class PytorchCall(NamedTuple):
-    """How PyTorch calls cuBLAS: bytes of workspace, in which type slices may be reduced, and whether the call is
-    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias as its C)."""
-
-    workspace_bytes: int
-    reductions: Reductions
-    is_lt: bool
-
-
-def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: bool) -> PytorchCall:
-    """How PyTorch 2.11 calls cuBLAS for a product with (n, k): the table of docs/library.md.
-
-    Raises UnsupportedError for a bias of operands that it takes none for.
-    """
-    n, k = sizes
-    if has_bias and format in BIAS_NOT_ASKED:
-        raise UnsupportedError(f"cuBLAS's choices for {format} with a bias were not asked; leave the bias out")
-    is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
-    workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
-    return PytorchCall(workspace, "compute" if output in NARROW and format in NARROW else "any", is_lt)
+    return replace(chosen, workspace_bytes=call.workspace_bytes), call
 
 
 def _order(layout: str) -> Order:

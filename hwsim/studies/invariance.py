@@ -125,10 +125,10 @@ def _each(
         raise InputError(f"format = {format!r}; allowed: a name, as bf16")
     chip = load(device)
     wide = output or result_format(format)
-    asked, reductions, _ = as_pytorch_asks(library, chip, (n, k), format=format, output=wide)
+    asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide)
     choices, index, sure = asked.orders(
         sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
-        reductions=reductions,
+        reductions=told.reductions,
     )  # fmt: skip
     promoted = PROMOTED_K if accumulate == "promoted" else None
     labels = [_label(chip, choice, format, promoted, k) for choice in choices]

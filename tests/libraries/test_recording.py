@@ -197,6 +197,41 @@ def test_the_file_gives_back_what_was_answered(file) -> None:
         assert choice.tile is not None and choice.cluster is not None
 
 
+@pytest.mark.parametrize("version", [130100, 120901])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"format": "bf16"},
+        {"format": "bf16", "output": "fp32"},
+        {"format": "fp16", "bias": True},
+        {"format": "e4m3"},
+        {"format": "int8"},
+    ],
+)
+def test_choose_takes_the_files_answers_as_they_were_asked(tmp_path, version, form) -> None:
+    """Without workspace and reductions the call is PyTorch's, as `run` has it."""
+    path = tmp_path / "my.npz"
+    made(path, asked(gemms=["100x64x128"], **form), version=version)
+    own = form_of(100, 64, 128, **form)
+    library = hwsim.library(path, device="h200")
+    call = {"m": 100, "n": 64, "k": 128, "bias": own.bias, **own.options}
+    choice = library.choose(**call)
+    assert (choice.split_k, choice.evidence) == (slices_at(100), "microbenchmark")
+    assert library.orders([100], **{name: value for name, value in call.items() if name != "m"})[0] == [choice]
+
+
+def test_what_a_file_has_for_a_weight_is_said_where_it_lacks_the_call(tmp_path) -> None:
+    path = tmp_path / "my.npz"
+    made(path, asked(gemms=["100x64x128"]), version=120901)
+    library = hwsim.library(path, device="h200", workspace_bytes=MIB)
+    call = {"m": 100, "n": 64, "k": 128, **BF16}
+    said = r"to bf16, 1,048,576 bytes of workspace, reductions compute .*for bf16 to bf16, 33,554,432 bytes"
+    with pytest.raises(UnsupportedError, match=said):
+        library.choose(**call)
+    with pytest.raises(UnsupportedError, match=r"bf16 to fp32, .*it has this n and k for bf16 to bf16"):
+        hwsim.library(path, device="h200").choose(**call | {"output": "fp32"})
+
+
 def operands(m, n, k):
     rng = np.random.default_rng(3)
     draw = lambda *shape: (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 1, shape)).astype(ml_dtypes.bfloat16)  # noqa: E731
@@ -272,9 +307,9 @@ def test_of_another_version_there_is_the_file_alone(tmp_path, version) -> None:
     first = hwsim.run(a, b, **call)
     assert first.gemm.library.version == version_name(version)
     assert hwsim.run(a, b, gemm=json.loads(first.gemm.to_json()), timing=False).c.tobytes() == first.c.tobytes()
-    with pytest.raises(UnsupportedError, match=r"other.npz: no answer for bf16 7 x 64 x 128 to bf16, A by rows, B by"):
+    with pytest.raises(UnsupportedError, match=r"other.npz: no answer for 7 x 64 x 128, bf16 to bf16, .*for other m"):
         hwsim.run(a[:7], b, **call)
-    with pytest.raises(UnsupportedError, match="record this shape"):
+    with pytest.raises(UnsupportedError, match="record this call"):
         hwsim.invariance(n=64, k=128, m=[8, 9], device="h200", library=str(path), **BF16)
 
 
@@ -284,7 +319,7 @@ def test_a_device_without_fitted_choices_takes_its_own_file(tmp_path) -> None:
     made(path, asked(gemms=["8x64x128"]), device="a100", cores=chip.cores, name="NVIDIA A100-SXM4-80GB")
     a, b = operands(8, 64, 128)
     assert hwsim.run(a, b, device="a100", library=str(path), **BF16, timing=False).gemm.library.name == "cublas"
-    with pytest.raises(UnsupportedError, match=r"no answer for bf16 7 x 64 x 128.*on a100; record this shape"):
+    with pytest.raises(UnsupportedError, match=r"no answer for 7 x 64 x 128, bf16.*on a100; record this call"):
         hwsim.run(a[:7], b, device="a100", library=str(path), **BF16)
     with pytest.raises(UnsupportedError, match=r"answers for a100 \(108 SMs\); the device is h200 \(132 cores\)"):
         hwsim.run(a, b, device="h200", library=str(path), **BF16)
