@@ -423,7 +423,7 @@ def _chosen(
     (found,) = _answers(asked, told, call, [call.m], fast, bias)
     trees = store(asked.version.path)
     number, stages, slices, reduction, custom = found.order
-    tile_k, count = trees.stages.get(stages, (0, 0))
+    tile_k, count = trees.stages.get(stages, (None, 0))
     numbers = found.shape
     if numbers is None:
         values = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
@@ -443,7 +443,7 @@ def _chosen(
         reduction=reduction,
         custom=custom,
         tile=tile,
-        tile_k=tile_k,
+        tile_k=tile_k or 0,
         stages=count or None,
         cluster=cluster,
         schedule=order.schedule,

@@ -41,6 +41,44 @@ def test_a_file_stands_before_what_is_shipped(tmp_path) -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
+def kind(operand, output, workspace=32 << 20, fast=None):
+    """B by columns, any reduction."""
+    return CallKind(operand, output, False, fast, "rows", "columns", workspace, 7)
+
+
+FP16, TF32 = kind("fp16", "fp32"), kind("tf32", "fp32")
+WITHOUT_RULE = (kind("fp32", "fp32"), kind("fp64", "fp64"), kind("e4m3", "bf16", 1 << 20, True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "is_known"),
+    [
+        (FP16, (21, 3, 1, 0, 0, 20, 2, 0), True),
+        (FP16, (21, 999, 1, 0, 0, 20, 2, 0), False),
+        (FP16, (24, 0, 1, 0, 0, 20, 2, 0), True),
+        (TF32, (63, 4, 3, 2, 0, 20, 2, 0), True),
+        (TF32, (63, 999, 3, 2, 0, 20, 2, 0), False),
+        (TF32, (63, 999, 1, 0, 0, 20, 2, 0), True),  # one chain, whatever its stages
+        (TF32, (43, 34, -1, 0, 0, 20, 2, 0), True),
+        (TF32, (43, 34, -1, 0, 0, 20, 777, 0), False),
+        (TF32, (43, 34, -1, 0, 0, 9999, 2, 0), False),
+        (KIND, (66, 35, 0, 0, 0, 20, 2, 0), True),
+        (KIND, (66, 35, -1, 0, 0, 20, 2, 0), False),
+        *((one, (number, 3, 2, 2, 0, 20, 2, 0), False) for number in (21, 23, 24, 63) for one in WITHOUT_RULE),
+    ],
+)
+def test_numbers_and_operands_without_a_rule_are_not_known(tmp_path, kind, answer, is_known) -> None:
+    path = written(tmp_path / "x.npz", entries=[(kind, ("h200",), {(1040, 1040): [(1, answer), (9000, None)]})])
+    call = {"n": 1040, "k": 1040, "format": kind.operand, "output": kind.output, "b_layout": "columns"}
+    choice = hwsim.library(path, device="h200").choose(m=1000, **call)
+    assert (choice.algorithm, choice.evidence, choice.known) == (answer[0], ANSWERED, is_known)
+    a, b = np.ones((1, 1040), np.float32), np.ones((1040, 1), np.float32)
+    part = {"shape": (1000, 1040), "at": ([0], [0])}
+    del call["n"], call["k"]
+    found = hwsim.run(a, b, device="h200", library=path, timing=False, **part, **call)
+    assert found.c == 1040 and ("library_order_unknown" in {x["code"] for x in found.warnings}) != is_known
+
+
 def test_what_is_no_such_file_is_refused(tmp_path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ConfigError, match="hwsim library record"):
