@@ -168,8 +168,13 @@ def library(
     return LibraryOnDevice(known, seen, workspace_bytes)
 
 
+def known_libraries() -> list[str]:
+    """Their names."""
+    return sorted({one.library for one in VERSIONS})
+
+
 def _version(name: str, version: str | None) -> Version:
-    names = sorted({one.library for one in VERSIONS})
+    names = known_libraries()
     if name not in names:
         raise UnsupportedError(
             f"no library {name!r}; there is {', '.join(names)}, and files of answers ({SUFFIX}){nearest(name, names)}"
@@ -192,6 +197,11 @@ def _from_file(
     path: Path, device: str | Path | Mapping[str, Any] | Device, version: str | None, workspace_bytes: int | None
 ) -> LibraryOnDevice:
     own = read(path)
+    if own.library not in (libraries := known_libraries()):
+        raise UnsupportedError(
+            f"{path}: answers of library {own.library!r}; hwsim knows the kernels of {', '.join(libraries)}; record "
+            "answers of that (hwsim library record)"
+        )
     if version not in (None, own.version):
         raise UnsupportedError(f"{path}: answers of {own.library} {own.version}, not of version {version!r}")
     chip = load(device)
@@ -380,7 +390,8 @@ def _answers(
         for place, row in enumerate(rows):
             if row is not None and row[0] == REFUSED_ID:
                 raise UnsupportedError(
-                    f"cuBLASLt refuses {call.operand} {sizes_m[place]} x {call.n} x {call.k} ({file.path.name})"
+                    f"cuBLASLt refuses {sizes_m[place]} x {call.n} x {call.k}, {kind.text} ({file.path.name}); leave "
+                    f"m = {sizes_m[place]} out, or take other sizes, formats or layouts"
                 )
             if row is not None and found[place] is None:
                 shape = row[5:] if row[5] >= 0 else None

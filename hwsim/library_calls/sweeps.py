@@ -147,11 +147,13 @@ def _read(path: Path, *_state: int) -> Sweeps:
             if head.get("schema") != SCHEMA:
                 raise ValueError(f"schema {head.get('schema')}, not {SCHEMA}")
             answers = tuple(tuple(row) for row in file["answers"].tolist())
-            by_kind = {}
+            by_kind: dict[tuple[str, CallKind], Sweep] = {}
             for number, entry in enumerate(head["entries"]):
                 sweep = _sweep({name: file[f"{number}.{name}"] for name in ARRAYS}, answers)
+                kind = CallKind(**entry["kind"])
                 for device in entry["devices"]:
-                    by_kind[device, CallKind(**entry["kind"])] = sweep
+                    if by_kind.setdefault((device, kind), sweep) is not sweep:
+                        raise ValueError(f"{device}, {kind.full_text}: answers stand twice")
             return Sweeps(path, head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
         raise _bad(path, error) from None
@@ -174,7 +176,12 @@ def _sweep(arrays: Mapping[str, NDArray[Any]], answers: tuple[Recorded, ...]) ->
         raise ValueError("weights are not in ascending order, each once")
     if not len(firsts) == len(labels) == starts[-1] or (counts < 1).any():
         raise ValueError("runs are missing")
-    if ((labels >= len(answers)) & (labels != NOT_ASKED)).any() or any(len(row) != len(FIELDS) for row in answers):
+    rises = np.diff(firsts) > 0
+    rises[starts[1:-1] - 1] = True  # from one weight to the next
+    if not rises.all() or (firsts < 1).any():
+        raise ValueError("the first m of a weight's runs are not in ascending order, from 1 on")
+    is_label = (labels == NOT_ASKED) | ((labels >= 0) & (labels < len(answers)))
+    if not is_label.all() or any(len(row) != len(FIELDS) for row in answers):
         raise ValueError("an answer is missing")
     return Sweep(keys, starts, firsts, labels, answers)
 

@@ -224,7 +224,8 @@ def checked_against(
     if own["launch_overhead"]:
         raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if said:
-        raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave one of them out")
+        them = "it" if len(said) == 1 else "them"
+        raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave {them} out")
     if scheme != PLAIN:
         raise UnsupportedError(
             f"library = {own['library']!r} is for scheme native; of scheme {scheme} run each product by itself"

@@ -21,7 +21,7 @@ from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.choose import known_libraries
 from hwsim.resolve import evidence
 from hwsim.resolve.mapping import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hwsim.schemes import Scheme
 
 NOT_ASKED = "not asked for"
-KNOWN_LIBRARIES = {one.library for one in VERSIONS}  # of any version: the record says the order of summation
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,8 @@ def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
     bits are not wanted.
     """
     beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
-    if gemm.library is not None and gemm.library.name not in KNOWN_LIBRARIES:
+    # of any version: the record says the order of summation
+    if gemm.library is not None and gemm.library.name not in known_libraries():
         beyond.append("library")
     if beyond:
         raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")

@@ -130,8 +130,8 @@ def test_batch_classes_tell_where_tiles_are_shared() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"k_group": 64}, InputError, "decides k_group"),
-        ({"stages": 3}, InputError, "decides stages"),
+        ({"k_group": 64}, InputError, "decides k_group; leave it out"),
+        ({"stages": 3, "tile": (64, 64, 64)}, InputError, "decides (tile, stages|stages, tile); leave them out"),
         ({"c": np.ones((16, 16)), "bias": np.ones(16)}, UnsupportedError, "a bias and a C"),
         ({"bias": np.ones(16), "format": "fp64"}, UnsupportedError, "fp64 with a bias"),
     ],

@@ -1,5 +1,8 @@
 """Files of a library's own answers: written, read again, taken before fitted choices, refused where they are none."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,9 @@ import hwsim
 from hwsim.errors import ConfigError, UnsupportedError
 from hwsim.library_calls.choose import ANSWERED, VERSIONS
 from hwsim.library_calls.sweeps import CallKind, read, shipped, write
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+import pack_layers
 
 KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)
 NVJET_3, PLAIN = (66, 35, 3, 2, 0, -1, -1, -1), (66, 35, 1, 0, 0, -1, -1, -1)
@@ -88,12 +94,72 @@ def test_what_is_no_such_file_is_refused(tmp_path) -> None:
         hwsim.library(path, device="a100")
     with pytest.raises(UnsupportedError, match="not of version"):
         hwsim.library(path, device="h200", version="12.0")
+
+
+def test_a_file_whose_arrays_do_not_fit_is_refused(tmp_path) -> None:
+    path = written(tmp_path / "x.npz")
     with np.load(path) as file:
         arrays = dict(file)
-    for name, value in (("0.counts", [1, 1]), ("0.n", [4096, 64]), ("0.labels", [9] * len(arrays["0.labels"]))):
-        np.savez(tmp_path / f"{name}.npz", **{**arrays, name: np.array(value)})
-        with pytest.raises(ConfigError, match="answers"):
-            hwsim.library(tmp_path / f"{name}.npz", device="h200")
+    runs = len(arrays["0.labels"])
+    for number, (name, value, said) in enumerate(
+        [
+            ("0.counts", [1, 1], "runs are missing"),
+            ("0.n", [4096, 64], "ascending order, each once"),
+            ("0.labels", [9] * runs, "an answer is missing"),
+            ("0.labels", [0] * (runs - 1) + [-1], "an answer is missing"),
+            ("0.firsts", [1, 2, 2, 9, 5], "first m .* not in ascending order"),
+            ("0.firsts", [0, 2, 2, 5, 10], "from 1 on"),
+        ]
+    ):
+        file = tmp_path / f"{number}.npz"
+        np.savez(file, **{**arrays, name: np.array(value)})
+        with pytest.raises(ConfigError, match=f"{file.name}: no file of a library's answers .*{said}"):
+            hwsim.library(file, device="h200")
+
+
+def test_answers_that_stand_twice_are_refused(tmp_path) -> None:
+    one, other = {(64, 128): [(1, PLAIN)]}, {(64, 256): [(1, PLAIN)]}
+    path = written(tmp_path / "x.npz", entries=[(KIND, ("h200",), one), (KIND, ("h100", "h200"), other)])
+    with pytest.raises(ConfigError, match=r"h200, bf16 to bf16, .*answers stand twice"):
+        hwsim.library(path, device="h200")
+
+
+def test_answers_of_a_library_that_is_not_known_are_refused(tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match=r"x.npz: answers of library 'foo'; hwsim knows the kernels of cublas"):
+        hwsim.library(written(tmp_path / "x.npz", library="foo"), device="h200")
+
+
+def test_recorded_files_of_one_device_are_joined(tmp_path) -> None:
+    """A kind has nvjet in one file and not in the other: one entry, and of the second chip what is the same there."""
+
+    def recorded(name, weight, answer):
+        np.savez(
+            tmp_path / name, largest=np.int64(8192), kinds=np.array(["bf16>bf16 33554432 2"]),
+            weights=np.array([weight]), answers=np.array([answer]), counts=np.array([[1]]), firsts=np.array([1]),
+            labels=np.array([0]),
+        )  # fmt: skip
+        return str(tmp_path / name)
+
+    cutlass = (23, 4, 1, 0, 0, 20, 2, 0)
+    files = [
+        recorded("a.npz", (64, 128), PLAIN) + "=h200,h100",
+        recorded("b.npz", (64, 256), cutlass) + "=h200,h100",
+        recorded("c.npz", (64, 256), NVJET_3) + "=h100",
+    ]
+    write(
+        tmp_path / "x.npz", library="cublas", version="13.1", source="a test", cores={"h200": 132, "h100": 132},
+        entries=pack_layers.entries_of(files),
+    )  # fmt: skip
+    found = read(tmp_path / "x.npz")
+    at = {
+        (device, k): found.sweep(device, KIND).at([1, 8192, 8193], 64, k)
+        for device in ("h200", "h100") for k in (128, 256)
+    }  # fmt: skip
+    assert at == {
+        ("h200", 128): [PLAIN, PLAIN, None], ("h200", 256): [cutlass, cutlass, None],
+        ("h100", 128): [None] * 3, ("h100", 256): [NVJET_3, NVJET_3, None],
+    }  # fmt: skip
+    assert [devices for _, devices, _ in pack_layers.entries_of([files[1]])] == [("h200", "h100")]
 
 
 def test_shipped_answers_are_taken() -> None:
