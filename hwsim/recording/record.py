@@ -69,8 +69,8 @@ def record(
     """Ask for all that is wanted, write `out` (whole or not at all), and compare a sample of `count` GEMMs, drawn by
     `seed`, where the machine has a runner. device: hwsim's, of the GPU at hand.
 
-    Raises UnsupportedError for a GPU that is not the device's and for a cuBLASLt that is not known; InputError where
-    `out` cannot be written.
+    Raises UnsupportedError for a GPU that is not the device's, for a cuBLASLt that is not known and where it fails;
+    InputError where `out` cannot be written.
     """
     check_out(out)
     gpu, version = machine.gpu, version_name(machine.heuristic.version)
@@ -80,7 +80,13 @@ def record(
             "device of this GPU, or a device file of its own (docs/devices.md)"
         )
     asking = ASKING if machine.runner is not None else 1.0
-    answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+    try:
+        answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"cuBLASLt gave an error in place of an answer ({error}); {out} is not written; run it again, and look at "
+            "the GPU (nvidia-smi) where it comes back"
+        ) from error
     source = (
         f"{gpu.name}, {gpu.cores} SMs, driver {gpu.driver or 'not known'}, CUDA {gpu.cuda}, cuBLASLt "
         f"{machine.heuristic.version}, {today()}"

@@ -1,5 +1,6 @@
 """Recording a library's answers without a GPU: what is asked, the file and who takes it, the comparison."""
 
+import ast
 import json
 import mmap
 import sys
@@ -18,7 +19,7 @@ from hwsim.golden.record import device_name
 from hwsim.library_calls.sweeps import read
 from hwsim.recording.answers import ask_all, version_name
 from hwsim.recording.compare import block_of, sample
-from hwsim.recording.cublaslt import LtAnswer, find
+from hwsim.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
 from hwsim.recording.machine import gpu_facts, this_machine
 from hwsim.recording.record import record
 from hwsim.recording.report import recording_dict, recording_text
@@ -366,11 +367,11 @@ def test_a_file_that_is_written_anew_is_read_anew(file) -> None:
 
 def test_nothing_is_left_where_asking_fails(tmp_path) -> None:
     path = tmp_path / "my.npz"
-    with pytest.raises(RuntimeError, match="fell off the bus"):
+    with pytest.raises(UnsupportedError, match=r"fell off the bus.*my.npz is not written; run it again"):
         made(path, asked(weights=["64x128"]), fails_after=50)
     assert list(tmp_path.iterdir()) == []
     path.write_bytes(b"mine")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(UnsupportedError):
         made(path, asked(weights=["64x128"]), fails_after=50)
     assert path.read_bytes() == b"mine"
 
@@ -497,9 +498,73 @@ def test_recorders_modules_need_nothing_of_hwsim() -> None:
     """tools/record loads them by path, on machines where hwsim is not built."""
     folder = Path(hwsim.__file__).parent / "recording"
     for name in ("cublaslt", "gemm_list", "pytorch_gemms", "sweep"):
-        assert "hwsim." not in "".join(
-            line for line in (folder / f"{name}.py").read_text().splitlines() if "import" in line
-        )
+        assert "hwsim" not in imported(folder / f"{name}.py")
+    assert imported(folder / "answers.py") >= {"hwsim", "dataclasses"}
+
+
+def imported(path):
+    """The packages that a module imports anywhere, by their first names; a relative import is hwsim's."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            found.add("hwsim" if node.level else node.module.partition(".")[0])
+    return found
+
+
+class StubLt:
+    """cuBLASLt's C functions with the statuses that are given by name, else 0; one algorithm whose attributes are
+    their numbers."""
+
+    def __init__(self, count=1, state=0, **statuses):
+        self.count, self.state, self.statuses = count, state, statuses
+
+    def __getattr__(self, name):
+        def function(*arguments):
+            if name == "cublasLtGetVersion":
+                return 130100
+            if name == "cublasLtMatmulAlgoGetHeuristic":
+                arguments[-2]._obj.state, arguments[-1]._obj.value = self.state, self.count
+            if name == "cublasLtMatmulAlgoConfigGetAttribute":
+                arguments[2]._obj.value = arguments[1]
+            return self.statuses.get(name, 0)
+
+        return function
+
+
+def answered(monkeypatch, **stub):
+    monkeypatch.setattr("hwsim.recording.cublaslt.ctypes.CDLL", lambda path: StubLt(**stub))
+    return CublasLt("stub").ask(Kind("bf16", "bf16"), 8, 64, 128, batch=2, b_columns=True)
+
+
+HEURISTIC = "cublasLtMatmulAlgoGetHeuristic"
+
+
+@pytest.mark.parametrize("stub", [{HEURISTIC: 15}, {HEURISTIC: 7}, {"count": 0}, {"state": 15}, {"state": 7}])
+def test_what_cublaslt_does_not_support_is_refused(monkeypatch, stub) -> None:
+    assert answered(monkeypatch, **stub) == REFUSED
+    assert answered(monkeypatch) == LtAnswer(0, 1, 6, 2, 3, 4, 5, 7, 8)
+
+
+@pytest.mark.parametrize(
+    "stub",
+    [
+        *({HEURISTIC: status} for status in (1, 3, 8, 13, 14)),
+        {"state": 14},
+        *(
+            {f"cublasLt{name}": 14}
+            for name in (
+                "MatmulPreferenceCreate", "MatmulPreferenceSetAttribute", "MatmulDescCreate", "MatmulDescSetAttribute",
+                "MatrixLayoutCreate", "MatrixLayoutSetAttribute", "MatmulAlgoConfigGetAttribute",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_of_cublaslt_is_no_answer(monkeypatch, stub) -> None:
+    (number,) = stub.values()
+    with pytest.raises(RuntimeError, match=rf"^cublasLt\w+: stat(us|e) {number}"):
+        answered(monkeypatch, **stub)
 
 
 def test_cublaslt_is_found_where_it_is_named_loaded_or_installed(tmp_path, monkeypatch) -> None:
