@@ -105,7 +105,8 @@ class LibraryChoice:
     rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and
     slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own
     answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the
-    nearest one that it was asked for.
+    nearest one that it was asked for. seen: was the rule found with this version on this chip (or does none matter:
+    integers)?
     """
 
     algorithm: int
@@ -121,6 +122,12 @@ class LibraryChoice:
     known: bool
     confidence: float
     evidence: str
+    seen: bool
+
+    @property
+    def order_evidence(self) -> str:
+        """Evidence of the order of summation: that of the kernel, or none better than an assumption for its rule."""
+        return self.evidence if self.known and self.seen else "assumption"
 
 
 class _Found(NamedTuple):
@@ -171,6 +178,18 @@ def library(
 def known_libraries() -> list[str]:
     """Their names."""
     return sorted({one.library for one in VERSIONS})
+
+
+def has_seen_rules(id: LibraryId, device: str) -> bool:
+    """Whether the rules of the kernels' sums (`orders`) were found with this version on this chip; else they are
+    assumed. device: as of `observed_as`.
+    """
+    return any(id == LibraryId(one.library, one.version) and device in one.devices for one in VERSIONS)
+
+
+def rules_text() -> str:
+    """With which versions and on which chips the rules of the kernels' sums were found."""
+    return "; ".join(f"{one.library} {one.version} on {', '.join(one.devices)}" for one in VERSIONS)
 
 
 def _version(name: str, version: str | None) -> Version:
@@ -461,6 +480,7 @@ def _chosen(
         known=order.known,
         confidence=found.confidence,
         evidence="assumption" if batch > 1 or is_guess else found.evidence,
+        seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
     )
 
 

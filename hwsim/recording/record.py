@@ -13,9 +13,10 @@ from hwsim.devices import names
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_writable
+from hwsim.gemm.record import LibraryId
 from hwsim.golden.record import device_name, today
-from hwsim.library_calls.choose import SUFFIX, VERSIONS, observed_as
-from hwsim.recording.answers import Answers, ask_all, version_name, write_answers
+from hwsim.library_calls.choose import SUFFIX, has_seen_rules, observed_as, rules_text
+from hwsim.recording.answers import LIBRARY, Answers, ask_all, version_name, write_answers
 from hwsim.recording.compare import SampleRow, compared, sample
 from hwsim.recording.machine import GpuFacts, Machine
 from hwsim.recording.shapes import Wanted
@@ -40,7 +41,7 @@ class Recording:
 
     @property
     def run(self) -> tuple[SampleRow, ...]:
-        """Rows that the GPU ran."""
+        """Rows that the GPU and hwsim ran."""
         return tuple(row for row in self.rows if not row.problem)
 
     @property
@@ -105,11 +106,10 @@ def record(
 
 def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
     found = []
-    versions = [one.version for one in VERSIONS]
-    if version not in versions:
+    if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device)):
         found.append(
-            f"cuBLAS {version}: how its kernels add over K is taken as of {', '.join(versions)}; rely on what the "
-            "sample says"
+            f"cuBLAS {version} on {device.name}: how its kernels add over K is taken as of {rules_text()}; rely on "
+            "what a sample says, which is run where --no-run is left out"
         )
     try:
         called = device_name(gpu.name, known)

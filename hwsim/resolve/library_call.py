@@ -21,6 +21,7 @@ from hwsim.library_calls.choose import (
     LibraryOnDevice,
     library,
     result_format,
+    rules_text,
 )
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.resolve.resolver import Resolved
 
-ORDER_UNKNOWN = "library_order_unknown"  # code of a warning
+ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
@@ -44,7 +45,7 @@ class LibraryCall:
     """What a library's choice makes of a request.
 
     format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
-    None: the sum's own. evidence: of the order of summation. times: what such kernels take, None: not recorded.
+    None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
     mapping: options of the dataflow that follow from the kernel.
     """
 
@@ -54,6 +55,7 @@ class LibraryCall:
     format: str
     product_format: str | None
     evidence: str
+    why: str
     times: TimeRow | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -105,7 +107,13 @@ def library_call(
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
         decisions.append(Decision("times", "the program's, and what else its kernels take", "library", "fitted", why))
-    return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
+    why = ""
+    if choice.known and not choice.seen:
+        why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
+    return LibraryCall(
+        asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
+        tuple(decisions), _mapping(choice),
+    )  # fmt: skip
 
 
 def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:
@@ -205,6 +213,9 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if not choice.known:
         text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
         found.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
+    if call.why:
+        text = f"{choice.kernel} adds over K as assumed: {call.why}; compare a sample (hwsim library record)"
+        found.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
     if choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "

@@ -251,10 +251,10 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
             Decision("order of summation", _order(gemm), "estimate", "", "runs of K as the mapping makes them")
         )
     else:
-        level = str(evidence.of_schedule(device, gemm))
+        level, why = str(evidence.of_schedule(device, gemm)), ""
         if request.library is not None:
-            level = request.library.evidence
-        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level))
+            level, why = request.library.evidence, request.library.why
+        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level, why))
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))
         found.append(Decision("times", device.name, "device", times, "numbers of the device file"))

@@ -18,7 +18,7 @@ from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.golden.record import device_name
 from hwsim.library_calls.sweeps import read
 from hwsim.recording.answers import ask_all, version_name
-from hwsim.recording.compare import block_of, sample
+from hwsim.recording.compare import Ran, block_of, sample
 from hwsim.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
 from hwsim.recording.machine import gpu_facts, this_machine
 from hwsim.recording.record import record
@@ -62,7 +62,7 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
     path = csv(
         tmp_path,
         "m, n,k,format,output,accumulate,bias,a_layout,b_layout\n1,64,128,bf16,,,,,\n\n"
-        "2,64,128,e4m3,,promoted,no,rows,columns\n3,64,128,fp16,fp32,,yes,columns,rows\n1,64,128,bf16,bf16,,no,,\n",
+        "2,64,128,e4m3,,promoted,no,rows,columns\n3,64,128,fp16,fp16,,yes,columns,rows\n1,64,128,bf16,bf16,,no,,\n",
     )
     found = read_shapes(path)
     assert [shape.m for shape in found] == [1, 2, 3]  # the last is the first
@@ -87,6 +87,11 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
         ("m,n,k,format,bias\n1,64,64,bf16,maybe\n", r"csv:2: bias = 'maybe'; allowed: yes, true"),
         ("m,n,k,format,output\n1,64,64,bf16,fp64\n", r"csv:2: bf16 operands give bf16, fp32"),
         ("m,n,k,format,bias\n1,64,64,fp64,yes\n", r"csv:2: .*fp64 with a bias"),
+        (
+            "m,n,k,format,output,bias\n1,64,64,bf16,fp32,yes\n",
+            r"csv:2: output fp32: with a bias .* bf16 give bf16; take",
+        ),
+        ("m,n,k,format,output,bias\n1,64,64,e4m3,fp32,yes\n", r"csv:2: output fp32: .* e4m3 give fp16 or bf16; take"),
         ("m,n,k,format\n1,64,63,e4m3\n", r"csv:2: cuBLASLt refuses e4m3"),
         ('m,n,k,format\n1,64,64,"bf16\n', "no CSV file"),
     ],
@@ -329,6 +334,34 @@ def test_a_device_without_fitted_choices_takes_its_own_file(tmp_path) -> None:
         hwsim.run(a, b, device="h200", library=str(path), **BF16)
 
 
+def test_rules_are_assumed_on_another_chip_and_of_another_version(tmp_path) -> None:
+    """The kernel is the library's own answer; how it adds is known of cuBLAS 13.1 on an H100 and an H200 alone."""
+    a, b = operands(8, 64, 128)
+    for device, cores, version, is_seen in (
+        ("h200", 132, 130100, True), ("a100", 108, 130100, False), ("h200", 132, 120100, False)
+    ):  # fmt: skip
+        path = tmp_path / f"{device}-{version}.npz"
+        found = made(path, asked(gemms=["8x64x128"]), device=device, cores=cores, version=version, name="GPU")
+        said = "how its kernels add over K is taken as of cublas 13.1 on h100, h200"
+        assert any(said in note for note in found.notes) != is_seen
+        result = hwsim.run(a, b, device=device, library=path, **BF16, timing=False)
+        assert result.gemm.decided("kernel").evidence == "microbenchmark"
+        assert result.evidence["schedule"] == ("microbenchmark" if is_seen else "assumption")
+        assert ("library_order_assumed" in {x["code"] for x in result.warnings}) != is_seen
+        assert ("cublas 13.1 on h100, h200" in result.gemm.decided("order of summation").why) != is_seen
+        whole = {"m": 8, "n": 64, "k": 128, **BF16}
+        choice = hwsim.library(path, device=device).choose(**whole)
+        assert (choice.evidence, choice.order_evidence) == ("microbenchmark", result.evidence["schedule"])
+
+
+def test_sums_of_integers_need_no_rule(tmp_path) -> None:
+    path = tmp_path / "a100.npz"
+    made(path, asked(gemms=["32x64x128"], format="int8"), device="a100", cores=108)
+    call = {"device": "a100", "library": path, "format": "int8", "b_layout": "columns", "timing": False}
+    result = hwsim.run(np.ones((32, 128), np.int8), np.ones((128, 64), np.int8), **call)
+    assert result.evidence["schedule"] == "microbenchmark" and not result.warnings
+
+
 def _wrong(path, **changes):
     with np.load(path) as archive:
         arrays = dict(archive)
@@ -476,7 +509,31 @@ def test_results_of_every_width_are_compared(tmp_path, format) -> None:
 def test_what_the_gpu_cannot_run_is_no_result(tmp_path) -> None:
     found = made(tmp_path / "my.npz", asked(gemms=["7x64x128"]), runner=FakeRunner(problem="out of memory"))
     assert (found.run, found.equal) == ((), 0) and "not run: out of memory" in recording_text(found)
+    assert recording_text(found).count("not run: 1 of 1 GEMMs: out of memory\n") == 1
     assert recording_dict(found)["sample"][0]["problem"] == "out of memory"
+
+
+class OddRunner(FakeRunner):
+    """An L40S: tensor cores without fp64, and bits that do not matter."""
+
+    def run(self, shape, block):
+        """Zeros."""
+        d = np.zeros((len(block.rows), len(block.columns)), {"fp64": "i8"}.get(shape.form.format, "i2"))
+        return Ran(d, 12.5, ("made_up",))
+
+
+def test_what_hwsim_cannot_run_is_a_row_of_its_own(tmp_path) -> None:
+    path = tmp_path / "my.npz"
+    what = wanted(
+        file=None, gemms=["16x64x128"], weights=[], m="1:8", forms=[{"format": "bf16"}, {"format": "fp64"}]
+    )  # fmt: skip
+    found = made(path, what, device="l40s", cores=hwsim.device("l40s").cores, name="NVIDIA L40S", runner=OddRunner())
+    (bf16,), (fp64,) = ([row for row in found.rows if row.shape.form.format == name] for name in ("bf16", "fp64"))
+    assert bf16.results == 16 * 24 and not bf16.problem and found.run == (bf16,)
+    assert fp64.problem.startswith("hwsim: device l40s has no native 'fp64'") and fp64.kernels == ("made_up",)
+    text = recording_text(found)
+    assert "not run: 1 of 2 GEMMs: hwsim: device l40s has no native 'fp64'" in text and "of 1 GEMMs equal" in text
+    assert recording_dict(found)["totals"]["not_run"] == 1
 
 
 def test_no_driver_is_no_gpu() -> None:
