@@ -98,20 +98,23 @@ class LibraryChoice:
     """What the library runs for one GEMM.
 
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (of nvjet 0
-    but where a user's file has it). kernel: the family's name, with the tile as its own name has it. split_k: slices
-    of K, at least 1. tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K of a stage,
-    elements; 0: not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation,
-    the instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the
-    rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and
-    slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own
-    answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the
-    nearest one that it was asked for. seen: was the rule found with this version on this chip (or does none matter:
-    integers)?
+    but where a user's file has it). family: the family's name. kernel: the same, with the tile as its own name has it.
+    split_k: slices of K, at least 1. order_by_m: may the order of summation be another one for other m, although
+    algorithm and slices are the same? tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K
+    of a stage, elements; 0: not stated. stages: of shared memory, None where the kernel decides. schedule: the order of
+    summation, the instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it.
+    known: is the rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that
+    algorithm and slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are
+    cuBLASLt's own answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence
+    is of the nearest one that it was asked for. seen: was the rule found with this version on this chip (or does none
+    matter: integers)?
     """
 
     algorithm: int
+    family: str
     kernel: str
     split_k: int
+    order_by_m: bool
     reduction: int
     custom: int
     tile: tuple[int, int] | None
@@ -307,7 +310,7 @@ class LibraryOnDevice:
         """Choices that differ in their order of summation, which of them holds for each m, and the probability that it
         is right there; arguments as of `choose`.
 
-        Of each choice the tile and the schedule's shape are those of its first m.
+        Of each choice tile, cluster and the schedule's shape are those of its first m.
         """
         checked = checked_call(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         checked_call(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
@@ -325,6 +328,29 @@ class LibraryOnDevice:
             index.append(found[key])
             sure.append(answer.confidence)
         return choices, index, sure
+
+    def other_kinds(
+        self,
+        *,
+        n: int,
+        k: int,
+        format: str,
+        output: str | None = None,
+        accumulate: str | None = None,
+        a_layout: str = "rows",
+        b_layout: str = "rows",
+        bias: bool = False,
+        reductions: Reductions | None = None,
+    ) -> list[CallKind]:
+        """For which other calls of operands of this format the user's file has a weight, where it has none for this
+        call; arguments and errors as of `choose`.
+        """
+        if self.answers is None:
+            return []
+        call = checked_call(1, n, k, format, output, accumulate, a_layout, b_layout, 1)
+        asked = _kind(self._preference(call, bias, reductions), call, _fast(call, accumulate), bias)
+        kinds = self.answers.kinds(self.device, call.n, call.k)
+        return [] if asked in kinds else [kind for kind in kinds if kind.operand == call.operand]
 
     def _preference(self, call: Call, bias: bool, reductions: Reductions | None) -> Preference:
         """What was said of workspace and reductions, and for the rest what the answers at hand were asked with."""
@@ -463,13 +489,16 @@ def _chosen(
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores))
     is_guess = call.a_layout == "columns" and found.evidence != ANSWERED
     family = FAMILIES.get(number)
-    kernel = f"algorithm {number}" if family is None else family.kernel(tile)
+    name = f"algorithm {number}"
+    cublaslts = tile
     if family is None or not family.is_across(call.b_layout):
         tile, cluster = _reversed(tile), _reversed(cluster)
     return LibraryChoice(
         algorithm=number,
-        kernel=kernel,
+        family=name if family is None else family.name,
+        kernel=name if family is None else family.kernel(cublaslts),
         split_k=max(slices, 1),
+        order_by_m=family is None or (family.order_by_m and slices < 0),
         reduction=reduction,
         custom=custom,
         tile=tile,

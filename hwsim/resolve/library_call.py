@@ -94,12 +94,7 @@ def library_call(
         batch=batch, bias=epilogue.has_bias, reductions=call.reductions,
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
-    is_rounded_twice = (
-        (epilogue.has_bias or epilogue.has_c)
-        and wide in NARROW
-        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
-    )
-    product = wide if is_rounded_twice else None
+    product = product_format(choice, wide, epilogue, call)
     guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
@@ -114,6 +109,16 @@ def library_call(
         asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
         tuple(decisions), _mapping(choice),
     )  # fmt: skip
+
+
+def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
+    """To which format the sum is rounded before the bias or C is added; None: its own."""
+    is_rounded_twice = (
+        (epilogue.has_bias or epilogue.has_c)
+        and output in NARROW
+        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
+    )
+    return output if is_rounded_twice else None
 
 
 def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:

@@ -3,6 +3,7 @@
 import ast
 import json
 import mmap
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from fake_gpu import FakeHeuristic, FakeRunner, answer, machine, slices_at
 
 import hwsim
+from hwsim.cli.command import main
 from hwsim.devices import names
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.golden.record import device_name
@@ -278,6 +280,29 @@ def test_a_bias_has_answers_of_its_own(tmp_path) -> None:
     with_bias = hwsim.run(a, b, bias=np.ones(72, ml_dtypes.bfloat16), **call)
     assert with_bias.gemm.decided("split_k").value == "3" and with_bias.evidence["schedule"] == "microbenchmark"
     assert hwsim.run(a, b, **call).gemm.decided("kernel").evidence == "fitted"  # the call without one was not asked
+
+
+def test_invariance_takes_a_bias_of_the_file_and_says_what_the_file_has(tmp_path, capsys) -> None:
+    path = tmp_path / "my.npz"
+    made(path, asked(weights=["256x512"], bias=True), count=1)
+    words = [f"--{name}={value}" for name, value in {"device": "h200", "library": path, "n": 256, "k": 512}.items()]
+    words = ["invariance", *words, "--format=bf16", "--m=14:300"]
+    for more, is_there in (
+        (["--output=bf16", "--b-layout=columns", "--bias"], True),
+        (["--output=bf16", "--b-layout=columns"], False),
+        (["--b-layout=columns", "--bias"], False),
+        ([], False),
+    ):
+        assert main([*words, *more]) == 0
+        note = "Note: .*my.npz has this weight for other calls alone.*"
+        note += "--output bf16 --bias --a-layout rows --b-layout columns"
+        assert bool(re.search(note, capsys.readouterr().out)) != is_there
+        assert main([*words, *more, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert bool(found["note"]) != is_there and found["bias"] == ("--bias" in more)
+        assert ([[14, 99]] in [one["m"] for one in found["classes"]]) == is_there
+    other = [word.replace("--n=256", "--n=264") for word in words]
+    assert main(other) == 0 and "Note" not in capsys.readouterr().out
 
 
 def test_a_by_columns_is_no_guess_where_it_was_asked(tmp_path) -> None:
