@@ -241,6 +241,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     own = {decision.name: decision for decision in gemm.decisions}
     asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
     by: By = own["instruction"].by if "instruction" in own else asked
+    if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
+        by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))
     found = [
         Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),

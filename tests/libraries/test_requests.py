@@ -142,6 +142,22 @@ def test_what_is_no_call_of_the_library_is_refused(given, error, said) -> None:
         hwsim.run(a, b, **CUBLAS, timing=False, **{"format": "fp16"} | given)
 
 
+@pytest.mark.parametrize("timing", [True, False])
+def test_the_instruction_is_the_librarys_where_its_kernel_has_another_than_the_device(timing) -> None:
+    for (m, n, k), call, by in (
+        ((100, 77, 1001), {"format": "fp16"}, "library"),  # CUTLASS
+        ((1, 64, 4096), {"format": "tf32"}, "library"),  # dot
+        ((64, 64, 64), {"format": "fp32"}, "library"),  # xmma, fused multiply-adds
+        ((64, 64, 64), {"format": "fp16"}, "device"),  # nvjet, wgmma
+    ):
+        a, b = operands(m, n, k)
+        made = hwsim.run(a, b, **CUBLAS, **call, timing=timing).gemm.decided("instruction")
+        assert made.by == by, (call, made)
+    schedule = {"instruction": "mma.m16n8k16.f32.f16.f16.f32"}
+    found = hwsim.run(a, b, device="h200", format="fp16", schedule=schedule, timing=False)
+    assert found.gemm.decided("instruction").by == "user"
+
+
 def test_a_convolution_is_no_call_of_a_gemm_library() -> None:
     x = np.ones((1, 8, 4, 4), np.float16)
     with pytest.raises(InputError, match="library: not for a convolution"):
