@@ -1,6 +1,8 @@
 """What a run with library= takes, refuses and says: parts of products, operands of other types, C, records again."""
 
 import json
+import re
+import warnings
 from dataclasses import replace
 
 import ml_dtypes
@@ -10,6 +12,7 @@ import pytest
 import hwsim
 import hwsim.api
 from hwsim.cli.command import main
+from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.options import declared
@@ -210,6 +213,23 @@ def test_shipped_files_of_the_chips_name_their_answers() -> None:
         for name, cores in one.devices.items():
             chip = hwsim.device(name)
             assert (chip.library.observations, chip.cores) == (name, cores)
+            text = (registry.package_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+            assert set(re.findall(r"^extends: *(\S+)", text, re.MULTILINE)) <= set(one.devices)
+
+
+@pytest.mark.parametrize("name", ["h200", "h100"])
+def test_a_file_of_ones_own_by_the_name_of_a_shipped_one_is_read(tmp_path, monkeypatch, name) -> None:
+    text = (registry.package_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    (tmp_path / f"{name}.yaml").write_text(
+        text.replace("\ncores: {value: 132,", "\ncores: {value: 78,"), encoding="utf-8"
+    )
+    assert hwsim.library("cublas", device=name).cores == 132
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path))
+    with pytest.raises(UnsupportedError, match="78 cores"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the name stands twice
+        hwsim.library("cublas", device=name)
+    monkeypatch.delenv("HWSIM_CONFIG_PATH")
+    assert hwsim.library("cublas", device=name).cores == 132
 
 
 def test_a_chip_is_known_by_its_file_not_its_name() -> None:
