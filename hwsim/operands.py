@@ -89,7 +89,7 @@ class Operand:
             return self
         fmt, values = format_of(name), self.values()
         if name in ("fp32", "fp64"):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):  # signalling NaNs become quiet
                 return Operand(values.astype(fmt.dtype_name).view(code_dtype(fmt)), name)
         wide = values.astype(np.float32) if values.dtype == np.float16 else values
         nan = "zero" if fmt.nan == "none" else "quiet"

@@ -33,7 +33,8 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
 
 def as_fp64(x: Array) -> Array:
     """The values as fp64."""
-    return x.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return x.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

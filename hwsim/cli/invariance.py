@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from statistics import fmean
 
 from hwsim.errors import InputError
-from hwsim.studies.invariance import BatchClass, batch_classes
+from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.sweeps import CallKind
+from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
 
-RANGES = 6  # that a line shows
+RANGES, KERNELS = 6, 3  # that a line shows
 MOST_SIZES = 1_000_000
 
 
@@ -33,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="rows",
         help="columns: a linear layer's weight, (n, k) by rows",
     )
+    parser.add_argument("--bias", action="store_true", help="with a bias, as F.linear adds it: another library call")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
 
 
@@ -42,28 +46,46 @@ def execute(arguments: argparse.Namespace) -> int:
     call = {
         name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
     }
-    call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout}
+    call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
     classes = batch_classes(m=sizes, **call)
+    note = _note(arguments.library, other_kinds(**call))
     if arguments.json:
         found = [
             {
                 "m": ranges(one.sizes_m),
                 "count": len(one.sizes_m),
-                "kernel": one.choices[0].kernel,
+                "kernel": one.choices[0].family,
                 "algorithm": one.choices[0].algorithm,
                 "split_k": one.choices[0].split_k,
-                "kernels": [{"kernel": x.kernel, "split_k": x.split_k} for x in one.choices],
+                "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
                 "known": one.choices[0].known,
                 "equal_rows": one.has_equal_rows,
-                "confidence": round(sum(one.confidences) / len(one.confidences), 4),
+                "confidence": round(fmean(one.confidences), 4),
                 "least_confidence": round(min(one.confidences), 4),
             }
             for one in classes
         ]
-        print(json.dumps({"schema": "hwsim.invariance/1", **call, "classes": found}))
+        print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": found}))
         return 0
     print(text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library))
+    if note:
+        print(f"Note: {note}")
     return 0
+
+
+def _note(library: str, kinds: list[CallKind]) -> str:
+    """What a user's file has for the weight, as options, where it has nothing for the call; nothing for none."""
+    if not kinds:
+        return ""
+    said = " or ".join(map(_options, kinds))
+    return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {said}"
+
+
+def _options(kind: CallKind) -> str:
+    words = ["--output", kind.output]
+    words += [] if kind.fast is None else ["--accumulate", "fast" if kind.fast else "promoted"]
+    words += ["--bias"] if kind.bias else []
+    return " ".join([*words, "--a-layout", kind.a_layout, "--b-layout", kind.b_layout])
 
 
 def sizes_of(text: str) -> list[int]:
@@ -106,28 +128,55 @@ def _padding(sizes: tuple[int, ...]) -> str:
 def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str, library: str) -> str:
     """The classes as a person reads them."""
     total = sum(len(one.sizes_m) for one in classes)
+    known = [one for one in classes if one.choices[0].known]
+    unknown = [one for one in classes if not one.choices[0].known]
     lines = [f"{library} on {device}: a row of C[m x {n:,}] = A[m x {k:,}] B, {format}, for {total:,} values of m"]
-    lines.append("1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(classes)} classes")
-    for number, one in enumerate(classes, 1):
-        choice = one.choices[0]
-        runs = ranges(one.sizes_m)
-        shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
-        more = f", and {len(runs) - RANGES} ranges more" if len(runs) > RANGES else ""
-        slices = "K in one piece" if choice.split_k == 1 else f"K in {choice.split_k} slices"
-        sure = "" if choice.known else "; its order of summation is not known"
-        lines.append(f"  {number}. {len(one.sizes_m):,} of m: {shown}{more}")
+    lines.append("1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(known)} classes")
+    for number, one in enumerate(known, 1):
+        lines.append(f"  {number}. {_sizes(one.sizes_m)}")
         rows = "" if one.has_equal_rows else "; of some m the last rows differ from the first (CTAs share tiles' K)"
-        others = f", or {len(one.choices) - 1} others of the same order" if len(one.choices) > 1 else ""
-        mean, least = sum(one.confidences) / len(one.confidences), min(one.confidences)
-        right = f"right with a probability of {mean:.2f} on average, {least:.2f} at least"
-        lines.append(f"     {choice.kernel}, {slices}{others}{sure}{rows}; {right}")
-    pinned = next((i for i, one in enumerate(classes) if one.choices[0].known and one.has_equal_rows), None)
-    if len(classes) > 1 and pinned is not None:
-        found = classes[pinned]
-        lines.append("What to do for equal bits:")
-        lines.append(f"  pad m to a value of class {pinned + 1}, and drop the rows added: {_padding(found.sizes_m)};")
+        lines.append(f"     {_kernels(one.choices)}{rows}; {_right(one.confidences)}")
+    if unknown:
+        families = ", ".join(dict.fromkeys(one.choices[0].family for one in unknown))
+        sure = tuple(sure for one in unknown for sure in one.confidences)
+        lines.append(f"  each m by itself: {_sizes(tuple(m for one in unknown for m in one.sizes_m))}")
+        lines.append(f"     {families}, whose order of summation is not known for these m; {_right(sure)}")
+    return "\n".join([*lines, *_advice(known, len(classes))])
+
+
+def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
+    """Families with their slices, which add in the same order."""
+    said = [f"{x.family}, K in {'one piece' if x.split_k == 1 else f'{x.split_k} slices'}" for x in choices[:KERNELS]]
+    said += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
+    return ", or ".join(said)
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    runs = ranges(sizes)
+    shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
+    more = f", and {len(runs) - RANGES} ranges more" if len(runs) > RANGES else ""
+    return f"{len(sizes):,} of m: {shown}{more}"
+
+
+def _right(confidences: tuple[float, ...]) -> str:
+    return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
+
+
+def _advice(known: list[BatchClass], count: int) -> list[str]:
+    """What to do for equal bits, where there are several classes: pad to one, or ask for one's algorithm where that
+    fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
+    """
+    whole = [(number, one) for number, one in enumerate(known, 1) if one.has_equal_rows]
+    if count < 2 or not whole:
+        return []
+    number, padded = whole[0]
+    lines = ["What to do for equal bits:"]
+    lines.append(f"  pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}")
+    pinned = next((one for _, one in whole if not one.choices[0].order_by_m and len(one.sizes_m) > 1), None)
+    if pinned is not None:
+        lines[-1] += ";"
         lines.append(
             f"  or give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = "
-            f"{found.sizes_m[0]:,}"
+            f"{pinned.sizes_m[0]:,}, where cublasLtMatmulAlgoCheck takes it"
         )
-    return "\n".join(lines)
+    return lines

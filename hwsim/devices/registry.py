@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,17 @@ def shipped() -> list[str]:
     """The names, sorted, that refer to device files shipped with hwsim, or to identical copies."""
     chosen = _first()
     return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
+
+
+def are_from_package(wanted: Iterable[str]) -> bool:
+    """Whether all these names refer to device files shipped with hwsim. Quick; no file is read."""
+    return _are_from_package(tuple(wanted), state())
+
+
+@lru_cache(maxsize=8)
+def _are_from_package(wanted: tuple[str, ...], _state: tuple[object, ...]) -> bool:
+    chosen, own = _first(), {entry.name: entry.where for entry in _files(package_folder())}
+    return all(name in own and chosen[name].where == own[name] for name in wanted)
 
 
 def read(device: str | Path) -> tuple[Content, str]:

@@ -110,7 +110,8 @@ def _rounded(
                 return (given.codes,)
             return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
         if only.format == "fp64":
-            return (given.values().astype(np.float64).view(np.uint64),)
+            with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
+                return (given.values().astype(np.float64).view(np.uint64),)
         values, overflow = _floats(given), only.overflow or vector.overflow
         return (encode(values, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads),)
     steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
@@ -144,7 +145,8 @@ def _slices(
     A last slice beyond an integer format is clamped to its largest value.
     """
     axis = 1 if side == "a" else 0
-    x = given.values().astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        x = given.values().astype(np.float64)
     finite = np.isfinite(x)
     if not finite.all():
         x = np.where(finite, x, 0.0)

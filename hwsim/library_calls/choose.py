@@ -9,18 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.devices import load
+from hwsim.devices.registry import are_from_package
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.features import features
 from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
+from hwsim.library_calls.pytorch import (
+    BIAS_NOT_ASKED,
+    PLAIN_CALL,
+    REDUCTION_MASKS,
+    Reductions,
+    pytorch_call,
+)
 from hwsim.library_calls.store import Entry, Store, store
 from hwsim.library_calls.sweeps import REFUSED_ID, CallKind, Sweeps, read, shipped
 
@@ -29,13 +37,8 @@ if TYPE_CHECKING:
 
     from hwsim.devices.device import Device
 
-MIB = 1 << 20
-DEFAULT_WORKSPACE_BYTES = 32 * MIB
-Reductions = Literal["any", "compute"]
-#: CUBLASLT_REDUCTION_SCHEME_* that are allowed.
-REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 LAYOUTS = ("rows", "columns")
-ACCUMULATES = (None, "fast", "promoted")
+ACCUMULATES = ("fast", "promoted")  # of e4m3
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 CACHED = 4096  # choices
 SUFFIX = ".npz"  # of a file of answers
@@ -72,7 +75,6 @@ VERSIONS = (
 )
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
 K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
-BIAS_NOT_ASKED = ("fp64", "int8")  # formats that cuBLASLt was not asked about with a bias
 ALLOWED_OUTPUTS = {
     "fp16": ("fp16", "fp32"),
     "bf16": ("bf16", "fp32"),
@@ -88,8 +90,8 @@ ALLOWED_OUTPUTS = {
 class Preference:
     """What the library is told beside the problem: bytes of workspace, and in which type slices may be reduced."""
 
-    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES
-    reductions: Reductions = "any"
+    workspace_bytes: int
+    reductions: Reductions
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +99,23 @@ class LibraryChoice:
     """What the library runs for one GEMM.
 
     algorithm, reduction, custom: cuBLASLt's CUBLASLT_ALGO_CONFIG_ID, _REDUCTION_SCHEME and _CUSTOM_OPTION (of nvjet 0
-    but where a user's file has it). kernel: the family's name, with the tile as its own name has it. split_k: slices
-    of K, at least 1. tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K of a stage,
-    elements; 0: not stated. stages: of shared memory, None where the kernel decides. schedule: the order of summation,
-    the instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it. known: is the
-    rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that algorithm and
-    slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are cuBLASLt's own
-    answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence is of the
-    nearest one that it was asked for.
+    but where a user's file has it). family: the family's name. kernel: the same, with the tile as its own name has it.
+    split_k: slices of K, at least 1. order_by_m: may the order of summation be another one for other m, although
+    algorithm and slices are the same? tile, cluster: (m, n) of the row-major product, None where not known. tile_k: K
+    of a stage, elements; 0: not stated. stages: of shared memory, None where the kernel decides. schedule: the order of
+    summation, the instruction and (m, n); `hwsim.matmul(schedule=, format=)` gives the bits of the kernel with it.
+    known: is the rule of this kernel's sums known (else `schedule` stands for it)? confidence: the probability that
+    algorithm and slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are
+    cuBLASLt's own answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence
+    is of the nearest one that it was asked for. seen: was the rule found with this version on this chip (or does none
+    matter: integers)?
     """
 
     algorithm: int
+    family: str
     kernel: str
     split_k: int
+    order_by_m: bool
     reduction: int
     custom: int
     tile: tuple[int, int] | None
@@ -120,6 +126,12 @@ class LibraryChoice:
     known: bool
     confidence: float
     evidence: str
+    seen: bool
+
+    @property
+    def order_evidence(self) -> str:
+        """Evidence of the order of summation: that of the kernel, or none better than an assumption for its rule."""
+        return self.evidence if self.known and self.seen else "assumption"
 
 
 class _Found(NamedTuple):
@@ -137,23 +149,26 @@ def library(
     *,
     device: str | Path | Mapping[str, Any] | Device,
     version: str | None = None,
-    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
+    workspace_bytes: int | None = None,
 ) -> LibraryOnDevice:
     """A GEMM library's choices on a device.
 
     name: "cublas", or a file that `hwsim library record` wrote (.npz): its answers where it has them, else those of the
     shipped version that it was asked of (of another version there are none). version: as "13.1"; None: the newest there
-    is. workspace_bytes: what the library may use. Raises UnsupportedError for a library, a version or a device that
-    nothing is known of, ConfigError for a file that is none.
+    is. workspace_bytes: what the library may use; None: 32 MiB, with a file that of PyTorch's call, as it was asked.
+    Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError for a file that
+    is none.
     """
-    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0:
-        raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0")
-    preference = Preference(workspace_bytes)
+    if workspace_bytes is not None and (
+        isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0
+    ):
+        raise InputError(f"workspace_bytes = {workspace_bytes!r}; allowed: an integer of at least 0, None")
     if str(name).endswith(SUFFIX):
-        return _from_file(Path(name), device, version, preference)
+        return _from_file(Path(name), device, version, workspace_bytes)
     known = _version(str(name), version)
-    if isinstance(device, str) and device in known.devices:  # a shipped file, which says so: no need to read it
-        return LibraryOnDevice(known, device, preference)
+    # Files that ship say so, and they extend one another alone: no need to read them, which takes longer than the rest.
+    if isinstance(device, str) and device in known.devices and are_from_package(known.devices):
+        return LibraryOnDevice(known, device, workspace_bytes)
     chip = load(device)
     seen = observed_as(chip)
     if known.devices.get(seen) != chip.cores:
@@ -162,11 +177,28 @@ def library(
             f"{name} {known.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are on "
             f"{asked}; leave library out, or record them on such a GPU (hwsim library record)"
         )
-    return LibraryOnDevice(known, seen, preference)
+    return LibraryOnDevice(known, seen, workspace_bytes)
+
+
+def known_libraries() -> list[str]:
+    """Their names."""
+    return sorted({one.library for one in VERSIONS})
+
+
+def has_seen_rules(id: LibraryId, device: str) -> bool:
+    """Whether the rules of the kernels' sums (`orders`) were found with this version on this chip; else they are
+    assumed. device: as of `observed_as`.
+    """
+    return any(id == LibraryId(one.library, one.version) and device in one.devices for one in VERSIONS)
+
+
+def rules_text() -> str:
+    """With which versions and on which chips the rules of the kernels' sums were found."""
+    return "; ".join(f"{one.library} {one.version} on {', '.join(one.devices)}" for one in VERSIONS)
 
 
 def _version(name: str, version: str | None) -> Version:
-    names = sorted({one.library for one in VERSIONS})
+    names = known_libraries()
     if name not in names:
         raise UnsupportedError(
             f"no library {name!r}; there is {', '.join(names)}, and files of answers ({SUFFIX}){nearest(name, names)}"
@@ -186,9 +218,14 @@ def observed_as(chip: Device) -> str:
 
 
 def _from_file(
-    path: Path, device: str | Path | Mapping[str, Any] | Device, version: str | None, preference: Preference
+    path: Path, device: str | Path | Mapping[str, Any] | Device, version: str | None, workspace_bytes: int | None
 ) -> LibraryOnDevice:
     own = read(path)
+    if own.library not in (libraries := known_libraries()):
+        raise UnsupportedError(
+            f"{path}: answers of library {own.library!r}; hwsim knows the kernels of {', '.join(libraries)}; record "
+            "answers of that (hwsim library record)"
+        )
     if version not in (None, own.version):
         raise UnsupportedError(f"{path}: answers of {own.library} {own.version}, not of version {version!r}")
     chip = load(device)
@@ -201,16 +238,17 @@ def _from_file(
         )
     shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
     known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, layers="", times="", devices={})
-    return LibraryOnDevice(known, seen, preference, own)
+    return LibraryOnDevice(known, seen, workspace_bytes, own)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryOnDevice:
-    """One version of a library on one device. answers: its own, of a file; they stand before what is shipped."""
+    """One version of a library on one device. workspace_bytes: None where the call says them. answers: its own, of a
+    file; they stand before what is shipped."""
 
     version: Version
     device: str
-    preference: Preference
+    workspace_bytes: int | None = None
     answers: Sweeps | None = None
 
     @property
@@ -236,13 +274,14 @@ class LibraryOnDevice:
         b_layout: str = "rows",
         batch: int = 1,
         bias: bool = False,
-        reductions: Reductions = "any",
+        reductions: Reductions | None = None,
     ) -> LibraryChoice:
         """What the library runs for C[m, n] = A[m, k] B[k, n].
 
         format, output: hwsim's names. accumulate: of e4m3, "fast" or "promoted" (None: fast). layouts: "rows"
         (row-major) or "columns". batch: products in one strided call. bias: one value per column in the epilogue.
-        reductions: "compute" where slices may be added in the accumulator's type alone.
+        reductions: "compute" where slices may be added in the accumulator's type alone; None: "any", with a file as
+        PyTorch calls, which is how it was asked.
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
         (docs/library.md). The choice of one product is given for a batch, that of A by rows with as well aligned rows
@@ -254,7 +293,7 @@ class LibraryOnDevice:
         if not isinstance(bias, bool):
             raise InputError(f"bias = {bias!r}; allowed: True, False")
         call = checked_call(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
-        return _chosen(self._wanting(reductions), call, _fast(call, accumulate), bias, batch)
+        return _chosen(self, self._preference(call, bias, reductions), call, _fast(call, accumulate), bias, batch)
 
     def orders(
         self,
@@ -267,34 +306,65 @@ class LibraryOnDevice:
         accumulate: str | None = None,
         a_layout: str = "rows",
         b_layout: str = "rows",
-        reductions: Reductions = "any",
+        bias: bool = False,
+        reductions: Reductions | None = None,
     ) -> tuple[list[LibraryChoice], list[int], list[float]]:
         """Choices that differ in their order of summation, which of them holds for each m, and the probability that it
         is right there; arguments as of `choose`.
 
-        Of each choice the tile and the schedule's shape are those of its first m.
+        Of each choice tile, cluster and the schedule's shape are those of its first m.
         """
         checked = checked_call(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
         checked_call(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
-        asked, fast = self._wanting(reductions), _fast(checked, accumulate)
+        told, fast = self._preference(checked, bias, reductions), _fast(checked, accumulate)
         found: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
         index: list[int] = []
         sure: list[float] = []
-        for answer, m in zip(_answers(asked, checked, sizes_m, fast, False), sizes_m, strict=True):
+        for answer, m in zip(_answers(self, told, checked, sizes_m, fast, bias), sizes_m, strict=True):
             family = FAMILIES.get(answer.order[0])
             key = (answer.order, int(m) if family is not None and family.order_by_m else 0)
             if key not in found:
                 found[key] = len(choices)
-                choices.append(_chosen(asked, checked._replace(m=int(m)), fast, False, 1))
+                choices.append(_chosen(self, told, checked._replace(m=int(m)), fast, bias, 1))
             index.append(found[key])
             sure.append(answer.confidence)
         return choices, index, sure
 
-    def _wanting(self, reductions: Reductions) -> LibraryOnDevice:
-        if not isinstance(reductions, str) or reductions not in REDUCTION_MASKS:
-            raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(REDUCTION_MASKS)}")
-        return replace(self, preference=replace(self.preference, reductions=reductions))
+    def other_kinds(
+        self,
+        *,
+        n: int,
+        k: int,
+        format: str,
+        output: str | None = None,
+        accumulate: str | None = None,
+        a_layout: str = "rows",
+        b_layout: str = "rows",
+        bias: bool = False,
+        reductions: Reductions | None = None,
+    ) -> list[CallKind]:
+        """For which other calls of operands of this format the user's file has a weight, where it has none for this
+        call; arguments and errors as of `choose`.
+        """
+        if self.answers is None:
+            return []
+        call = checked_call(1, n, k, format, output, accumulate, a_layout, b_layout, 1)
+        asked = _kind(self._preference(call, bias, reductions), call, _fast(call, accumulate), bias)
+        kinds = self.answers.kinds(self.device, call.n, call.k)
+        return [] if asked in kinds else [kind for kind in kinds if kind.operand == call.operand]
+
+    def _preference(self, call: Call, bias: bool, reductions: Reductions | None) -> Preference:
+        """What was said of workspace and reductions, and for the rest what the answers at hand were asked with."""
+        if reductions is not None and (not isinstance(reductions, str) or reductions not in REDUCTION_MASKS):
+            raise InputError(f"reductions = {reductions!r}; allowed: {', '.join(REDUCTION_MASKS)}, None")
+        usual = PLAIN_CALL
+        if self.answers is not None:
+            usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=bias)
+        return Preference(
+            usual.workspace_bytes if self.workspace_bytes is None else self.workspace_bytes,
+            usual.reductions if reductions is None else reductions,
+        )
 
 
 def _fast(call: Call, accumulate: str | None) -> bool | None:
@@ -321,11 +391,8 @@ def checked_call(
     wanted = result_format(format) if output is None else output
     if wanted not in ALLOWED_OUTPUTS[format]:
         raise UnsupportedError(f"{format} operands give {', '.join(ALLOWED_OUTPUTS[format])} in cuBLAS; got {wanted}")
-    if (
-        not isinstance(accumulate, str | None)
-        or accumulate not in ACCUMULATES
-        or (accumulate == "promoted" and format != "e4m3")
-    ):
+    is_known = accumulate is None or (isinstance(accumulate, str) and accumulate in ACCUMULATES)
+    if not is_known or (accumulate == "promoted" and format != "e4m3"):
         raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
     for name, layout in (("a_layout", a), ("b_layout", b)):
         if not isinstance(layout, str) or layout not in LAYOUTS:
@@ -350,13 +417,18 @@ def _refused(call: Call, accumulate: str | None) -> str:
     return ""
 
 
-def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: bool | None, bias: bool) -> list[_Found]:
+def _kind(told: Preference, call: Call, fast: bool | None, bias: bool) -> CallKind:
+    """As files of answers key the call."""
+    mask = REDUCTION_MASKS[told.reductions]
+    return CallKind(call.operand, call.output, bias, fast, call.a_layout, call.b_layout, told.workspace_bytes, mask)
+
+
+def _answers(
+    asked: LibraryOnDevice, told: Preference, call: Call, sizes_m: Sequence[int], fast: bool | None, bias: bool
+) -> list[_Found]:
     """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones."""
     found: list[_Found | None] = [None] * len(sizes_m)
-    kind = CallKind(
-        call.operand, call.output, bias, fast, call.a_layout, call.b_layout, asked.preference.workspace_bytes,
-        REDUCTION_MASKS[asked.preference.reductions],
-    )  # fmt: skip
+    kind = _kind(told, call, fast, bias)
     files = [] if asked.answers is None else [asked.answers]
     files += [shipped(asked.version.layers)] if asked.version.layers else []
     for file in files:
@@ -365,7 +437,8 @@ def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: b
         for place, row in enumerate(rows):
             if row is not None and row[0] == REFUSED_ID:
                 raise UnsupportedError(
-                    f"cuBLASLt refuses {call.operand} {sizes_m[place]} x {call.n} x {call.k} ({file.path.name})"
+                    f"cuBLASLt refuses {sizes_m[place]} x {call.n} x {call.k}, {kind.text} ({file.path.name}); leave "
+                    f"m = {sizes_m[place]} out, or take other sizes, formats or layouts"
                 )
             if row is not None and found[place] is None:
                 shape = row[5:] if row[5] >= 0 else None
@@ -377,21 +450,21 @@ def _answers(asked: LibraryOnDevice, call: Call, sizes_m: Sequence[int], fast: b
             missing.setdefault(is_aligned, []).append(place)
     for places in missing.values():
         sizes = np.array([sizes_m[place] for place in places])
-        for place, one in zip(places, _fitted_answers(asked, call, sizes, fast, bias), strict=True):
+        for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias), strict=True):
             found[place] = one
     return [one for one in found if one is not None]
 
 
 def _fitted_answers(
-    asked: LibraryOnDevice, call: Call, sizes_m: NDArray[np.int64], fast: bool | None, bias: bool
+    asked: LibraryOnDevice, told: Preference, call: Call, sizes_m: NDArray[np.int64], fast: bool | None, bias: bool
 ) -> list[_Found]:
     """What the trees give for sizes m of one alignment."""
     trees = store(asked.version.path)
-    entry = _entry(trees, asked, call._replace(m=int(sizes_m[0])), fast, bias)
+    entry = _entry(trees, asked, told, call._replace(m=int(sizes_m[0])), fast, bias)
     values = features(sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k))
     labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
-    is_asked = REDUCTION_MASKS[asked.preference.reductions] | entry.reductions == entry.reductions
+    is_asked = REDUCTION_MASKS[told.reductions] | entry.reductions == entry.reductions
     is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
@@ -401,38 +474,44 @@ def _fitted_answers(
 
 
 @lru_cache(maxsize=CACHED)
-def _chosen(asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool, batch: int) -> LibraryChoice:
+def _chosen(
+    asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, bias: bool, batch: int
+) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
-    (found,) = _answers(asked, call, [call.m], fast, bias)
+    (found,) = _answers(asked, told, call, [call.m], fast, bias)
     trees = store(asked.version.path)
     number, stages, slices, reduction, custom = found.order
-    tile_k, count = trees.stages.get(stages, (0, 0))
+    tile_k, count = trees.stages.get(stages, (None, 0))
     numbers = found.shape
     if numbers is None:
         values = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
-        numbers = _tile(trees, asked, call, fast, values)
+        numbers = _tile(trees, asked, told, call, fast, values)
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores))
     is_guess = call.a_layout == "columns" and found.evidence != ANSWERED
     family = FAMILIES.get(number)
-    kernel = f"algorithm {number}" if family is None else family.kernel(tile)
+    name = f"algorithm {number}"
+    cublaslts = tile
     if family is None or not family.is_across(call.b_layout):
         tile, cluster = _reversed(tile), _reversed(cluster)
     return LibraryChoice(
         algorithm=number,
-        kernel=kernel,
+        family=name if family is None else family.name,
+        kernel=name if family is None else family.kernel(cublaslts),
         split_k=max(slices, 1),
+        order_by_m=family is None or (family.order_by_m and slices < 0),
         reduction=reduction,
         custom=custom,
         tile=tile,
-        tile_k=tile_k,
+        tile_k=tile_k or 0,
         stages=count or None,
         cluster=cluster,
         schedule=order.schedule,
         known=order.known,
         confidence=found.confidence,
         evidence="assumption" if batch > 1 or is_guess else found.evidence,
+        seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
     )
 
 
@@ -456,28 +535,34 @@ def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None)
     ]
 
 
-def _entry(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, bias: bool) -> Entry:
+def _entry(trees: Store, asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, bias: bool) -> Entry:
     """The fitted model for a call. Raises UnsupportedError where there is none."""
-    wanted = asked.preference
     fits = _fitted(trees, asked, call, fast)
     if asked.answers is not None and not fits:
+        own, kind = asked.answers, _kind(told, call, fast, bias)
         raise UnsupportedError(
-            f"{asked.answers.path}: no answer for {call.operand} {call.m} x {call.n} x {call.k} to {call.output}, A by "
-            f"{call.a_layout}, B by {call.b_layout}{', with a bias' if bias else ''}, and no fitted choices for "
-            f"{asked.answers.library} {asked.answers.version} on {asked.device}; record this shape (hwsim library "
-            "record)"
+            f"{own.path}: no answer for {call.m} x {call.n} x {call.k}, {kind.full_text}"
+            f"{_there(own.kinds(asked.device, call.n, call.k), kind)}, and no fitted choices for {own.library} "
+            f"{own.version} on {asked.device}; record this call (hwsim library record)"
         )
-    mask = REDUCTION_MASKS[wanted.reductions]
-    exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (wanted.workspace_bytes, mask)]
+    mask = REDUCTION_MASKS[told.reductions]
+    exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (told.workspace_bytes, mask)]
     # A narrower set of reductions was fitted only where it changes the choice.
-    other = [one for one in fits if one.workspace_bytes == wanted.workspace_bytes]
+    other = [one for one in fits if one.workspace_bytes == told.workspace_bytes]
     found = exact or other
     if not found:
         known = ", ".join(str(size) for size in sorted({one.workspace_bytes for one in fits}))
         raise UnsupportedError(
-            f"no choices for {call.operand} with {wanted.workspace_bytes} bytes of workspace; known: {known or 'none'}"
+            f"no choices for {call.operand} with {told.workspace_bytes} bytes of workspace; known: {known or 'none'}"
         )
     return found[0]
+
+
+def _there(kinds: list[CallKind], wanted: CallKind) -> str:
+    """What a file has for a weight, in words; nothing where it has nothing."""
+    if wanted in kinds:
+        return " (it has this n and k for other m)"
+    return f" (it has this n and k for {' and for '.join(kind.full_text for kind in kinds)})" if kinds else ""
 
 
 def _reversed(pair: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -485,11 +570,16 @@ def _reversed(pair: tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 def _tile(
-    trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, values: np.ndarray[Any, Any]
+    trees: Store,
+    asked: LibraryOnDevice,
+    told: Preference,
+    call: Call,
+    fast: bool | None,
+    values: np.ndarray[Any, Any],
 ) -> tuple[int, ...]:
     """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
     fits = [one for one in _fitted(trees, asked, call, fast) if one.tile is not None]
-    wanted = (asked.preference.workspace_bytes, REDUCTION_MASKS[asked.preference.reductions])
+    wanted = (told.workspace_bytes, REDUCTION_MASKS[told.reductions])
     entry = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
     if entry is None or entry.tile is None:
         return ()

@@ -42,15 +42,15 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What fixes the order of sums: cuBLASLt's algorithm id, K of a tile (0: undefined), slices, reduction and custom
-    option.
+    """What fixes the order of sums: cuBLASLt's algorithm id, K of a tile (0: undefined, None: not known), slices,
+    reduction and custom option.
 
     slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them;
     None: not known), swizzle and the chip's SMs say of which.
     """
 
     algorithm: int
-    tile_k: int
+    tile_k: int | None
     slices: int
     reduction: int
     custom: int
@@ -68,13 +68,18 @@ class Order:
     known: bool = True
 
 
+UNKNOWN = Order(Schedule(), known=False)  # one chain stands for it
+
+
 def order_of(call: Call, answer: Answer) -> Order:
-    """The order of summation of the kernel that an answer names; of an unknown algorithm a plain chain, not `known`."""
+    """The order of summation of the kernel that an answer names; of an unknown algorithm, and of operands that the rule
+    is not for, a plain chain, not `known`.
+    """
     family = FAMILIES.get(answer.algorithm)
     if call.operand == "int8":  # sums of integers are the same in any order
         order = Order(Schedule())
-    elif family is None:
-        order = Order(Schedule(), known=False)
+    elif family is None or (family.operands and call.operand not in family.operands):
+        order = UNKNOWN
     else:
         order = family.rule(call, answer)
         if family.instruction is not None and call.operand != "fp64":
@@ -104,11 +109,11 @@ def _ascending(parts: list[Sum], level: Literal["registers", "workspace"] = "wor
 
 def _whole_tiles(call: Call, answer: Answer) -> Order:
     """nvjet: s slices of t ceil(floor(K / s) / t), t 128 bytes of K; what the last one leaves of K is lost."""
-    step = LINE_BYTES // call.element_bytes
-    length = step * math.ceil(call.k // answer.slices / step) if answer.slices > 1 else call.k
-    if length * answer.slices >= call.k:
-        return Order(Schedule(slice_k=_lengths(call.k, length)))
-    parts: list[Sum] = [_span(start, stop) for start, stop in _cut(length * answer.slices, length)]
+    step, slices = LINE_BYTES // call.element_bytes, max(answer.slices, 1)
+    length = step * math.ceil(call.k // slices / step) if slices > 1 else call.k
+    if length * slices >= call.k:
+        return Order(Schedule(slice_k=_lengths(call.k, length)), known=answer.slices >= 0)
+    parts: list[Sum] = [_span(start, stop) for start, stop in _cut(length * slices, length)]
     return Order(Schedule(sum=_ascending(parts)))
 
 
@@ -122,6 +127,8 @@ def _slice_length(call: Call, slices: int) -> int:
 
 def _rest_first(call: Call, answer: Answer) -> Order:
     """CUTLASS's tensor-op kernels for Turing and Ampere: the rest of each slice's K before its whole tiles."""
+    if answer.tile_k is None:
+        return UNKNOWN
     kind = NARROW_TYPES[call.operand]
     tile_k = answer.tile_k or 32
     step = 8 if call.operand == "tf32" or not answer.tile_k else 16
@@ -205,9 +212,11 @@ def segment_sum(k: int, parts: int) -> Sum:
 def _interleaved(call: Call, answer: Answer) -> Order:
     """xmma for Ampere: tile z, z + s, ... of K to slice z. Custom option 1: ceil(s / 2) buffers, to which slices are
     added in turn; the last slice takes the buffers' sums. Else ascending."""
-    slices, step = answer.slices, answer.tile_k or 8
+    slices, step = answer.slices, answer.tile_k
     if slices < 2:
         return Order(Schedule())
+    if not step:
+        return UNKNOWN
     parts: list[Sum] = [
         Chain((Range(z * step, call.k, slices * step, step),) if z * step < call.k else ()) for z in range(slices)
     ]
@@ -316,7 +325,7 @@ def _gemv(call: Call, answer: Answer) -> Order:
     parts = [_gemv_slice(answer.custom, length, x, y, call.element_bytes) for x, y in _cut(call.k, length)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
-        return Order(Schedule(), known=False)
+        return UNKNOWN
     return Order(Schedule(sum=_ascending(known)))
 
 
@@ -369,6 +378,7 @@ class KernelFamily:
     """Kernels of one algorithm number: what profilers call them, and the rule of their sums.
 
     instruction: by which they add (FP64: the device's own in any case); None: the device's own, or the rule says it.
+    operands: formats that the rule is for; none: any.
     order_by_m: whether the order depends on m beyond what cuBLASLt answers. names_m_first: in the kernels' names a tile
     is (m, n) of the row-major product, not cuBLASLt's (n, m). mn_major_b_first: a B by rows is the kernel's own A, and
     its tile lies across.
@@ -377,6 +387,7 @@ class KernelFamily:
     name: str
     rule: Callable[[Call, Answer], Order]
     instruction: str | None = None
+    operands: tuple[str, ...] = ()
     order_by_m: bool = False
     names_m_first: bool = False
     mn_major_b_first: bool = False
@@ -401,10 +412,10 @@ FAMILIES: dict[int, KernelFamily] = {
     14: KernelFamily("dot", _dot, FFMA),
     16: KernelFamily("magma_sgemmEx", _one_chain, FFMA),
     20: KernelFamily("cutlass_80_simt_sgemm", _vector_slices, FFMA),
-    21: KernelFamily("cutlass_80_tensorop", _rest_first),
+    21: KernelFamily("cutlass_80_tensorop", _rest_first, operands=tuple(NARROW_TYPES)),
     22: KernelFamily("cutlass_80_tensorop_d884gemm", _vector_slices),
-    23: KernelFamily("cutlass_80_tensorop", _rest_first),
-    24: KernelFamily("cutlass_75_tensorop", _rest_first),
+    23: KernelFamily("cutlass_80_tensorop", _rest_first, operands=tuple(NARROW_TYPES)),
+    24: KernelFamily("cutlass_75_tensorop", _rest_first, operands=tuple(NARROW_TYPES)),
     35: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved, names_m_first=True),
     36: KernelFamily("sm90_xmma_gemm_f64f64", _interleaved, names_m_first=True),
     39: KernelFamily("sm90_xmma_gemm_i8i32", _segments, names_m_first=True),
@@ -414,6 +425,8 @@ FAMILIES: dict[int, KernelFamily] = {
     55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
     56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
     62: KernelFamily("sm90_xmma_gemm_e4m3", _segments, names_m_first=True),
-    63: KernelFamily("sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32", names_m_first=True),
+    63: KernelFamily(
+        "sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32", ("tf32",), names_m_first=True
+    ),
     66: KernelFamily("nvjet_sm90", _whole_tiles),
 }

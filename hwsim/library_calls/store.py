@@ -16,6 +16,8 @@ from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError
 from hwsim.library_calls.tree import Tree, unpack
 
+UNDEFINED = 0  # cuBLASLt's number of stages that says nothing
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
@@ -43,7 +45,9 @@ class Entry:
 
 @dataclass(eq=False)
 class Store:
-    """A file of trees. tiles, stages, clusters: what cuBLASLt's numbers mean: (n, m), (k, count or 0), (n, m)."""
+    """A file of trees. tiles, stages, clusters: what cuBLASLt's numbers mean: (n, m), (k, count or 0), (n, m); (0, 0)
+    are stages that are undefined.
+    """
 
     path: str
     version: int
@@ -84,4 +88,5 @@ def store(name: str) -> Store:
         for one in head["models"]
     )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))
+    stages[UNDEFINED] = (0, 0)
     return Store(name, head["version"], entries, tiles, stages, clusters)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError, InputError
 from hwsim.files import write_npz
+from hwsim.library_calls.pytorch import REDUCTION_MASKS
 
 NOT_ASKED = 65535  # the label of a run that no answer is known of
 REFUSED_ID = -1  # the id of an answer where cuBLASLt has no algorithm
@@ -49,6 +50,23 @@ class CallKind:
     workspace_bytes: int
     reductions: int
 
+    @property
+    def text(self) -> str:
+        """Formats, epilogue and layouts in words."""
+        words = [f"{self.operand} to {self.output}"]
+        words += [] if self.fast is None else ["fast" if self.fast else "promoted"]
+        words += ["bias"] if self.bias else []
+        words += ["A by columns"] if self.a_layout == "columns" else []
+        words += ["B by rows"] if self.b_layout == "rows" else []
+        return ", ".join(words)
+
+    @property
+    def full_text(self) -> str:
+        """All of it in words."""
+        names = {mask: name for name, mask in REDUCTION_MASKS.items()}
+        told = f"{self.workspace_bytes:,} bytes of workspace, reductions {names.get(self.reductions, self.reductions)}"
+        return f"{self.text}, {told}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
@@ -61,14 +79,20 @@ class Sweep:
     labels: NDArray[np.int64]
     answers: tuple[Recorded, ...]
 
-    def at(self, sizes_m: Iterable[int], n: int, k: int) -> list[Recorded | None]:
-        """What was answered for each m (None: not asked)."""
-        sizes = np.asarray(list(sizes_m), np.int64)
+    def runs_of(self, n: int, k: int) -> slice:
+        """Where a weight's runs stand; empty where it was not asked for."""
         key = (n << 32) + k
         place = int(np.searchsorted(self.keys, key))
         if place == len(self.keys) or int(self.keys[place]) != key:
+            return slice(0, 0)
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+    def at(self, sizes_m: Iterable[int], n: int, k: int) -> list[Recorded | None]:
+        """What was answered for each m (None: not asked)."""
+        sizes = np.asarray(list(sizes_m), np.int64)
+        runs = self.runs_of(n, k)
+        if runs.start == runs.stop:
             return [None] * len(sizes)
-        runs = slice(int(self.starts[place]), int(self.starts[place + 1]))
         found = np.searchsorted(self.firsts[runs], sizes, side="right") - 1
         labels = np.where(found < 0, NOT_ASKED, self.labels[runs][found])
         return [None if label == NOT_ASKED else self.answers[label] for label in labels.tolist()]
@@ -91,6 +115,14 @@ class Sweeps:
     def sweep(self, device: str, kind: CallKind) -> Sweep | None:
         """That of a device and a kind of call, None where it was not asked."""
         return self.by_kind.get((device, kind))
+
+    def kinds(self, device: str, n: int, k: int) -> list[CallKind]:
+        """The kinds of call for which a device was asked about a weight."""
+        return [
+            kind
+            for (name, kind), sweep in self.by_kind.items()
+            if name == device and (runs := sweep.runs_of(n, k)).start < runs.stop
+        ]
 
 
 def read(path: Path) -> Sweeps:
@@ -115,11 +147,13 @@ def _read(path: Path, *_state: int) -> Sweeps:
             if head.get("schema") != SCHEMA:
                 raise ValueError(f"schema {head.get('schema')}, not {SCHEMA}")
             answers = tuple(tuple(row) for row in file["answers"].tolist())
-            by_kind = {}
+            by_kind: dict[tuple[str, CallKind], Sweep] = {}
             for number, entry in enumerate(head["entries"]):
                 sweep = _sweep({name: file[f"{number}.{name}"] for name in ARRAYS}, answers)
+                kind = CallKind(**entry["kind"])
                 for device in entry["devices"]:
-                    by_kind[device, CallKind(**entry["kind"])] = sweep
+                    if by_kind.setdefault((device, kind), sweep) is not sweep:
+                        raise ValueError(f"{device}, {kind.full_text}: answers stand twice")
             return Sweeps(path, head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
         raise _bad(path, error) from None
@@ -142,7 +176,12 @@ def _sweep(arrays: Mapping[str, NDArray[Any]], answers: tuple[Recorded, ...]) ->
         raise ValueError("weights are not in ascending order, each once")
     if not len(firsts) == len(labels) == starts[-1] or (counts < 1).any():
         raise ValueError("runs are missing")
-    if ((labels >= len(answers)) & (labels != NOT_ASKED)).any() or any(len(row) != len(FIELDS) for row in answers):
+    rises = np.diff(firsts) > 0
+    rises[starts[1:-1] - 1] = True  # from one weight to the next
+    if not rises.all() or (firsts < 1).any():
+        raise ValueError("the first m of a weight's runs are not in ascending order, from 1 on")
+    is_label = (labels == NOT_ASKED) | ((labels >= 0) & (labels < len(answers)))
+    if not is_label.all() or any(len(row) != len(FIELDS) for row in answers):
         raise ValueError("an answer is missing")
     return Sweep(keys, starts, firsts, labels, answers)
 

@@ -59,7 +59,7 @@ class TimeRow:
 
     def seconds(self, found: tuple[float, ...]) -> float:
         """Seconds beyond a launch, at least 0; found: of `quantities`."""
-        total = sum(number * quantity for number, quantity in zip(self.numbers, found, strict=True))
+        total = math.fsum(number * quantity for number, quantity in zip(self.numbers, found, strict=True))
         return max(total, 0.0) * 1e-6
 
 

@@ -117,7 +117,7 @@ def row(entry: Measurement) -> Row:
             raise InputError(
                 f"point {entry.id}: kernels {missing or 'none'}; the program has {', '.join(found.kernels)}"
             )
-        value = sum(found.kernels[name] for name in entry.kernels)
+        value = math.fsum(found.kernels[name] for name in entry.kernels)
     else:
         if entry.engine is None or entry.engine not in found.busy:
             raise InputError(f"point {entry.id}: engine {entry.engine!r}; the device has {', '.join(found.busy)}")
@@ -177,7 +177,7 @@ class Spread:
     @property
     def bias(self) -> float:
         """Mean error of all runs without split-K."""
-        return sum(e for _, e in self.plain) / len(self.plain)
+        return math.fsum(e for _, e in self.plain) / len(self.plain)
 
     def passes(self, tolerance: float) -> bool:
         """Whether the mean absolute error without split-K (of the large ones, where there are any) is within the
@@ -208,7 +208,7 @@ def large(errors: Errors) -> Errors:
 
 def mean_absolute(errors: Errors) -> float:
     """The mean absolute error; NaN for none."""
-    return sum(abs(e) for _, e in errors) / len(errors) if errors else math.nan
+    return math.fsum(abs(e) for _, e in errors) / len(errors) if errors else math.nan
 
 
 def _products(shape: str) -> int:

@@ -54,10 +54,9 @@ class Answers:
 
     @property
     def count(self) -> int:
-        """Runs of m with an answer."""
-        return sum(
-            answer is not None for weights in self.by_kind.values() for own in weights.values() for _, answer in own
-        )
+        """Runs of m with an answer that is no refusal."""
+        found = (answer for weights in self.by_kind.values() for own in weights.values() for _, answer in own)
+        return sum(answer is not None and answer[0] != REFUSED_ID for answer in found)
 
 
 def version_name(number: int) -> str:

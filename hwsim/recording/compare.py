@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.api import run
 from hwsim.devices.device import Device
-from hwsim.errors import UnsupportedError
+from hwsim.errors import HwsimError, UnsupportedError
 from hwsim.library_calls.sweeps import REFUSED_ID, Recorded
 from hwsim.recording.answers import Answers
 from hwsim.recording.gemm_list import drawn
@@ -29,6 +29,7 @@ NUMPY_DTYPES: dict[str, Any] = {
     "e4m3": ml_dtypes.float8_e4m3fn, "int8": np.int8,
 }  # fmt: skip
 INTEGER_SCALE = 64  # of drawn values, for int8
+MOST_SAID = 200  # characters of a problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,8 @@ class SampleRow:
 
     kernel, split_k: by hwsim, from the library's answer. known: is the rule of the kernel's sums known? results:
     compared. differing: of them. first: (row, column, the GPU's bits, hwsim's) of the first that differs. Microseconds
-    are beyond a launch; None: hwsim has no time. kernels: that ran on the GPU. problem: why it was not run, else "".
+    are beyond a launch; None: hwsim has no time. kernels: that ran on the GPU. problem: why it was not run there or by
+    hwsim, else "".
     """
 
     shape: GemmShape
@@ -145,10 +147,20 @@ def compared(
         try:
             ran = runner.run(shape, block)
         except (RuntimeError, ValueError) as error:
-            said = str(error).strip().splitlines()
-            yield SampleRow(shape, problem=(said[0] if said else type(error).__name__)[:200])
+            yield SampleRow(shape, problem=_first_line(error))
             continue
-        yield _row(shape, block, ran, device, path)
+        try:
+            row = _row(shape, block, ran, device, path)
+        except HwsimError as error:
+            row = SampleRow(
+                shape, measured_us=ran.microseconds, kernels=ran.kernels, problem=f"hwsim: {_first_line(error)}"
+            )
+        yield row
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip().splitlines()
+    return (said[0] if said else f"{type(error).__name__}, which says no more")[:MOST_SAID]
 
 
 def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Path) -> SampleRow:

@@ -58,6 +58,8 @@ class LtAnswer(NamedTuple):
 
 
 REFUSED = LtAnswer(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+#: CUBLAS_STATUS_INVALID_VALUE and _NOT_SUPPORTED: of a GEMM that cuBLASLt refuses, of an attribute that it lacks.
+REFUSALS = (7, 15)
 #: Attribute number and C type, in the order of LtAnswer.
 ATTRIBUTES = (
     (0, ctypes.c_int32), (1, ctypes.c_uint32), (6, ctypes.c_uint32), (2, ctypes.c_int32), (3, ctypes.c_uint32),
@@ -96,7 +98,10 @@ def find() -> str:
 
 
 class CublasLt:
-    """One handle on the current CUDA device. Raises OSError without the library, RuntimeError without a device."""
+    """One handle on the current CUDA device. Raises OSError without the library, RuntimeError without a device.
+
+    So do questions where a call of cuBLASLt fails: that is no answer.
+    """
 
     def __init__(self, path: str | None = None) -> None:
         self.c = ctypes.CDLL(path or find())
@@ -111,26 +116,33 @@ class CublasLt:
         self.descriptors: dict[tuple[Kind, bool, bool], ctypes.c_void_p] = {}
         self.pointer = ctypes.c_void_p(1 << 20)  # of scales and biases; asked for, never read
 
+    def _call(self, name: str, *arguments: Any, allowed: tuple[int, ...] = ()) -> int:
+        """The status of a call: 0, or one of those allowed. Raises RuntimeError for any other."""
+        status = int(getattr(self.c, name)(*arguments))
+        if status and status not in allowed:
+            raise RuntimeError(f"{name}: status {status}")
+        return status
+
     def _preference(self, workspace: int, reductions: int) -> ctypes.c_void_p:
         if (workspace, reductions) not in self.preferences:
             new, size, mask = ctypes.c_void_p(), ctypes.c_size_t(workspace), ctypes.c_uint32(reductions)
-            self.c.cublasLtMatmulPreferenceCreate(ctypes.byref(new))
-            self.c.cublasLtMatmulPreferenceSetAttribute(new, 1, ctypes.byref(size), ctypes.c_size_t(8))
-            self.c.cublasLtMatmulPreferenceSetAttribute(new, 3, ctypes.byref(mask), ctypes.c_size_t(4))
+            self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(new))
+            self._call("cublasLtMatmulPreferenceSetAttribute", new, 1, ctypes.byref(size), ctypes.c_size_t(8))
+            self._call("cublasLtMatmulPreferenceSetAttribute", new, 3, ctypes.byref(mask), ctypes.c_size_t(4))
             self.preferences[workspace, reductions] = new
         return self.preferences[workspace, reductions]
 
     def _set(self, descriptor: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
-        if status := self.c.cublasLtMatmulDescSetAttribute(descriptor, attribute, ctypes.byref(value), size):
-            raise RuntimeError(f"cublasLtMatmulDescSetAttribute({attribute}): status {status}")
+        self._call("cublasLtMatmulDescSetAttribute", descriptor, attribute, ctypes.byref(value), size)
 
     def _descriptor(self, kind: Kind, a_columns: bool, b_columns: bool) -> ctypes.c_void_p:
         key = (kind, a_columns, b_columns)
         if key not in self.descriptors:
             new = ctypes.c_void_p()
             scale = {"fp64": FP64, "int8": INT32}.get(kind.operand, FP32)
-            self.c.cublasLtMatmulDescCreate(ctypes.byref(new), COMPUTE.get(kind.operand, COMPUTE_32F), scale)
+            compute = COMPUTE.get(kind.operand, COMPUTE_32F)
+            self._call("cublasLtMatmulDescCreate", ctypes.byref(new), compute, scale)
             self._set(new, 3, ctypes.c_int32(int(b_columns)))  # TRANSA: of B, stored by columns as cuBLAS's A is not
             self._set(new, 4, ctypes.c_int32(int(a_columns)))
             if kind.fast is not None:
@@ -146,13 +158,12 @@ class CublasLt:
 
     def _layout(self, type: int, rows: int, columns: int, batch: int) -> ctypes.c_void_p:
         new = ctypes.c_void_p()
-        self.c.cublasLtMatrixLayoutCreate(
-            ctypes.byref(new), type, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
-        )
+        sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
+        self._call("cublasLtMatrixLayoutCreate", ctypes.byref(new), type, *sizes)
         if batch > 1:
             count, stride = ctypes.c_int32(batch), ctypes.c_int64(rows * columns)
-            self.c.cublasLtMatrixLayoutSetAttribute(new, 5, ctypes.byref(count), ctypes.c_size_t(4))
-            self.c.cublasLtMatrixLayoutSetAttribute(new, 6, ctypes.byref(stride), ctypes.c_size_t(8))
+            self._call("cublasLtMatrixLayoutSetAttribute", new, 5, ctypes.byref(count), ctypes.c_size_t(4))
+            self._call("cublasLtMatrixLayoutSetAttribute", new, 6, ctypes.byref(stride), ctypes.c_size_t(8))
         return new
 
     def ask(
@@ -170,28 +181,36 @@ class CublasLt:
     ) -> LtAnswer:
         """The first algorithm for C (m, n) = A (m, k) B (k, n); leading dimensions are as tight as the shape.
 
-        workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask.
+        workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask. REFUSED where
+        cuBLASLt does not support the GEMM, or has no algorithm for it.
         """
         operand, output = TYPES[kind.operand], TYPES[kind.output]
         left = self._layout(operand, k, n, batch) if b_columns else self._layout(operand, n, k, batch)
         right = self._layout(operand, m, k, batch) if a_columns else self._layout(operand, k, m, batch)
         to = self._layout(output, n, m, batch)
         result, count = _Result(), ctypes.c_int()
-        status = self.c.cublasLtMatmulAlgoGetHeuristic(
-            self.handle, self._descriptor(kind, a_columns, b_columns), left, right, to, to,
-            self._preference(workspace, reductions), 1, ctypes.byref(result), ctypes.byref(count),
-        )  # fmt: skip
-        for layout in (left, right, to):
-            self.c.cublasLtMatrixLayoutDestroy(layout)
-        return REFUSED if status or not count.value else self._answer(result)
+        try:
+            status = self._call(
+                "cublasLtMatmulAlgoGetHeuristic",
+                self.handle, self._descriptor(kind, a_columns, b_columns), left, right, to, to,
+                self._preference(workspace, reductions), 1, ctypes.byref(result), ctypes.byref(count),
+                allowed=REFUSALS,
+            )  # fmt: skip
+        finally:
+            for layout in (left, right, to):
+                self.c.cublasLtMatrixLayoutDestroy(layout)
+        if not status and count.value and result.state not in (0, *REFUSALS):
+            raise RuntimeError(f"cublasLtMatmulAlgoGetHeuristic: state {result.state} of the algorithm")
+        return REFUSED if status or not count.value or result.state else self._answer(result)
 
     def _answer(self, result: _Result) -> LtAnswer:
         found, written = [], ctypes.c_size_t()
         for attribute, type in ATTRIBUTES:
             value = type()
-            self.c.cublasLtMatmulAlgoConfigGetAttribute(
+            self._call(  # what an algorithm lacks is 0
+                "cublasLtMatmulAlgoConfigGetAttribute",
                 ctypes.byref(result.algo), attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)),
-                ctypes.byref(written),
+                ctypes.byref(written), allowed=REFUSALS,
             )  # fmt: skip
             found.append(int(value.value))
         return LtAnswer(*found)

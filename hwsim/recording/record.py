@@ -13,9 +13,10 @@ from hwsim.devices import names
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_writable
+from hwsim.gemm.record import LibraryId
 from hwsim.golden.record import device_name, today
-from hwsim.library_calls.choose import SUFFIX, VERSIONS, observed_as
-from hwsim.recording.answers import Answers, ask_all, version_name, write_answers
+from hwsim.library_calls.choose import SUFFIX, has_seen_rules, observed_as, rules_text
+from hwsim.recording.answers import LIBRARY, Answers, ask_all, version_name, write_answers
 from hwsim.recording.compare import SampleRow, compared, sample
 from hwsim.recording.machine import GpuFacts, Machine
 from hwsim.recording.shapes import Wanted
@@ -40,7 +41,7 @@ class Recording:
 
     @property
     def run(self) -> tuple[SampleRow, ...]:
-        """Rows that the GPU ran."""
+        """Rows that the GPU and hwsim ran."""
         return tuple(row for row in self.rows if not row.problem)
 
     @property
@@ -69,8 +70,8 @@ def record(
     """Ask for all that is wanted, write `out` (whole or not at all), and compare a sample of `count` GEMMs, drawn by
     `seed`, where the machine has a runner. device: hwsim's, of the GPU at hand.
 
-    Raises UnsupportedError for a GPU that is not the device's and for a cuBLASLt that is not known; InputError where
-    `out` cannot be written.
+    Raises UnsupportedError for a GPU that is not the device's, for a cuBLASLt that is not known and where it fails;
+    InputError where `out` cannot be written.
     """
     check_out(out)
     gpu, version = machine.gpu, version_name(machine.heuristic.version)
@@ -80,7 +81,13 @@ def record(
             "device of this GPU, or a device file of its own (docs/devices.md)"
         )
     asking = ASKING if machine.runner is not None else 1.0
-    answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+    try:
+        answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"cuBLASLt gave an error in place of an answer ({error}); {out} is not written; run it again, and look at "
+            "the GPU (nvidia-smi) where it comes back"
+        ) from error
     source = (
         f"{gpu.name}, {gpu.cores} SMs, driver {gpu.driver or 'not known'}, CUDA {gpu.cuda}, cuBLASLt "
         f"{machine.heuristic.version}, {today()}"
@@ -99,11 +106,10 @@ def record(
 
 def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
     found = []
-    versions = [one.version for one in VERSIONS]
-    if version not in versions:
+    if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device)):
         found.append(
-            f"cuBLAS {version}: how its kernels add over K is taken as of {', '.join(versions)}; rely on what the "
-            "sample says"
+            f"cuBLAS {version} on {device.name}: how its kernels add over K is taken as of {rules_text()}; rely on "
+            "what a sample says, which is run where --no-run is left out"
         )
     try:
         called = device_name(gpu.name, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from typing import Any
 
 from hwsim.recording.compare import SampleRow
@@ -62,8 +63,8 @@ def totals(found: Recording) -> list[str]:
         lines.append(
             f"time beyond a launch: mean absolute error {mean:.1f} %, median {median:.1f} %, of {len(errors)} GEMMs"
         )
-    if len(found.run) < len(found.rows):
-        lines.append(f"not run: {len(found.rows) - len(found.run)}")
+    problems = Counter(row.problem for row in found.rows if row.problem)
+    lines += [f"not run: {count} of {len(found.rows)} GEMMs: {problem}" for problem, count in problems.items()]
     return lines
 
 
@@ -100,7 +101,7 @@ def _shape_dict(shape: GemmShape) -> dict[str, Any]:
 
 def _row_dict(row: SampleRow) -> dict[str, Any]:
     if row.problem:
-        return _shape_dict(row.shape) | {"problem": row.problem}
+        return _shape_dict(row.shape) | {"problem": row.problem, "kernels": list(row.kernels)}
     first = None
     if row.first is not None:
         first = dict(zip(("row", "column", "gpu", "hwsim"), row.first, strict=True))

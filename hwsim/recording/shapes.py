@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.library_calls.choose import ALLOWED_OUTPUTS, LAYOUTS, REDUCTION_MASKS, checked_call
+from hwsim.library_calls.choose import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS, checked_call
+from hwsim.library_calls.pytorch import BIASED_OUTPUTS, PYTORCH_OUTPUTS, REDUCTION_MASKS, pytorch_call
 from hwsim.library_calls.sweeps import CallKind
 from hwsim.recording.cublaslt import Kind
-from hwsim.resolve.library_call import PYTORCH_OUTPUTS, pytorch_call
 
 MOST_SWEPT = 1 << 20  # m of a sweep
 SIZES = ("m", "n", "k")
 TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-ACCUMULATES = ("fast", "promoted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,7 @@ class GemmForm:
     @property
     def text(self) -> str:
         """The kind in words."""
-        words = [f"{self.format} to {self.output}"]
-        words += [] if self.accumulate is None else [self.accumulate]
-        words += ["bias"] if self.bias else []
-        words += ["A by columns"] if self.a_layout == "columns" else []
-        words += ["B by rows"] if self.b_layout == "rows" else []
-        return ", ".join(words)
+        return self.call_kind.text
 
 
 class GemmShape(NamedTuple):
@@ -120,12 +114,17 @@ def form_of(
     b_layout: str = "columns",
 ) -> GemmForm:
     """A checked form. output None: that of PyTorch's call. accumulate None: fast, of e4m3. Raises InputError for values
-    that are not allowed, UnsupportedError for what cuBLASLt refuses and what PyTorch does not call.
+    that are not allowed, UnsupportedError for what cuBLASLt refuses and for a bias that PyTorch's call does not take.
     """
     own_output = PYTORCH_OUTPUTS.get(format) if output is None else output
     call = checked_call(m, n, k, format, own_output, accumulate, a_layout, b_layout)
     own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
+    if bias and call.output not in (allowed := BIASED_OUTPUTS[format]):
+        raise UnsupportedError(
+            f"output {call.output}: with a bias PyTorch's products of {format} give {' or '.join(allowed)}; take that, "
+            "or leave the bias out"
+        )
     return GemmForm(call.n, call.k, format, call.output, own, bias, a_layout, b_layout)
 
 

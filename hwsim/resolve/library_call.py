@@ -1,9 +1,7 @@
 """The library call that a request stands for, and what follows from it: the order of summation, format and decisions.
 
-A request is called as PyTorch 2.11 calls cuBLAS: `mm` is cublasGemmEx with 32 MiB of workspace, products with a bias
-are `F.linear` (cublasLtMatmul with 1 MiB), e4m3 is `_scaled_mm` (1 MiB), int8 `_int_mm` (none); reduced-precision
-reductions are off. Found by asking cuBLASLt with each and comparing the kernels that ran: docs/library.md. It knows
-libraries and requests; it computes no bit and no time.
+A request is called as PyTorch calls cuBLAS (`hwsim.library_calls.pytorch`). The module knows libraries and requests; it
+computes no bit and no time.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order
@@ -19,15 +17,14 @@ from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import (
     ANSWERED,
-    BIAS_NOT_ASKED,
-    MIB,
     LibraryChoice,
     LibraryOnDevice,
-    Reductions,
     library,
     result_format,
+    rules_text,
 )
 from hwsim.library_calls.orders import is_rounded_before_bias
+from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
 
 if TYPE_CHECKING:
@@ -35,8 +32,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.resolve.resolver import Resolved
 
-NARROW = ("fp16", "bf16")
-ORDER_UNKNOWN = "library_order_unknown"  # code of a warning
+ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
@@ -49,7 +45,7 @@ class LibraryCall:
     """What a library's choice makes of a request.
 
     format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
-    None: the sum's own. evidence: of the order of summation. times: what such kernels take, None: not recorded.
+    None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
     mapping: options of the dataflow that follow from the kernel.
     """
 
@@ -59,6 +55,7 @@ class LibraryCall:
     format: str
     product_format: str | None
     evidence: str
+    why: str
     times: TimeRow | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -91,18 +88,13 @@ def library_call(
     """
     m, n, k = sizes
     wide = output or result_format(format)
-    asked, reductions, is_lt = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
+    asked, call = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=epilogue.has_bias, reductions=reductions,
+        batch=batch, bias=epilogue.has_bias, reductions=call.reductions,
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
-    is_rounded_twice = (
-        (epilogue.has_bias or epilogue.has_c)
-        and wide in NARROW
-        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, is_lt)
-    )
-    product = wide if is_rounded_twice else None
+    product = product_format(choice, wide, epilogue, call)
     guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
@@ -110,7 +102,23 @@ def library_call(
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
         decisions.append(Decision("times", "the program's, and what else its kernels take", "library", "fitted", why))
-    return LibraryCall(asked.id, choice, orders, format, product, evidence, row, tuple(decisions), _mapping(choice))
+    why = ""
+    if choice.known and not choice.seen:
+        why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
+    return LibraryCall(
+        asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
+        tuple(decisions), _mapping(choice),
+    )  # fmt: skip
+
+
+def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
+    """To which format the sum is rounded before the bias or C is added; None: its own."""
+    is_rounded_twice = (
+        (epilogue.has_bias or epilogue.has_c)
+        and output in NARROW
+        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
+    )
+    return output if is_rounded_twice else None
 
 
 def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:
@@ -149,9 +157,8 @@ def in_order(choice: LibraryChoice, k: int) -> Schedule:
 
 def as_pytorch_asks(
     name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = EpilogueUse()
-) -> tuple[LibraryOnDevice, Reductions, bool]:
-    """The library with the workspace of PyTorch's call, in which type slices may be reduced, and whether the call is
-    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias or C as its C).
+) -> tuple[LibraryOnDevice, PytorchCall]:
+    """The library with the workspace of PyTorch's call, and the call.
 
     sizes: (n, k), which say whether a bias goes through cublasLtMatmul. Raises UnsupportedError for a call that
     PyTorch does not make or that was not asked about.
@@ -160,36 +167,7 @@ def as_pytorch_asks(
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
     call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
-    preference = replace(chosen.preference, workspace_bytes=call.workspace_bytes)
-    return replace(chosen, preference=preference), call.reductions, call.is_lt
-
-
-#: Format of the result of PyTorch's products where nothing else is asked for.
-PYTORCH_OUTPUTS = {
-    **{name: name for name in ("fp16", "bf16", "fp32", "fp64")}, "tf32": "fp32", "int8": "int32", "e4m3": "bf16",
-}  # fmt: skip
-
-
-class PytorchCall(NamedTuple):
-    """How PyTorch calls cuBLAS: bytes of workspace, in which type slices may be reduced, and whether the call is
-    cublasLtMatmul with the bias in its epilogue (else cublasGemmEx, with a bias as its C)."""
-
-    workspace_bytes: int
-    reductions: Reductions
-    is_lt: bool
-
-
-def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: bool) -> PytorchCall:
-    """How PyTorch 2.11 calls cuBLAS for a product with (n, k): the table of docs/library.md.
-
-    Raises UnsupportedError for a bias of operands that it takes none for.
-    """
-    n, k = sizes
-    if has_bias and format in BIAS_NOT_ASKED:
-        raise UnsupportedError(f"cuBLAS's choices for {format} with a bias were not asked; leave the bias out")
-    is_lt = format in ("e4m3", "int8") or (has_bias and n > 1 and k > 1)
-    workspace = 0 if format == "int8" else MIB if is_lt else 32 * MIB
-    return PytorchCall(workspace, "compute" if output in NARROW and format in NARROW else "any", is_lt)
+    return replace(chosen, workspace_bytes=call.workspace_bytes), call
 
 
 def _order(layout: str) -> Order:
@@ -240,6 +218,9 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if not choice.known:
         text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
         found.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
+    if call.why:
+        text = f"{choice.kernel} adds over K as assumed: {call.why}; compare a sample (hwsim library record)"
+        found.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
     if choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
@@ -259,7 +240,8 @@ def checked_against(
     if own["launch_overhead"]:
         raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if said:
-        raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave one of them out")
+        them = "it" if len(said) == 1 else "them"
+        raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave {them} out")
     if scheme != PLAIN:
         raise UnsupportedError(
             f"library = {own['library']!r} is for scheme native; of scheme {scheme} run each product by itself"

@@ -6,6 +6,7 @@ The module knows block statistics (hwsim.evaluate.mixed) and predicted costs of 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
         if number >= counted.cheapest_plan
     }
     mixture = zip(mixed.plans, depths_of(counted.shares, k), strict=True)
-    found[HYBRID] = overhead + sum(costs[plan.scheme](depth) for plan, depth in mixture if depth)
+    found[HYBRID] = math.fsum([overhead, *(costs[plan.scheme](depth) for plan, depth in mixture if depth)])
     return {name: round(seconds * 1e6, 3) for name, seconds in found.items()}
 
 

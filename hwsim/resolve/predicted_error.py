@@ -330,7 +330,10 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     missing = sorted(
         ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum
     )
-    squares += sum(_rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) ** 2 for i, j in missing)
+    missed = 0.0
+    for i, j in missing:  # no sum(): its last bit depends on Python's version, and choices on this
+        missed += _rms_of_sum(a.before[i] ** 2, b.before[j] ** 2) ** 2
+    squares += missed
     if missing and (a.mean is not None or b.mean is not None):
         # Cut pieces have the operands' signs. Those left out that are largest are alike, the others far below.
         i, j = missing[0]

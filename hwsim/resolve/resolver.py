@@ -21,7 +21,7 @@ from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.choose import known_libraries
 from hwsim.resolve import evidence
 from hwsim.resolve.mapping import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hwsim.schemes import Scheme
 
 NOT_ASKED = "not asked for"
-KNOWN_LIBRARIES = {one.library for one in VERSIONS}  # of any version: the record says the order of summation
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,8 @@ def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
     bits are not wanted.
     """
     beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
-    if gemm.library is not None and gemm.library.name not in KNOWN_LIBRARIES:
+    # of any version: the record says the order of summation
+    if gemm.library is not None and gemm.library.name not in known_libraries():
         beyond.append("library")
     if beyond:
         raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
@@ -241,6 +241,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     own = {decision.name: decision for decision in gemm.decisions}
     asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
     by: By = own["instruction"].by if "instruction" in own else asked
+    if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
+        by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))
     found = [
         Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),
@@ -251,10 +253,10 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
             Decision("order of summation", _order(gemm), "estimate", "", "runs of K as the mapping makes them")
         )
     else:
-        level = str(evidence.of_schedule(device, gemm))
+        level, why = str(evidence.of_schedule(device, gemm)), ""
         if request.library is not None:
-            level = request.library.evidence
-        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level))
+            level, why = request.library.evidence, request.library.why
+        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level, why))
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))
         found.append(Decision("times", device.name, "device", times, "numbers of the device file"))

@@ -45,7 +45,8 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     fmt = format_of(options["format"])
     top = decode(fmt, fmt.largest_code())
     largest = float(top.significand) * 2.0**top.exponent
-    count = sum(int((np.isfinite(x) & (np.abs(x.astype(np.float64)) > largest)).sum()) for x in (a, b))
+    with np.errstate(invalid="ignore"):  # signalling NaNs, which count as none
+        count = sum(int((np.isfinite(x) & (np.abs(x.astype(np.float64)) > largest)).sum()) for x in (a, b))
     found = [Notice("operand_overflow", count, f"{count} elements are beyond the range of {fmt.name}")] if count else []
     return special_notices(a, b) + found
 

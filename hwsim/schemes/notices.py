@@ -31,7 +31,8 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
 
     rounding: of the high piece, "RNE" or "RZ".
     """
-    x = finite_magnitudes(a, b).astype(np.float32)
+    with np.errstate(over="ignore"):  # fp64 values beyond fp32's range count as beyond fp16's
+        x = finite_magnitudes(a, b).astype(np.float32)
     zero = x <= FP16_UNDERFLOW if rounding == "RNE" else x < FP16_UNDERFLOW * 2
     over = x >= (FP16_OVERFLOW if rounding == "RNE" else FP16_RANGE)
     high = encode(x, format_of("fp16"), rounding, "infinity").view(np.float16).astype(np.float32)

@@ -1,7 +1,8 @@
 """Batch invariance: for which numbers of rows does a library give a row of a product the same bits?
 
 A row's bits depend on the kernel, and the kernel on how many rows there are. The order of summation of each choice is
-brought to one form; equal forms give equal bits for all operands. It knows schedules and libraries, and no array.
+brought to one form; equal forms give equal bits for all operands, others mostly not. It knows schedules and libraries,
+and no array.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
+from hwsim.library_calls import choose
 from hwsim.library_calls.choose import result_format
 from hwsim.numerics.units import IntegerUnit
-from hwsim.resolve.library_call import as_pytorch_asks
+from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
 from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.library_calls.choose import LibraryChoice
+    from hwsim.library_calls.sweeps import CallKind
 
 Label = tuple[Any, ...]
 
@@ -35,9 +38,10 @@ Label = tuple[Any, ...]
 class BatchClass:
     """Numbers of rows whose products have a row's bits in common.
 
-    label: of the order of summation of the first row. choices: the kernels and slices that give it, each once, that of
-    the first m first. sizes_m: all of them, in the order asked for. confidences: the probability for each that the
-    choice is right. has_equal_rows: whether all rows of each of these products have that order.
+    label: of the order of summation of the first row. choices: the families of kernels and slices that give it, each
+    once, that of the first m first; a choice's tile and kernel's name are those of its first m. sizes_m: all of them,
+    in the order asked for. confidences: the probability for each that the choice is right. has_equal_rows: whether all
+    rows of each of these products have that order.
     """
 
     label: Label
@@ -59,17 +63,20 @@ def invariance(
     accumulate: str | None = None,
     a_layout: str = "rows",
     b_layout: str = "rows",
+    bias: bool = False,
 ) -> list[Label]:
-    """One hashable label per m, in order: equal exactly where a row of C[m, n] has equal bits for all operands.
+    """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
 
-    n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of `hwsim.run`; output is what the
-    unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). The label is of the first row: where
-    several CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). Of a
-    kernel whose order of summation is not known the label is its algorithm and slices. Raises InputError for numbers
-    and names that are not allowed, UnsupportedError where the library's choice is not known.
+    Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
+    hold nothing, or of a K of 1). n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of
+    `hwsim.run`; output is what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). bias: one
+    value per column is added, which is another call of the library's. The label is of the first row: where several
+    CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel
+    adds in an order that is not known has a label of its own. Raises InputError for numbers and names that are not
+    allowed, UnsupportedError where the library's choice is not known.
     """
     call: dict[str, Any] = {"output": output, "accumulate": accumulate}
-    call |= {"a_layout": a_layout, "b_layout": b_layout}
+    call |= {"a_layout": a_layout, "b_layout": b_layout, "bias": bias}
     return [label for label, *_ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
@@ -84,7 +91,7 @@ def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
     for label, found in members.items():
         kernels: dict[tuple[str, int], LibraryChoice] = {}
         for _, choice, _ in found:
-            kernels.setdefault((choice.kernel, choice.split_k), choice)
+            kernels.setdefault((choice.family, choice.split_k), choice)
         own, confidences = tuple(size for size, *_ in found), tuple(sure for *_, sure in found)
         has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in found)
         classes.append(BatchClass(label, tuple(kernels.values()), own, confidences, has_equal_rows))
@@ -109,6 +116,7 @@ def _each(
     accumulate: str | None = None,
     a_layout: str = "rows",
     b_layout: str = "rows",
+    bias: bool = False,
 ) -> list[tuple[Label, LibraryChoice, float]]:
     """Label, choice and its confidence of each m."""
     try:
@@ -123,16 +131,32 @@ def _each(
     n, k = int(n), int(k)
     if not isinstance(format, str):
         raise InputError(f"format = {format!r}; allowed: a name, as bf16")
+    if not isinstance(bias, bool):
+        raise InputError(f"bias = {bias!r}; allowed: True, False")
     chip = load(device)
-    wide = output or result_format(format)
-    asked, reductions, _ = as_pytorch_asks(library, chip, (n, k), format=format, output=wide)
+    wide, epilogue = output or result_format(format), EpilogueUse(has_bias=bias)
+    asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choices, index, sure = asked.orders(
         sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
-        reductions=reductions,
+        bias=bias, reductions=told.reductions,
     )  # fmt: skip
     promoted = PROMOTED_K if accumulate == "promoted" else None
-    labels = [_label(chip, choice, format, promoted, k) for choice in choices]
-    return [(labels[place], choices[place], found) for place, found in zip(index, sure, strict=True)]
+    labels = [
+        (_label(chip, choice, format, promoted, k), product_format(choice, wide, epilogue, told)) for choice in choices
+    ]
+    return [
+        (labels[place] if choices[place].known else ("unknown", size), choices[place], found)
+        for size, place, found in zip(sizes, index, sure, strict=True)
+    ]
+
+
+def other_kinds(
+    *, n: int, k: int, device: str | Path | Mapping[str, Any] | Device, library: str, **call: Any
+) -> list[CallKind]:
+    """For which other calls a user's file has a weight, where it has none for this one, so that none of its answers is
+    taken; arguments and errors as of `invariance`, without m.
+    """
+    return choose.library(library, device=device).other_kinds(n=n, k=k, **call)
 
 
 def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:
@@ -142,8 +166,6 @@ def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | Non
     spec = dot_spec(chip, name)
     if isinstance(spec.unit, IntegerUnit):
         return ("integers",)
-    if not choice.known:
-        return ("unknown", choice.algorithm, choice.split_k, choice.reduction, choice.custom, choice.tile_k)
     step = instruction(chip, name).k
     if schedule.sum is not None:
         tree = _tree(schedule.sum, step, promoted)

@@ -14,8 +14,8 @@ import hwsim
 from hwsim.gemm.schedule import Epilogue
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.orders import FAMILIES, Answer, Call, is_rounded_before_bias, order_of
+from hwsim.library_calls.pytorch import NARROW
 from hwsim.library_calls.store import store
-from hwsim.resolve.library_call import NARROW
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 import compare_tiles

@@ -1,7 +1,9 @@
 """Recording a library's answers without a GPU: what is asked, the file and who takes it, the comparison."""
 
+import ast
 import json
 import mmap
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +14,14 @@ import pytest
 from fake_gpu import FakeHeuristic, FakeRunner, answer, machine, slices_at
 
 import hwsim
+from hwsim.cli.command import main
 from hwsim.devices import names
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.golden.record import device_name
 from hwsim.library_calls.sweeps import read
 from hwsim.recording.answers import ask_all, version_name
-from hwsim.recording.compare import block_of, sample
-from hwsim.recording.cublaslt import LtAnswer, find
+from hwsim.recording.compare import Ran, block_of, sample
+from hwsim.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
 from hwsim.recording.machine import gpu_facts, this_machine
 from hwsim.recording.record import record
 from hwsim.recording.report import recording_dict, recording_text
@@ -61,7 +64,7 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
     path = csv(
         tmp_path,
         "m, n,k,format,output,accumulate,bias,a_layout,b_layout\n1,64,128,bf16,,,,,\n\n"
-        "2,64,128,e4m3,,promoted,no,rows,columns\n3,64,128,fp16,fp32,,yes,columns,rows\n1,64,128,bf16,bf16,,no,,\n",
+        "2,64,128,e4m3,,promoted,no,rows,columns\n3,64,128,fp16,fp16,,yes,columns,rows\n1,64,128,bf16,bf16,,no,,\n",
     )
     found = read_shapes(path)
     assert [shape.m for shape in found] == [1, 2, 3]  # the last is the first
@@ -86,6 +89,11 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
         ("m,n,k,format,bias\n1,64,64,bf16,maybe\n", r"csv:2: bias = 'maybe'; allowed: yes, true"),
         ("m,n,k,format,output\n1,64,64,bf16,fp64\n", r"csv:2: bf16 operands give bf16, fp32"),
         ("m,n,k,format,bias\n1,64,64,fp64,yes\n", r"csv:2: .*fp64 with a bias"),
+        (
+            "m,n,k,format,output,bias\n1,64,64,bf16,fp32,yes\n",
+            r"csv:2: output fp32: with a bias .* bf16 give bf16; take",
+        ),
+        ("m,n,k,format,output,bias\n1,64,64,e4m3,fp32,yes\n", r"csv:2: output fp32: .* e4m3 give fp16 or bf16; take"),
         ("m,n,k,format\n1,64,63,e4m3\n", r"csv:2: cuBLASLt refuses e4m3"),
         ('m,n,k,format\n1,64,64,"bf16\n', "no CSV file"),
     ],
@@ -173,6 +181,7 @@ def test_overlapping_spans_of_a_weight_are_asked_once() -> None:
     answers = ask_all(heuristic, both)
     sizes = [call[1] for call in heuristic.calls]
     assert len(sizes) == len(set(sizes)) and {150, 400, 401} <= set(sizes)
+    assert answers.count == len(answers.by_kind) * 6  # runs with an answer; a refusal is none
     ((weight, found),) = next(iter(answers.by_kind.values())).items()
     assert weight == (64, 128)
     spans = [(first, None if one is None else (one[0], one[2])) for first, one in found]
@@ -195,6 +204,41 @@ def test_the_file_gives_back_what_was_answered(file) -> None:
         assert (choice.algorithm, choice.split_k) == (66, slices_at(m)), m
         assert (choice.confidence, choice.evidence, choice.custom) == (1.0, "microbenchmark", answer(1).custom)
         assert choice.tile is not None and choice.cluster is not None
+
+
+@pytest.mark.parametrize("version", [130100, 120901])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"format": "bf16"},
+        {"format": "bf16", "output": "fp32"},
+        {"format": "fp16", "bias": True},
+        {"format": "e4m3"},
+        {"format": "int8"},
+    ],
+)
+def test_choose_takes_the_files_answers_as_they_were_asked(tmp_path, version, form) -> None:
+    """Without workspace and reductions the call is PyTorch's, as `run` has it."""
+    path = tmp_path / "my.npz"
+    made(path, asked(gemms=["100x64x128"], **form), version=version)
+    own = form_of(100, 64, 128, **form)
+    library = hwsim.library(path, device="h200")
+    call = {"m": 100, "n": 64, "k": 128, "bias": own.bias, **own.options}
+    choice = library.choose(**call)
+    assert (choice.split_k, choice.evidence) == (slices_at(100), "microbenchmark")
+    assert library.orders([100], **{name: value for name, value in call.items() if name != "m"})[0] == [choice]
+
+
+def test_what_a_file_has_for_a_weight_is_said_where_it_lacks_the_call(tmp_path) -> None:
+    path = tmp_path / "my.npz"
+    made(path, asked(gemms=["100x64x128"]), version=120901)
+    library = hwsim.library(path, device="h200", workspace_bytes=MIB)
+    call = {"m": 100, "n": 64, "k": 128, **BF16}
+    said = r"to bf16, 1,048,576 bytes of workspace, reductions compute .*for bf16 to bf16, 33,554,432 bytes"
+    with pytest.raises(UnsupportedError, match=said):
+        library.choose(**call)
+    with pytest.raises(UnsupportedError, match=r"bf16 to fp32, .*it has this n and k for bf16 to bf16"):
+        hwsim.library(path, device="h200").choose(**call | {"output": "fp32"})
 
 
 def operands(m, n, k):
@@ -238,6 +282,29 @@ def test_a_bias_has_answers_of_its_own(tmp_path) -> None:
     assert hwsim.run(a, b, **call).gemm.decided("kernel").evidence == "fitted"  # the call without one was not asked
 
 
+def test_invariance_takes_a_bias_of_the_file_and_says_what_the_file_has(tmp_path, capsys) -> None:
+    path = tmp_path / "my.npz"
+    made(path, asked(weights=["256x512"], bias=True), count=1)
+    words = [f"--{name}={value}" for name, value in {"device": "h200", "library": path, "n": 256, "k": 512}.items()]
+    words = ["invariance", *words, "--format=bf16", "--m=14:300"]
+    for more, is_there in (
+        (["--output=bf16", "--b-layout=columns", "--bias"], True),
+        (["--output=bf16", "--b-layout=columns"], False),
+        (["--b-layout=columns", "--bias"], False),
+        ([], False),
+    ):
+        assert main([*words, *more]) == 0
+        note = "Note: .*my.npz has this weight for other calls alone.*"
+        note += "--output bf16 --bias --a-layout rows --b-layout columns"
+        assert bool(re.search(note, capsys.readouterr().out)) != is_there
+        assert main([*words, *more, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert bool(found["note"]) != is_there and found["bias"] == ("--bias" in more)
+        assert ([[14, 99]] in [one["m"] for one in found["classes"]]) == is_there
+    other = [word.replace("--n=256", "--n=264") for word in words]
+    assert main(other) == 0 and "Note" not in capsys.readouterr().out
+
+
 def test_a_by_columns_is_no_guess_where_it_was_asked(tmp_path) -> None:
     path = tmp_path / "columns.npz"
     made(path, asked(gemms=["128x64x512"], a_layout="columns"))
@@ -250,7 +317,9 @@ def test_a_by_columns_is_no_guess_where_it_was_asked(tmp_path) -> None:
 
 def test_what_cublaslt_refused_is_refused(file) -> None:
     a, b = operands(13, 64, 128)
-    with pytest.raises(UnsupportedError, match=r"cuBLASLt refuses bf16 13 x 64 x 128 \(my.npz\)"):
+    with pytest.raises(
+        UnsupportedError, match=r"cuBLASLt refuses 13 x 64 x 128, bf16 to bf16 \(my.npz\); leave m = 13 out"
+    ):
         hwsim.matmul(a, b, device="h200", library=str(file), **BF16)
 
 
@@ -272,9 +341,9 @@ def test_of_another_version_there_is_the_file_alone(tmp_path, version) -> None:
     first = hwsim.run(a, b, **call)
     assert first.gemm.library.version == version_name(version)
     assert hwsim.run(a, b, gemm=json.loads(first.gemm.to_json()), timing=False).c.tobytes() == first.c.tobytes()
-    with pytest.raises(UnsupportedError, match=r"other.npz: no answer for bf16 7 x 64 x 128 to bf16, A by rows, B by"):
+    with pytest.raises(UnsupportedError, match=r"other.npz: no answer for 7 x 64 x 128, bf16 to bf16, .*for other m"):
         hwsim.run(a[:7], b, **call)
-    with pytest.raises(UnsupportedError, match="record this shape"):
+    with pytest.raises(UnsupportedError, match="record this call"):
         hwsim.invariance(n=64, k=128, m=[8, 9], device="h200", library=str(path), **BF16)
 
 
@@ -284,10 +353,38 @@ def test_a_device_without_fitted_choices_takes_its_own_file(tmp_path) -> None:
     made(path, asked(gemms=["8x64x128"]), device="a100", cores=chip.cores, name="NVIDIA A100-SXM4-80GB")
     a, b = operands(8, 64, 128)
     assert hwsim.run(a, b, device="a100", library=str(path), **BF16, timing=False).gemm.library.name == "cublas"
-    with pytest.raises(UnsupportedError, match=r"no answer for bf16 7 x 64 x 128.*on a100; record this shape"):
+    with pytest.raises(UnsupportedError, match=r"no answer for 7 x 64 x 128, bf16.*on a100; record this call"):
         hwsim.run(a[:7], b, device="a100", library=str(path), **BF16)
     with pytest.raises(UnsupportedError, match=r"answers for a100 \(108 SMs\); the device is h200 \(132 cores\)"):
         hwsim.run(a, b, device="h200", library=str(path), **BF16)
+
+
+def test_rules_are_assumed_on_another_chip_and_of_another_version(tmp_path) -> None:
+    """The kernel is the library's own answer; how it adds is known of cuBLAS 13.1 on an H100 and an H200 alone."""
+    a, b = operands(8, 64, 128)
+    for device, cores, version, is_seen in (
+        ("h200", 132, 130100, True), ("a100", 108, 130100, False), ("h200", 132, 120100, False)
+    ):  # fmt: skip
+        path = tmp_path / f"{device}-{version}.npz"
+        found = made(path, asked(gemms=["8x64x128"]), device=device, cores=cores, version=version, name="GPU")
+        said = "how its kernels add over K is taken as of cublas 13.1 on h100, h200"
+        assert any(said in note for note in found.notes) != is_seen
+        result = hwsim.run(a, b, device=device, library=path, **BF16, timing=False)
+        assert result.gemm.decided("kernel").evidence == "microbenchmark"
+        assert result.evidence["schedule"] == ("microbenchmark" if is_seen else "assumption")
+        assert ("library_order_assumed" in {x["code"] for x in result.warnings}) != is_seen
+        assert ("cublas 13.1 on h100, h200" in result.gemm.decided("order of summation").why) != is_seen
+        whole = {"m": 8, "n": 64, "k": 128, **BF16}
+        choice = hwsim.library(path, device=device).choose(**whole)
+        assert (choice.evidence, choice.order_evidence) == ("microbenchmark", result.evidence["schedule"])
+
+
+def test_sums_of_integers_need_no_rule(tmp_path) -> None:
+    path = tmp_path / "a100.npz"
+    made(path, asked(gemms=["32x64x128"], format="int8"), device="a100", cores=108)
+    call = {"device": "a100", "library": path, "format": "int8", "b_layout": "columns", "timing": False}
+    result = hwsim.run(np.ones((32, 128), np.int8), np.ones((128, 64), np.int8), **call)
+    assert result.evidence["schedule"] == "microbenchmark" and not result.warnings
 
 
 def _wrong(path, **changes):
@@ -328,11 +425,11 @@ def test_a_file_that_is_written_anew_is_read_anew(file) -> None:
 
 def test_nothing_is_left_where_asking_fails(tmp_path) -> None:
     path = tmp_path / "my.npz"
-    with pytest.raises(RuntimeError, match="fell off the bus"):
+    with pytest.raises(UnsupportedError, match=r"fell off the bus.*my.npz is not written; run it again"):
         made(path, asked(weights=["64x128"]), fails_after=50)
     assert list(tmp_path.iterdir()) == []
     path.write_bytes(b"mine")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(UnsupportedError):
         made(path, asked(weights=["64x128"]), fails_after=50)
     assert path.read_bytes() == b"mine"
 
@@ -437,7 +534,31 @@ def test_results_of_every_width_are_compared(tmp_path, format) -> None:
 def test_what_the_gpu_cannot_run_is_no_result(tmp_path) -> None:
     found = made(tmp_path / "my.npz", asked(gemms=["7x64x128"]), runner=FakeRunner(problem="out of memory"))
     assert (found.run, found.equal) == ((), 0) and "not run: out of memory" in recording_text(found)
+    assert recording_text(found).count("not run: 1 of 1 GEMMs: out of memory\n") == 1
     assert recording_dict(found)["sample"][0]["problem"] == "out of memory"
+
+
+class OddRunner(FakeRunner):
+    """An L40S: tensor cores without fp64, and bits that do not matter."""
+
+    def run(self, shape, block):
+        """Zeros."""
+        d = np.zeros((len(block.rows), len(block.columns)), {"fp64": "i8"}.get(shape.form.format, "i2"))
+        return Ran(d, 12.5, ("made_up",))
+
+
+def test_what_hwsim_cannot_run_is_a_row_of_its_own(tmp_path) -> None:
+    path = tmp_path / "my.npz"
+    what = wanted(
+        file=None, gemms=["16x64x128"], weights=[], m="1:8", forms=[{"format": "bf16"}, {"format": "fp64"}]
+    )  # fmt: skip
+    found = made(path, what, device="l40s", cores=hwsim.device("l40s").cores, name="NVIDIA L40S", runner=OddRunner())
+    (bf16,), (fp64,) = ([row for row in found.rows if row.shape.form.format == name] for name in ("bf16", "fp64"))
+    assert bf16.results == 16 * 24 and not bf16.problem and found.run == (bf16,)
+    assert fp64.problem.startswith("hwsim: device l40s has no native 'fp64'") and fp64.kernels == ("made_up",)
+    text = recording_text(found)
+    assert "not run: 1 of 2 GEMMs: hwsim: device l40s has no native 'fp64'" in text and "of 1 GEMMs equal" in text
+    assert recording_dict(found)["totals"]["not_run"] == 1
 
 
 def test_no_driver_is_no_gpu() -> None:
@@ -459,9 +580,73 @@ def test_recorders_modules_need_nothing_of_hwsim() -> None:
     """tools/record loads them by path, on machines where hwsim is not built."""
     folder = Path(hwsim.__file__).parent / "recording"
     for name in ("cublaslt", "gemm_list", "pytorch_gemms", "sweep"):
-        assert "hwsim." not in "".join(
-            line for line in (folder / f"{name}.py").read_text().splitlines() if "import" in line
-        )
+        assert "hwsim" not in imported(folder / f"{name}.py")
+    assert imported(folder / "answers.py") >= {"hwsim", "dataclasses"}
+
+
+def imported(path):
+    """The packages that a module imports anywhere, by their first names; a relative import is hwsim's."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            found.add("hwsim" if node.level else node.module.partition(".")[0])
+    return found
+
+
+class StubLt:
+    """cuBLASLt's C functions with the statuses that are given by name, else 0; one algorithm whose attributes are
+    their numbers."""
+
+    def __init__(self, count=1, state=0, **statuses):
+        self.count, self.state, self.statuses = count, state, statuses
+
+    def __getattr__(self, name):
+        def function(*arguments):
+            if name == "cublasLtGetVersion":
+                return 130100
+            if name == "cublasLtMatmulAlgoGetHeuristic":
+                arguments[-2]._obj.state, arguments[-1]._obj.value = self.state, self.count
+            if name == "cublasLtMatmulAlgoConfigGetAttribute":
+                arguments[2]._obj.value = arguments[1]
+            return self.statuses.get(name, 0)
+
+        return function
+
+
+def answered(monkeypatch, **stub):
+    monkeypatch.setattr("hwsim.recording.cublaslt.ctypes.CDLL", lambda path: StubLt(**stub))
+    return CublasLt("stub").ask(Kind("bf16", "bf16"), 8, 64, 128, batch=2, b_columns=True)
+
+
+HEURISTIC = "cublasLtMatmulAlgoGetHeuristic"
+
+
+@pytest.mark.parametrize("stub", [{HEURISTIC: 15}, {HEURISTIC: 7}, {"count": 0}, {"state": 15}, {"state": 7}])
+def test_what_cublaslt_does_not_support_is_refused(monkeypatch, stub) -> None:
+    assert answered(monkeypatch, **stub) == REFUSED
+    assert answered(monkeypatch) == LtAnswer(0, 1, 6, 2, 3, 4, 5, 7, 8)
+
+
+@pytest.mark.parametrize(
+    "stub",
+    [
+        *({HEURISTIC: status} for status in (1, 3, 8, 13, 14)),
+        {"state": 14},
+        *(
+            {f"cublasLt{name}": 14}
+            for name in (
+                "MatmulPreferenceCreate", "MatmulPreferenceSetAttribute", "MatmulDescCreate", "MatmulDescSetAttribute",
+                "MatrixLayoutCreate", "MatrixLayoutSetAttribute", "MatmulAlgoConfigGetAttribute",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_of_cublaslt_is_no_answer(monkeypatch, stub) -> None:
+    (number,) = stub.values()
+    with pytest.raises(RuntimeError, match=rf"^cublasLt\w+: stat(us|e) {number}"):
+        answered(monkeypatch, **stub)
 
 
 def test_cublaslt_is_found_where_it_is_named_loaded_or_installed(tmp_path, monkeypatch) -> None:

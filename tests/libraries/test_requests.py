@@ -1,6 +1,8 @@
 """What a run with library= takes, refuses and says: parts of products, operands of other types, C, records again."""
 
 import json
+import re
+import warnings
 from dataclasses import replace
 
 import ml_dtypes
@@ -10,6 +12,7 @@ import pytest
 import hwsim
 import hwsim.api
 from hwsim.cli.command import main
+from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.options import declared
@@ -130,8 +133,8 @@ def test_batch_classes_tell_where_tiles_are_shared() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"k_group": 64}, InputError, "decides k_group"),
-        ({"stages": 3}, InputError, "decides stages"),
+        ({"k_group": 64}, InputError, "decides k_group; leave it out"),
+        ({"stages": 3, "tile": (64, 64, 64)}, InputError, "decides (tile, stages|stages, tile); leave them out"),
         ({"c": np.ones((16, 16)), "bias": np.ones(16)}, UnsupportedError, "a bias and a C"),
         ({"bias": np.ones(16), "format": "fp64"}, UnsupportedError, "fp64 with a bias"),
     ],
@@ -140,6 +143,22 @@ def test_what_is_no_call_of_the_library_is_refused(given, error, said) -> None:
     a, b = operands(16, 16, 64)
     with pytest.raises(error, match=said):
         hwsim.run(a, b, **CUBLAS, timing=False, **{"format": "fp16"} | given)
+
+
+@pytest.mark.parametrize("timing", [True, False])
+def test_the_instruction_is_the_librarys_where_its_kernel_has_another_than_the_device(timing) -> None:
+    for (m, n, k), call, by in (
+        ((100, 77, 1001), {"format": "fp16"}, "library"),  # CUTLASS
+        ((1, 64, 4096), {"format": "tf32"}, "library"),  # dot
+        ((64, 64, 64), {"format": "fp32"}, "library"),  # xmma, fused multiply-adds
+        ((64, 64, 64), {"format": "fp16"}, "device"),  # nvjet, wgmma
+    ):
+        a, b = operands(m, n, k)
+        made = hwsim.run(a, b, **CUBLAS, **call, timing=timing).gemm.decided("instruction")
+        assert made.by == by, (call, made)
+    schedule = {"instruction": "mma.m16n8k16.f32.f16.f16.f32"}
+    found = hwsim.run(a, b, device="h200", format="fp16", schedule=schedule, timing=False)
+    assert found.gemm.decided("instruction").by == "user"
 
 
 def test_a_convolution_is_no_call_of_a_gemm_library() -> None:
@@ -194,6 +213,23 @@ def test_shipped_files_of_the_chips_name_their_answers() -> None:
         for name, cores in one.devices.items():
             chip = hwsim.device(name)
             assert (chip.library.observations, chip.cores) == (name, cores)
+            text = (registry.package_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+            assert set(re.findall(r"^extends: *(\S+)", text, re.MULTILINE)) <= set(one.devices)
+
+
+@pytest.mark.parametrize("name", ["h200", "h100"])
+def test_a_file_of_ones_own_by_the_name_of_a_shipped_one_is_read(tmp_path, monkeypatch, name) -> None:
+    text = (registry.package_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    (tmp_path / f"{name}.yaml").write_text(
+        text.replace("\ncores: {value: 132,", "\ncores: {value: 78,"), encoding="utf-8"
+    )
+    assert hwsim.library("cublas", device=name).cores == 132
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path))
+    with pytest.raises(UnsupportedError, match="78 cores"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the name stands twice
+        hwsim.library("cublas", device=name)
+    monkeypatch.delenv("HWSIM_CONFIG_PATH")
+    assert hwsim.library("cublas", device=name).cores == 132
 
 
 def test_a_chip_is_known_by_its_file_not_its_name() -> None:

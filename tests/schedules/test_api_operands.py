@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,6 +22,38 @@ from hwsim.schemes import scheme_of, schemes
 def pair(shape_a: tuple, shape_b: tuple, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(sum(shape_a))
     return tuple((rng.standard_normal(s) * 100).astype(dtype) for s in (shape_a, shape_b))  # type: ignore[return-value]
+
+
+# Signalling NaNs, which a processor reports where it casts them: no warning of NumPy's, and the value of any NaN.
+
+
+@pytest.mark.parametrize(
+    ("dtype", "signalling", "scheme", "options"),
+    [
+        ("f4", 0x7F800001, "native", {"format": "fp16"}),
+        ("f4", 0x7F800001, "native", {"format": "fp32"}),
+        ("f4", 0xFF800001, "native", {"format": "fp64"}),
+        ("f4", 0x7F800001, "ozaki-int8", {}),
+        ("f8", 0x7FF0000000000001, "tf32x3", {}),
+        ("f2", 0x7C01, "native", {}),
+        (ml_dtypes.bfloat16, 0x7F81, "native", {}),
+        (ml_dtypes.float8_e5m2, 0x7D, "native", {}),
+    ],
+)
+def test_signalling_nans_are_nans_without_a_warning(dtype, signalling, scheme, options) -> None:  # type: ignore[no-untyped-def]
+    a, b, c = np.ones((4, 64), dtype), np.ones((64, 3), dtype), np.ones((4, 3), np.float32)
+    words = a.view(f"u{a.itemsize}")  # no cast
+    words[2, 5] = signalling
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = hwsim.run(a, b, device="h200", scheme=scheme, timing=False, **options)
+        said = {one["code"]: one["count"] for one in found.warnings}
+        if scheme == "native" and a.itemsize == c.itemsize:
+            with_c = hwsim.run(a, b, c, alpha=1.5, beta=2.0, device="h200", timing=False, **options)
+            assert with_c.errors is not None
+            assert np.isnan(with_c.c[2].astype(np.float64)).all() and (with_c.c[[0, 1, 3]] == 98).all()
+    assert np.isnan(found.c[2].astype(np.float64)).all()
+    assert (found.c[[0, 1, 3]] == 64).all() and "operand_overflow" not in said
 
 
 # Types.

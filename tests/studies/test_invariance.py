@@ -1,6 +1,7 @@
-"""Batch classes: labels are equal exactly where a row's bits are."""
+"""Batch classes: where labels are equal a row's bits are, and hardly elsewhere."""
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -49,6 +50,70 @@ def test_labels_are_equal_where_a_rows_bits_are(fmt: str, output: str, n: int, k
                 assert rows[x] == rows[y], (x, y)
             elif output != fmt:  # a narrow output may round a difference away
                 assert rows[x] != rows[y], (x, y, labels[i], labels[j])
+
+
+def test_labels_of_products_with_a_bias_are_those_of_their_own_call() -> None:
+    """F.linear with a bias is another call than `mm`, and some kernels round before they add it."""
+    rng = np.random.default_rng(5)
+    sizes, n, k = (1, 2, 3, 5, 9, 17, 33, 64, 100, 200, 2000), 257, 2048
+    a = (rng.standard_normal((1, k)) * 2.0 ** rng.integers(-8, 1, k)).astype(np.float16)
+    b, bias = rng.standard_normal((k, 128)).astype(np.float16), 1e3 * rng.standard_normal(128).astype(np.float16)
+    call = {"device": "h200", "library": "cublas", "format": "fp16", "output": "fp16", "b_layout": "columns"}
+    labels = hwsim.invariance(n=n, k=k, m=sizes, bias=True, **call)
+    assert labels != hwsim.invariance(n=n, k=k, m=sizes, **call)
+    rows, kernels = {}, {}
+    for m in sizes:
+        found = hwsim.run(a, b, bias=bias, timing=False, shape=(m, n), at=([0], np.arange(128)), **call)
+        rows[m] = found.c.tobytes(), found.gemm.schedule.epilogue.product_format
+        kernels[m] = found.gemm.decided("kernel").value
+    assert len({product for _, product in rows.values()}) == 2
+    for x, label in zip(sizes, labels, strict=True):
+        for y, other in zip(sizes, labels, strict=True):
+            assert label != other or rows[x] == rows[y], (x, y)
+
+
+def test_no_two_m_of_unknown_orders_are_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    """Between K that is whole and K that CTAs share: the best guesses for these two m are different orders."""
+    call = {"n": 1000, "k": 568, "device": "h200", "library": "cublas", "format": "tf32", "b_layout": "columns"}
+    classes = batch_classes(m=[386, 387, 2885], **call)
+    assert len(classes) == len({one.label for one in classes}) == 3
+    assert not any(one.choices[0].known for one in classes)
+    again = hwsim.invariance(m=[2885, 386, 386], **call)
+    assert again[1] == again[2] == classes[0].label and again[0] == classes[2].label
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in call.items()]
+    assert main(["invariance", *words, "--m", "380:390"]) == 0
+    said = capsys.readouterr().out
+    assert "each m by itself: 6 of m: 385..390" in said and "order of summation is not known" in said
+    assert "1 classes" in said and "1 class:" not in said
+
+
+def test_an_algorithm_that_fixes_no_order_is_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    """tf32 kernels that cut K of some tiles by themselves: their regions are others for other m."""
+    words = ["--device=h200", "--library=cublas", "--format=tf32", "--b-layout=columns", "--n=1000", "--k=784"]
+    assert main(["invariance", *words, "--m", "129,130,1"]) == 0
+    alone = capsys.readouterr().out
+    assert "2 classes" in alone and "pad m" in alone
+    assert main(["invariance", *words, "--m", "1:2000"]) == 0
+    said = capsys.readouterr().out
+    assert "algorithm that cublas" not in alone
+    (m,) = re.findall(r"cublasLtMatmulAlgoGetHeuristic has for m = (\d+)", said)
+    choice = hwsim.library("cublas", device="h200").choose(m=int(m), n=1000, k=784, format="tf32", b_layout="columns")
+    assert not choice.order_by_m and not said.split("pad m")[0].endswith(";")
+
+
+def test_kernels_of_a_class_stand_without_the_tile_of_one_m(capsys: pytest.CaptureFixture[str]) -> None:
+    call = {"n": 4096, "k": 4096, "device": "h200", "library": "cublas", "format": "bf16", "output": "bf16"}
+    classes = batch_classes(m=range(1, 1025), b_layout="columns", **call)
+    assert [[(x.family, x.split_k) for x in one.choices] for one in classes] == [
+        [("nvjet_sm90", 1)],
+        [("nvjet_sm90", 2)],
+    ]
+    words = [f"--{name}={value}" for name, value in call.items()]
+    assert main(["invariance", *words, "--b-layout=columns", "--m=1:64"]) == 0
+    assert "nvjet_sm90, K in 2 slices; right" in capsys.readouterr().out
+    assert main(["invariance", *words, "--b-layout=columns", "--m=1:64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["kernel"] for one in found["classes"]} == {"nvjet_sm90"} and found["note"] == ""
 
 
 def test_classes_cover_all_m_once() -> None:

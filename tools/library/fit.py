@@ -29,8 +29,9 @@ from cublaslt_choices import draw
 from grow import Grown, grow, leaves, packed, pruned
 
 from hwsim.library_calls.features import NAMES, features
+from hwsim.library_calls.orders import NVJET
 
-NVJET, SHARES_K = 66, 43
+SHARES_K = 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES = 4_500_000

@@ -5,22 +5,24 @@
 
 FILE is what tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that are
 no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without nvjet
-count for them.
+count for them, where they have no answers of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import CallKind, Recorded, Runs, write
 from hwsim.recording.gemm_list import parse
 
-NVJET = 66
-CORES = {"h100": 132, "h200": 132}
 Weights = dict[tuple[int, int], Runs]
+Entry = tuple[CallKind, tuple[str, ...], Weights]
 
 
 def kind_of(text: str) -> CallKind:
@@ -48,25 +50,45 @@ def columns(path: Path) -> list[tuple[CallKind, Weights]]:
     return found
 
 
-def main() -> None:
-    """Read, join, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--version", default="13.1")
-    parser.add_argument("--source", required=True)
-    parser.add_argument("files", nargs="+", metavar="FILE=DEVICE")
-    arguments = parser.parse_args()
-    found: dict[tuple[CallKind, tuple[str, ...]], Weights] = {}
-    for text in arguments.files:
+def entries_of(files: Iterable[str]) -> list[Entry]:
+    """The answers of all files, FILE=DEVICE[,DEVICE] each: one entry per kind and device, and one for several devices
+    with the same answers.
+    """
+    own: dict[tuple[CallKind, str], Weights] = {}
+    implied: dict[tuple[CallKind, str], Weights] = {}
+    for text in files:
         path, _, names = text.partition("=")
         first, *others = names.split(",")
         for kind, runs in columns(Path(path)):
-            has_nvjet = any(answer is not None and answer[0] == NVJET for own in runs.values() for _, answer in own)
-            found.setdefault((kind, (first,) if has_nvjet else (first, *others)), {}).update(runs)
-    entries = [(kind, devices, runs) for (kind, devices), runs in found.items()]
+            own.setdefault((kind, first), {}).update(runs)
+            if not any(answer is not None and answer[0] == NVJET for one in runs.values() for _, answer in one):
+                for other in others:
+                    implied.setdefault((kind, other), {}).update(runs)
+    found: list[Entry] = []
+    for kind, device in dict.fromkeys([*own, *implied]):
+        weights = implied.get((kind, device), {}) | own.get((kind, device), {})
+        for place, (same, devices, there) in enumerate(found):
+            if same == kind and there == weights:
+                found[place] = (kind, (*devices, device), weights)
+                break
+        else:
+            found.append((kind, (device,), weights))
+    return found
+
+
+def main() -> None:
+    """Read, join, write."""
+    cores = {one.version: one.devices for one in VERSIONS}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--version", choices=tuple(cores), default=VERSIONS[0].version)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("files", nargs="+", metavar="FILE=DEVICE")
+    arguments = parser.parse_args()
+    entries = entries_of(arguments.files)
     write(
-        arguments.out, library="cublas", version=arguments.version, source=arguments.source, cores=CORES,
-        entries=entries,
+        arguments.out, library=VERSIONS[0].library, version=arguments.version, source=arguments.source,
+        cores=cores[arguments.version], entries=entries,
     )  # fmt: skip
     print(f"{sum(len(runs) for *_, runs in entries)} sweeps, {arguments.out.stat().st_size} bytes")
 

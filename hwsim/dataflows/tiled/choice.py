@@ -79,7 +79,10 @@ class TileCandidate:
         if self._estimates is None:
             stages = self.blocking.stages
             self._estimates = [(KernelEstimate(design, stages), count) for design, count in self._designs]
-        return sum(count * one.seconds(extent.m, extent.n, extent.k, extent.matrices) for one, count in self._estimates)
+        total = 0.0  # no sum(): its last bit depends on Python's version, and the tile on this
+        for one, count in self._estimates:
+            total += count * one.seconds(extent.m, extent.n, extent.k, extent.matrices)
+        return total
 
     def is_usual(self, waves: int, k: int) -> bool:
         """Whether the family's libraries use it for this number of waves and this K."""
