@@ -1,4 +1,4 @@
-"""PairErrors of LE-GEMM and its baselines: Fig. 10 to 13 and 16, the dropped product of Eq. 10, and the abstract's claims.
+"""Errors of LE-GEMM and its baselines: Fig. 10 to 13 and 16, the dropped product of Eq. 10, and the abstract's claims.
 
 The reference V_single is an FP32 chain of FMAs along k. Of products above a block's size, a block of C with the whole K
 stands for the matrix; inputs are uniform in [-1, 1].
@@ -37,7 +37,7 @@ SYMMETRIC, SHIFTED = (-1.0, 1.0), (0.5, 2.5)
 
 @dataclass(frozen=True, slots=True)
 class PairErrors:
-    """PairErrors against V_single: Max_error (Eq. 19) and MRED (Eq. 20). double: the mean relative error against FP64."""
+    """Errors against V_single: Max_error (Eq. 19) and MRED (Eq. 20). double: the mean relative error against FP64."""
 
     most: float
     mred: float
