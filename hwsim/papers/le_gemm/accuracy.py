@@ -61,7 +61,7 @@ def product(method: str, device: str, a: Array, b: Array, **options: Any) -> Arr
 def errors(
     method: str, device: str, edge: int, k: int, seed: int, span: tuple[float, float] = SYMMETRIC, **options: Any
 ) -> PairErrors:
-    """PairErrors of one product."""
+    """Errors of one product."""
     a, b, single = inputs(edge, k, seed, span)
     c = product(method, device, a, b, **options)
     double = a.astype(np.float64) @ b.astype(np.float64)
