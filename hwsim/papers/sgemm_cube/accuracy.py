@@ -328,11 +328,8 @@ def measure_sizes(scale: Scale) -> Found:
         return [max(values) / min(values) for values in own]
 
     def growth(name: str) -> list[float]:
-        first_and_last = panels["fig9b"][-1], panels["fig9b"][0]
-        return [
-            found["fig9b", sign, first_and_last[0]][name] / found["fig9b", sign, first_and_last[1]][name]
-            for sign in SIGNS
-        ]
+        deepest, shallowest = panels["fig9b"][-1], panels["fig9b"][0]
+        return [found["fig9b", sign, deepest][name] / found["fig9b", sign, shallowest][name] for sign in SIGNS]
 
     said = f"Errors on {part} (Fig. 9b: {DRAWN}) rows and columns drawn at random. " if is_quick else ""
     chain_note = "SGEMM is one FP32 chain over all of K; see fig8-termwise-surpasses. " + said
