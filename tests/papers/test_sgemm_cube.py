@@ -110,7 +110,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
         replace(one, plan=partial(faulty, one)) if one.name == "sgemm-cube" else one for one in hwsim.schemes.OWN
     )
     monkeypatch.setattr(hwsim.schemes, "OWN", schemes)
-    splitting.kept_bits.cache_clear()
+    splitting.preserved_bits.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_fault_in_the_scheme_turns_a_verdict(
     assert verdicts(name)[id] == "holds"
     plant(monkeypatch, fault)
     assert verdicts(name)[id] == "fails"
-    splitting.kept_bits.cache_clear()
+    splitting.preserved_bits.cache_clear()
 
 
 def test_a_wrong_scale_of_the_low_part_turns_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_wrong_scale_of_the_low_part_turns_a_verdict(monkeypatch: pytest.Monke
     assert verdict() == "holds"
     plant(monkeypatch, scaled_twice)
     assert verdict() == "fails"
-    splitting.kept_bits.cache_clear()
+    splitting.preserved_bits.cache_clear()
 
 
 def test_a_quarter_of_the_rate_turns_a_verdict_on_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def measure_splits(scale: Scale) -> Found:
     second = (few.ravel() - first.astype(np.float32)).astype(np.float16)
     different = of_mark[0] != first.view(np.uint16)
     different |= of_mark[1] != second.view(np.uint16)
-    kept, cut_off = _left(every, le), _left(every, unscaled)
+    preserved, cut_off = _left(every, le), _left(every, unscaled)
     taken = {device: _as_taken(every, device) for device in DEVICES}
     measured: dict[str, dict[str, Quantity]] = {
         "eq2-markidis-residual": {"wrong": int(different.sum())},
@@ -124,10 +124,10 @@ def measure_splits(scale: Scale) -> Found:
             "wrong": int(np.sum(low != toward_zero(rest))), "scale": 2 ** le.a_pieces[1].scale_exponent
         },
         "section4-1-residual-inexact": {"inexact": float(np.mean(_left(x, le) != 0))},
-        "section4-1-scaling": {"unscaled_over_scaled": float(cut_off.mean() / kept.mean())},
+        "section4-1-scaling": {"unscaled_over_scaled": float(cut_off.mean() / preserved.mean())},
         "section4-1-split-error": {
-            "mark_over_le": float(_left(every, mark).mean() / kept.mean()),
-            "ooto_over_le": float(_left(every, ooto).mean() / kept.mean()),
+            "mark_over_le": float(_left(every, mark).mean() / preserved.mean()),
+            "ooto_over_le": float(_left(every, ooto).mean() / preserved.mean()),
         },
         "section5-3-rounding-api": {
             "different": int(np.sum(np.any([a != b for a, b in zip(*taken.values(), strict=True)], axis=0)))
@@ -140,7 +140,7 @@ def measure_splits(scale: Scale) -> Found:
             f"Ootomo's split gives {ooto_exact:.0%} of the values exactly, LE-GEMM's {le_exact:.0%}: a high half "
             f"to nearest "
             "leaves a residual that is one bit shorter, by its sign. With the residual to nearest LE-GEMM's error is "
-            f"{to_nearest / kept.mean():.2f} of its own, and Ootomo's {_left(every, ooto).mean() / kept.mean():.2f}."
+            f"{to_nearest / preserved.mean():.2f} of its own, and Ootomo's {_left(every, ooto).mean() / preserved.mean():.2f}."
         ),
         "section5-3-rounding-api": (
             "Both conversions round to nearest and keep FP16's subnormals; the difference is the MI210's matrix unit "

@@ -86,7 +86,7 @@ def measure_blocks(scale: Scale) -> Found:
     best = min(every, key=moved)
     allowed = legal(core)
     square, wide = (len({t[:2] for t in allowed if t[2] == ratio * t[0]}) for ratio in (1, 2))
-    two_widths = [coupled_tiling.b_m_least_traffic(core, f) for f in (LEAST_F, MOST_F)]
+    least_and_most = [coupled_tiling.b_m_least_traffic(core, f) for f in (LEAST_F, MOST_F)]
     worst_f, worst_spread = min(every, key=shares.__getitem__), int(np.argmax(spread))
     columns: dict[str, list[Any]] = {
         "bm bk": [tile[0] * tile[1] for tile in by_size],
@@ -112,7 +112,7 @@ def measure_blocks(scale: Scale) -> Found:
                 "f_wide": float(np.mean([shares[own[-1]] for own in several])),
             },
             "fig5-feasible": {"blocks_1": square, "blocks_2": wide},
-            "eq11-bm-range": {"least": two_widths[0], "greatest": two_widths[1]},
+            "eq11-bm-range": {"least": least_and_most[0], "greatest": least_and_most[1]},
             "eq11-bm-96": {"bm": best[0]},
         },
         {

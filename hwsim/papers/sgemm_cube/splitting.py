@@ -93,7 +93,7 @@ def loss(scale: Scale, scheme: str, device: str = DEVICE, **options: Any) -> flo
 
 
 @cache
-def kept_bits(exponent: int, scaling_exponent: int, step: int = 1) -> float:
+def preserved_bits(exponent: int, scaling_exponent: int, step: int = 1) -> float:
     """Explicit significand bits kept for the worst number of a binade; 0 where a low part is infinite."""
     values = tails(exponent) if exponent >= -14 else binade(exponent, step)
     found = parts(values, scaling_exponent=scaling_exponent)
@@ -144,7 +144,7 @@ def measure_single(scale: Scale) -> Found:
     nonzero = np.abs(rest[rest != 0])
     zeros = -12 - (np.frexp(nonzero)[1] - 1)
     shares = [float(np.count_nonzero(zeros == n)) / len(rest) for n in range(-1, 12)]
-    bits = kept_bits(0, 0)
+    bits = preserved_bits(0, 0)
     gain = math.log2(float(np.abs(rest).max()) / float(np.abs(every.error).max()))
     return Found(
         {
@@ -202,7 +202,7 @@ def measure_underflow(scale: Scale) -> Found:
 
 def least_scaling(exponent: int, bits: float) -> int:
     """The least sb that keeps so many bits in a binade; -1: none up to 40."""
-    return next((sb for sb in range(41) if kept_bits(exponent, sb) >= bits), -1)
+    return next((sb for sb in range(41) if preserved_bits(exponent, sb) >= bits), -1)
 
 
 def overflows(exponent: int, scaling_exponent: int) -> float:
@@ -222,7 +222,7 @@ def greatest_scaling(exponent: int) -> int:
 
 
 def _curve(exponents: Sequence[int], scaling_exponent: int, step: int) -> list[float]:
-    return [kept_bits(e, scaling_exponent, step) for e in exponents]
+    return [preserved_bits(e, scaling_exponent, step) for e in exponents]
 
 
 def measure_scaling(scale: Scale) -> Found:
@@ -230,7 +230,7 @@ def measure_scaling(scale: Scale) -> Found:
     step = SAMPLE if scale == "quick" else 1
     low = parts(binade(-13), scaling_exponent=0)
     ratio = float(np.abs(low.rest).max() / np.abs(low.error).max())
-    wanted = kept_bits(0, 0)
+    wanted = preserved_bits(0, 0)
     scaled, unscaled = _curve(LOW, 12, step), _curve([e + 12 for e in LOW], 0, step)
     shown = tuple(range(-27, 16))
     names = ("sb = 0", "sb = 12")
@@ -244,10 +244,10 @@ def measure_scaling(scale: Scale) -> Found:
     wrong = [e for e, one in zip(NEAR, whole, strict=True) if one < wanted]
     return Found(
         {
-            "sec3-1-3-rule1-limit": {"bits_at_limit": kept_bits(-2, 0), "bits_below": kept_bits(-3, 0)},
+            "sec3-1-3-rule1-limit": {"bits_at_limit": preserved_bits(-2, 0), "bits_below": preserved_bits(-3, 0)},
             "sec3-1-3-rule1-collapse": {"ratio": ratio},
             "sec3-1-3-loss-below-2-12": {"bits": _curve(range(-13, -19, -1), 0, step)},
-            "sec3-1-3-below-2-24": {"best_bits": max(kept_bits(-26, sb, step) for sb in range(41))},
+            "sec3-1-3-below-2-24": {"best_bits": max(preserved_bits(-26, sb, step) for sb in range(41))},
             "sec3-1-3-rule2": {"overflow_12": overflows(15, 12), "overflow_13": overflows(15, 13)},
             "eq6-lower-bound": {"least_sb": [least_scaling(e, wanted) for e in (-2, -6, -10, -14)]},
             "eq6-upper-bound": {"greatest_sb": [greatest_scaling(e) for e in (15, 10, 5, 0)]},
