@@ -140,7 +140,8 @@ def measure_splits(scale: Scale) -> Found:
             f"Ootomo's split gives {ooto_exact:.0%} of the values exactly, LE-GEMM's {le_exact:.0%}: a high half "
             f"to nearest "
             "leaves a residual that is one bit shorter, by its sign. With the residual to nearest LE-GEMM's error is "
-            f"{to_nearest / preserved.mean():.2f} of its own, and Ootomo's {_left(every, ooto).mean() / preserved.mean():.2f}."
+            f"{to_nearest / preserved.mean():.2f} of its own, and Ootomo's "
+            f"{_left(every, ooto).mean() / preserved.mean():.2f}."
         ),
         "section5-3-rounding-api": (
             "Both conversions round to nearest and keep FP16's subnormals; the difference is the MI210's matrix unit "
