@@ -168,7 +168,7 @@ def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quant
                 return of(series)[int(of(index))]
             case ast.Call(func=ast.Name(id=function), args=arguments):
                 return FUNCTIONS[function][0](*(of(x) for x in arguments))
-        raise AssertionError(ast.dump(node))
+        raise AssertionError(ast.unparse(node))
 
     def truth(node: ast.expr) -> bool:
         found = of(node)
