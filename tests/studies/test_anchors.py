@@ -70,7 +70,7 @@ def test_the_stage_sweep_of_one_sm_is_within_its_tolerance_at_its_own_clock():
     assert len(sweep) == 16 and {entry.run.clock_mhz for entry in sweep} == {1300}
     assert [entry.id for entry in sweep if not anchors.row(entry).passes] == []
     at_boost = POINTS["tcgen05-k64-s4"]
-    at_boost = at_boost.model_copy(update={"run": at_boost.run.model_copy(update={"clock_mhz": None})})
+    at_boost = at_boost.model_copy(update={"run": at_boost.run.model_copy(update={"clock_mhz": 1965.0})})
     assert anchors.row(at_boost).error < -0.3
 
 

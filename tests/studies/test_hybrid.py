@@ -26,7 +26,7 @@ def test_the_faster_one_is_taken_and_told(size, taken):
 @pytest.mark.parametrize(("device", "taken"), [("a100", "native"), ("b200", "bf16x9")])
 def test_the_bits_are_those_of_the_one_taken(device, taken):
     rng = np.random.default_rng(3)
-    a, b = rng.standard_normal((256, 200), np.float32), rng.standard_normal((200, 300), np.float32)
+    a, b = rng.standard_normal((600, 400), np.float32), rng.standard_normal((400, 520), np.float32)
     result = hwsim.run(a, b, device=device, scheme="bf16x9", hybrid=True)
     assert result.options["taken"] == taken
     alone = {"scheme": "bf16x9"} if taken == "bf16x9" else {"scheme": "native", "format": "fp32"}
