@@ -188,9 +188,8 @@ class KernelDesign:
         """Whether a block of K is loaded only after the products of the previous one: one stage, no pipeline.
 
         A kernel's only barrier is then after the products, in program order, and nothing is read ahead into registers.
-        Not where promotion waits for the next block's pieces (see MainLoop.elementwise).
         """
-        return self.blocking.stages == 1 and not (self.kernel.splits_operands and any(self.promotes_in_block))
+        return self.blocking.stages == 1
 
     def extent(self, side: int, k: int) -> int:
         """Number of elements in K = k of the tile's rows of A or columns of B."""

@@ -1,8 +1,8 @@
 """The main loop over K of a tile: loads, operand feed, products, promotion.
 
 It is written as the streams of specialised warps. The vector engine's instructions are all in one stream, in an order
-in which none waits for a later one: pieces for the next block of K are made before the products of this block are
-promoted.
+in which none waits for a later one: where there is a pipeline, pieces for the next block of K are made before the
+products of this block are promoted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MainLoop:
 
     def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
         """Emit the elementwise work of a run, block by block."""
-        if self.splitter is not None and promotes and not self.shares_lanes:
+        if self.splitter is not None and promotes and not self.shares_lanes and not self.context.design.is_serial:
             self._split_ahead(s, ops, place, run, sweep, self.splitter)
             return
         for block in s.blocks("k", run.size, self.context.design.blocking.k):
