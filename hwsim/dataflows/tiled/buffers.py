@@ -145,10 +145,10 @@ class AccumulatorBuffers:
 class KernelBuffers:
     """All buffers of a kernel. `every`: in the order in which a program lists them.
 
-    stage: the barrier of a stage of both operands. cta: the gate by which a CTA waits for the previous one.
-    accumulators: by term (one for all terms that are joined sequentially). sums: by term (one for joined terms). joins:
-    scratch for a joined value; join_barrier: where its first value is copied there from TMEM. out, scratch, c: of the
-    epilogue. staging: results on their way through shared memory.
+    stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
+    waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
+    (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
+    TMEM. out, scratch, c: of the epilogue. staging: results on their way through shared memory.
     """
 
     every: tuple[RingBuffer, ...]
@@ -259,7 +259,7 @@ class _Allocation:
         """All buffers of the kernel."""
         design, kernel, family = self.design, self.kernel, self.family
         cta = self.barrier("cta", 1, is_gate=True) if design.waits_for_tile else None
-        stage = self.barrier("stage", self.blocking.stages)
+        stage = self.barrier("stage", self.blocking.stages) if family.staged else Barrier("stage", 1)
         operands = self.operand(0), self.operand(1)
         split = self.split_scratch()
         accumulators = self.accumulators()
@@ -312,6 +312,8 @@ class _Allocation:
         stages, landing, made, taken = {}, {}, {}, {}
         raw_stage, raw_landing, split_from = None, None, None
         ready: Barrier | None = None
+        if not family.staged:
+            return self.fragments(i)
         if family.through_registers:
             depth = blocking.accumulators
             if raw is not None:
@@ -340,12 +342,28 @@ class _Allocation:
             ready = self.barrier(f"{side}.op", 2)
         return OperandBuffers(stages, raw_stage, landing, raw_landing, split_from, made, taken, ready)
 
+    def fragments(self, i: int) -> OperandBuffers:
+        """The buffers of A (0) or B (1) of a kernel without staging: for each CTA of the core a block of K.
+
+        Every warp holds fragments of its own, so that a slot takes as many times the registers as warps share it.
+        """
+        design, blocking, registers = self.design, self.blocking, self.family.registers
+        side, operand, formats = SIDES[i], self.kernel.operands[i], self.kernel.operands[i].formats
+        copies = design.fragment_copies(i)
+        step, slots = design.extent(i, design.step_k) * copies, blocking.stages * -(-blocking.k // design.step_k)
+        raw: RingBuffer | None = None
+        if operand.raw is not None:
+            raw = self.ring(f"{side}raw.rf", registers, slots, step, operand.raw.format, synced=True)
+        taken = {p: self.ring(f"{side}{p}.op", registers, slots, step, fmt) for p, fmt in formats.items()}
+        return OperandBuffers({}, None, {}, None, raw, {}, taken, self.barrier(f"{side}.op", slots))
+
     def split_scratch(self) -> tuple[RingBuffer, ...]:
         """Scratch tiles as split_ops needs them; fragments shared by warps are split by each of them."""
         design, kernel = self.design, self.kernel
         if not kernel.splits_operands:
             return ()
-        k = self.blocking.k if self.family.through_registers else design.step_k
+        whole = self.family.through_registers and self.family.staged
+        k = self.blocking.k if whole else design.step_k
         size = max(design.extent(i, k) for i in range(2))
         dropped = any(
             [piece.number for piece in operand.pieces] != list(range(len(operand.pieces)))

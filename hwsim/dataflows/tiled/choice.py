@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint, footprint
-from hwsim.dataflows.tiled.design import KernelDesign, needs_transpose
+from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel, Shape
 from hwsim.devices import instruction
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
 EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
 CACHED_DEVICES = 8
+FRAGMENT = 16  # rows and columns of C of a fragment of WMMA and rocWMMA
+WARPS = 4  # of the samples' CTAs, in rows and in columns
+CTA_THREADS = 1024  # of a CTA or workgroup at most (CUDA programming guide; HIP)
 CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
 
@@ -55,11 +58,12 @@ class TileChoice:
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """The user's settings: tile, stages in shared memory, cta_group."""
+    """The user's settings: tile, stages in shared memory, cta_group, warp tile."""
 
     tile: Tile | None = None
     stages: int | None = None
     cta_group: int | None = None
+    warp: tuple[int, int] | None = None
 
 
 class TileCandidate:
@@ -127,8 +131,14 @@ class TileChooser:
         Raises InputError for a tile or stages that are not allowed.
         """
         cores = checked_cta_group(self.family.on(device), request.cta_group)
+        if not self.family.staged:
+            if cores > 1:
+                raise InputError(f"staging = 'none', cta_group = {cores}: CTAs share operands in shared memory only")
+            return self._unstaged(device, kernels, request)
         if request.tile is not None:
             return self._given(device, kernels, extent, request, cores)
+        if request.warp is not None:
+            raise InputError(f"warp = {_pair_text(request.warp)}: give the tile, too; the library's have their own")
         if cores > 1:
             for shape in _of_cores(_shapes(self.family, device, kernels[0]), cores):
                 _check_cta_group(self.family, device, kernels, (shape.m, shape.n), extent, cores)
@@ -174,14 +184,48 @@ class TileChooser:
         unique = list(_counted(kernels))
         _check_cta_group(family, device, unique, (tile.m, tile.n), extent, cores)
         near = min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
+        warp = near.warp
+        if request.warp is not None:
+            warp = request.warp
+            check_warp(family, device, unique, (tile.m, tile.n), warp)
         reason = ""
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
             stages = request.stages or family.stages
-            start = Blocking(tile.m, tile.n, tile.k, near.warp, stages, count, cores)
+            start = Blocking(tile.m, tile.n, tile.k, warp, stages, count, cores)
             fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
             if fitted is not None:
                 return TileChoice(fitted)
         return TileChoice(None, f"tile {tile.m},{tile.n},{tile.k} (m, n, k) needs {reason}")
+
+    def _unstaged(self, device: Device, kernels: Sequence[GemmKernel], request: TileRequest) -> TileChoice:
+        """The blocking of kernels without staging: as the samples (see fragments.py), as many CTAs as a core holds.
+
+        A fragment is 16 x 16, or the instruction's C where that is larger, and FRAGMENT_BYTES of K deep.
+        """
+        family, unique = self.family, list(_counted(kernels))
+        unit = instruction(device, kernels[0].unit)
+        warp = request.warp or (max(FRAGMENT, unit.rows), max(FRAGMENT, unit.n))
+        m, n = WARPS * warp[0], WARPS * warp[1]
+        if request.tile is not None:
+            m, n, k = request.tile.m, request.tile.n, request.tile.k
+        else:
+            k_bytes = FRAGMENT_BYTES * widest(unique) // format_of(unit.a).bits
+            k = _blocking(family, device, unique, Shape(m, n, k_bytes, warp), 1).k
+        check_warp(family, device, unique, (m, n), warp)
+        alone, reason, designs = _fitted(family, device, unique, Blocking(m, n, k, warp, 1, 1), True)
+        most = family.core_warps // _warps((m, n), warp)
+        for memory, capacity in ((name, one.capacity_bytes) for name, one in device.memories.items()):
+            for design in designs:
+                for name, size, more in footprint(design).memories:
+                    if name == memory:
+                        most = min(most, capacity // (size + more))
+        if alone is None:
+            return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
+        count = request.stages or max(most, 1)
+        fitted, reason, _ = _fitted(family, device, unique, replace(alone, stages=count, accumulators=count), True)
+        if fitted is None:
+            return TileChoice(None, f"staging = 'none', stages = {count}: {count} CTAs a core need {reason}")
+        return TileChoice(fitted)
 
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
@@ -230,6 +274,32 @@ class TileChooser:
             pairs = list(zip(designs, counted.values(), strict=True))
             found.append(TileCandidate(shape, fitted, pairs, is_for))
         return CandidateSet(tuple(found), reason)
+
+
+def check_warp(
+    family: Family, device: Device, kernels: Sequence[GemmKernel], tile: tuple[int, int], warp: tuple[int, int]
+) -> None:
+    """Raise InputError where a tile of C (m, n) is not made of such warp tiles, or one not of whole instructions."""
+    start = f"warp = {_pair_text(warp)}"
+    if min(warp) < 1 or tile[0] % warp[0] or tile[1] % warp[1]:
+        raise InputError(f"{start}: a tile of {tile[0]} x {tile[1]}; allowed: what divides it")
+    for kernel in kernels:
+        unit = instruction(device, Instructions(device).fitted(kernel.unit, *warp))
+        if warp[0] % unit.rows or warp[1] % unit.n:
+            raise InputError(f"{start}: {kernel.unit} gives {unit.rows} x {unit.n} of C; allowed: multiples of these")
+    count, most = _warps(tile, warp), CTA_THREADS // family.wave_threads
+    if count > most:
+        raise InputError(
+            f"{start}: {count} warps for {tile[0]} x {tile[1]}; a CTA has at most {most} ({CTA_THREADS} threads)"
+        )
+
+
+def _warps(tile: tuple[int, int], warp: tuple[int, int]) -> int:
+    return tile[0] // warp[0] * (tile[1] // warp[1])
+
+
+def _pair_text(pair: tuple[int, int]) -> str:
+    return f"{pair[0]},{pair[1]}"
 
 
 def checked_cta_group(family: Family, wanted: int | None) -> int:

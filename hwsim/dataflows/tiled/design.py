@@ -51,6 +51,8 @@ class KernelDesign:
         longs = {
             run for run, short in zip(kernel.runs, self.promotes_in_block, strict=True) if run is not None and not short
         }
+        if not self.family.staged:
+            self._check_registers()
         if len(longs) > 1:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
@@ -69,6 +71,16 @@ class KernelDesign:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
+
+    def _check_registers(self) -> None:
+        """Raise InputError where the instruction does not read both operands from registers."""
+        for side, name in enumerate(("A", "B")):
+            allowed = self.unit.places(side)
+            if allowed and self.family.registers not in allowed:
+                raise InputError(
+                    f"staging = 'none': {self.unit_name} reads {name} from {' or '.join(allowed)}; allowed: an "
+                    f"instruction whose operands are in registers"
+                )
 
     def check_streams(self, longest_k: int) -> None:
         """Raise UnsupportedError where no order of instructions works; for the final blocking.
@@ -101,8 +113,8 @@ class KernelDesign:
     @cached_property
     def unit_name(self) -> str:
         """The full name of the instruction for whole tiles."""
-        blocking = self.blocking
-        return self.instructions.fitted(self.kernel.unit, blocking.m, blocking.n, blocking.cores)
+        b = self.blocking
+        return self.instructions.fitted(self.kernel.unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
 
     @cached_property
     def unit(self) -> InstructionModel:
@@ -123,6 +135,8 @@ class KernelDesign:
         """The instruction for operands of these formats and rows x cols of C."""
         own = self.kernel.unit
         name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        if not self.family.staged:
+            rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
         return self.instructions.fitted(name, rows, cols, self.blocking.cores)
 
     # --- operands ----------------------------------------------------------------------------------------------
@@ -136,7 +150,7 @@ class KernelDesign:
 
     def _place(self, side: int) -> str:
         family, allowed = self.family, self.unit.places(side)
-        if not allowed:
+        if not allowed or not family.staged:
             return family.registers
         if side == 0 and self.kernel.splits_operands and family.registers in allowed:
             return family.registers
@@ -146,13 +160,19 @@ class KernelDesign:
     def reads_fragments(self) -> bool:
         """Whether operand fragments are copied from shared memory to registers (ldmatrix)."""
         splits_stages = self.kernel.splits_operands and not self.family.through_registers
-        return self.places[0] == self.family.registers and not splits_stages
+        return self.places[0] == self.family.registers and not splits_stages and self.family.staged
+
+    def fragment_copies(self, side: int) -> int:
+        """How many warps of a CTA hold a fragment of A or B."""
+        b = self.blocking
+        return -(-b.n // b.warp[1]) if side == 0 else -(-b.m // b.warp[0])
 
     @cached_property
     def repeats_fragments(self) -> bool:
         """Whether each warp splits its fragments itself, even where warps share them."""
         registers = self.family.registers
-        return self.places == (registers, registers) and not self.family.through_registers
+        fed = not self.family.through_registers or not self.family.staged
+        return self.places == (registers, registers) and fed
 
     @cached_property
     def step_k(self) -> int:

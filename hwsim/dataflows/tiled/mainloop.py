@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
 from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
 from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
@@ -119,11 +120,13 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
     """The main loop of a kernel."""
     design = context.design
     through, splits = design.family.through_registers, design.kernel.splits_operands
-    loader = RegisterLoader(context) if through else SharedLoader(context)
+    loader: Loader = RegisterLoader(context) if through else SharedLoader(context)
     splitter: Splitter | None = None
     if splits:
         splitter = SplitOnLoad(context) if through else SplitStages(context)
-    ringed = design.reads_fragments or splits
+    if not design.family.staged:
+        loader, splitter = FragmentLoader(context), SplitFragments(context) if splits else None
+    ringed = design.reads_fragments or splits or not design.family.staged
     feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
     promotion = promotion_of(context, accumulators)
     return MainLoop(context, loader, splitter, Products(context, feed), promotion, Sums(context))

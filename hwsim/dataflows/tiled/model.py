@@ -57,7 +57,9 @@ class Family:
     results go through shared memory. persistent: a core's next tile is loaded while the last one is being finished;
     else a CTA begins when the previous one has stored its tile. cluster: CTAs of one column that receive B together
     (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). pairs: whether
-    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront.
+    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront. core_warps: the most warps
+    of a core (CUDA's tables of compute capabilities: 64 but for Turing's 32 and Ada's 48; CDNA 2 and 3: 4 x 8). staged:
+    operands wait in shared memory; else each warp loads its own fragments straight from global memory.
     """
 
     name: str
@@ -71,6 +73,15 @@ class Family:
     library: str
     pairs: bool = False
     wave_threads: int = 32
+    core_warps: int = 64
+    staged: bool = True
+
+    @property
+    def without_staging(self) -> Family:
+        """The family's kernels that load fragments straight from global memory and store from registers."""
+        return replace(
+            self, through_registers=True, store_shared=False, persistent=False, stages=1, cluster=1, staged=False
+        )
 
     def on(self, device: Device) -> Family:
         """The family with the library that the device file names, if it names one."""

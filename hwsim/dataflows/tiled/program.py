@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
+from hwsim.dataflows.options import STAGING
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -215,6 +216,11 @@ def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
     if missing:
         raise InputError(f"gemm record: its first kernel lacks the settings {', '.join(missing)}")
     return mapping
+
+
+def is_staged(mapping: KernelMapping) -> bool:
+    """Whether a kernel's operands wait in shared memory."""
+    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:
