@@ -71,6 +71,14 @@ WARP = Option(
     "warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone)",
     default_text="the library's for such a tile; with staging=none one fragment",
 )
+SPILL = Option(
+    "spill",
+    TRUTH,
+    None,
+    "registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of "
+    "accumulators are stored to local memory after every block of K and read back (with a tile)",
+    default_text="false: the register file is the limit, whatever a thread's",
+)
 CTA_GROUP = Option(
     "cta_group",
     int,
@@ -129,5 +137,5 @@ SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),
 )
-TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP)
+TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
 PAIRED = (*TILED, CTA_GROUP)

@@ -131,6 +131,7 @@ def cases() -> list[Case]:
         _refused,
         _timing_later,
         _unstaged,
+        _spilled,
     ):
         found += part()
     return found
@@ -800,3 +801,17 @@ def _unstaged() -> Iterator[Case]:
         yield _sized(f"unstaged/{device}/{what}", (1000, 777, 1500), device=device, format="fp16", **bare, **options)
     warped = {"tile": [128, 128, 32], "warp": [32, 64]}
     yield _sized("unstaged/a100/warp_of_a_staged_tile", (1000, 777, 1500), device="a100", format="fp16", **warped)
+
+
+def _spilled() -> Iterator[Case]:
+    for device, scheme, tile, options in (
+        ("a800", "le-gemm", [128, 256, 32], {"stages": 2}),  # Table 2 of its paper
+        ("a800", "le-gemm", [128, 128, 32], {"stages": 1}),
+        ("mi210", "le-gemm", [256, 256, 16], {}),
+        ("a100", "markidis", [256, 256, 16], {"staging": "none", "warp": [128, 64]}),
+        ("a100", "ootomo-fp16", [256, 256, 32], {}),  # its sums are outside the unit
+    ):
+        what = "_".join(f"{key}={_word(x)}" for key, x in {"tile": tile, **options}.items())
+        name, more = f"spilled/{device}/{scheme}/{what}", {"tile": tile, "spill": True, **options}
+        yield _sized(name, (1000, 777, 1500), device=device, scheme=scheme, input_format="fp32", **more)
+    yield _run("spilled/a800/le-gemm", (67, 33, 130), device="a800", scheme="le-gemm", tile=[128, 256, 32], spill=True)

@@ -20,5 +20,6 @@ FAMILY = Family(
     library="rocblas-tensile",
     wave_threads=64,  # CDNA instruction set: a wavefront
     core_warps=32,
+    thread_registers=512,
 )
 DATAFLOW = TiledDataflow(FAMILY)

@@ -31,6 +31,7 @@ EQUAL = 1.002  # of those that cover as much and differ by less, the largest: th
 CACHED_DEVICES = 8
 FRAGMENT = 16  # rows and columns of C of a fragment of WMMA and rocWMMA
 WARPS = 4  # of the samples' CTAs, in rows and in columns
+REGISTER_BYTES = 4
 CTA_THREADS = 1024  # of a CTA or workgroup at most (CUDA programming guide; HIP)
 CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
@@ -58,12 +59,13 @@ class TileChoice:
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """The user's settings: tile, stages in shared memory, cta_group, warp tile."""
+    """The user's settings: tile, stages in shared memory, cta_group, warp tile, whether accumulators may spill."""
 
     tile: Tile | None = None
     stages: int | None = None
     cta_group: int | None = None
     warp: tuple[int, int] | None = None
+    spill: bool = False
 
 
 class TileCandidate:
@@ -137,6 +139,8 @@ class TileChooser:
             return self._unstaged(device, kernels, request)
         if request.tile is not None:
             return self._given(device, kernels, extent, request, cores)
+        if request.spill:
+            raise InputError("spill = True: give the tile, too; no estimate knows what a spill costs")
         if request.warp is not None:
             raise InputError(f"warp = {_pair_text(request.warp)}: give the tile, too; the library's have their own")
         if cores > 1:
@@ -192,6 +196,13 @@ class TileChooser:
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
             stages = request.stages or family.stages
             start = Blocking(tile.m, tile.n, tile.k, warp, stages, count, cores)
+            if request.spill:
+                rows, reason = _spilled(family, device, unique, replace(start, accumulators=1))
+                if reason:
+                    break
+                if rows and count > 1:
+                    continue
+                start = replace(start, spilled=rows)
             fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
             if fitted is not None:
                 return TileChoice(fitted)
@@ -212,7 +223,13 @@ class TileChooser:
             k_bytes = FRAGMENT_BYTES * widest(unique) // format_of(unit.a).bits
             k = _blocking(family, device, unique, Shape(m, n, k_bytes, warp), 1).k
         check_warp(family, device, unique, (m, n), warp)
-        alone, reason, designs = _fitted(family, device, unique, Blocking(m, n, k, warp, 1, 1), True)
+        start = Blocking(m, n, k, warp, 1, 1)
+        if request.spill:
+            rows, reason = _spilled(family, device, unique, start)
+            if reason:
+                return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
+            start = replace(start, spilled=rows)
+        alone, reason, designs = _fitted(family, device, unique, start, True)
         most = family.core_warps // _warps((m, n), warp)
         for memory, capacity in ((name, one.capacity_bytes) for name, one in device.memories.items()):
             for design in designs:
@@ -221,6 +238,10 @@ class TileChooser:
                         most = min(most, capacity // (size + more))
         if alone is None:
             return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
+        if alone.spilled:
+            most = 1
+            if (request.stages or 1) > 1:
+                raise InputError(f"spill = True, stages = {request.stages}: a core has one CTA that spills; allowed: 1")
         count = request.stages or max(most, 1)
         fitted, reason, _ = _fitted(family, device, unique, replace(alone, stages=count, accumulators=count), True)
         if fitted is None:
@@ -292,6 +313,31 @@ def check_warp(
         raise InputError(
             f"{start}: {count} warps for {tile[0]} x {tile[1]}; a CTA has at most {most} ({CTA_THREADS} threads)"
         )
+
+
+def _spilled(family: Family, device: Device, kernels: Sequence[GemmKernel], start: Blocking) -> tuple[int, str]:
+    """Rows of each accumulator beyond a CTA's registers: its threads' and the core's; or the reason why they are not
+    enough.
+    """
+    threads = max(_warps((start.m, start.n), start.warp), 1) * family.wave_threads
+    capacity = device.memories[family.registers].capacity_bytes
+    limit, found = min(capacity, threads * family.thread_registers * REGISTER_BYTES), 0
+    for kernel in kernels:
+        design = KernelDesign(device, family, kernel, start)
+        [(fixed, more)] = [
+            (fixed, more) for name, fixed, more in footprint(design).memories if name == family.registers
+        ]
+        excess = fixed + more * start.stages - limit
+        if excess > 0:
+            one = len(kernel.terms) * start.n * format_of(design.accumulator).bits // 8
+            found = max(found, -(-excess // one))
+            replace(design, blocking=replace(start, spilled=found))  # refuses what cannot spill
+        if found > start.m:
+            return 0, (
+                f"{fixed + more * start.stages} bytes of {family.registers}; {threads} threads have {limit}, and more "
+                "than the accumulators would spill"
+            )
+    return found, ""
 
 
 def _warps(tile: tuple[int, int], warp: tuple[int, int]) -> int:

@@ -12,14 +12,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import PAIRED, STAGING, TILED, WARP
+from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
-from hwsim.dataflows.tiled.program import ProgramWriter, is_staged, launches, mapping_of, tile_scheduler
+from hwsim.dataflows.tiled.program import (
+    SPILLED,
+    ProgramWriter,
+    is_staged,
+    launches,
+    mapping_of,
+    spilled_rows,
+    tile_scheduler,
+)
 from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
@@ -127,6 +135,7 @@ class TiledDataflow:
             {
                 **storage.settings,
                 **({} if self.family.staged else {STAGING.name: "none"}),
+                **({SPILLED: b.spilled} if b.spilled else {}),
                 "k_group": partition.k_group(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
@@ -151,6 +160,8 @@ class TiledDataflow:
             decisions.append(Decision(STAGING.name, "none", "user"))
         if request.warp is not None:
             decisions.append(Decision(WARP.name, f"{b.warp[0]},{b.warp[1]}", "user"))
+        if request.spill:
+            decisions.append(Decision(SPILLED, str(b.spilled), "user"))
         if "cta_group" in options or b.cores > 1:
             group_by: By = "user" if options.get("cta_group") else "default"
             decisions.append(Decision("cta_group", str(b.cores), group_by))
@@ -173,6 +184,7 @@ class TiledDataflow:
             options.get("stages"),
             options.get("cta_group"),
             None if warp is None else (warp[0], warp[1]),
+            bool(options.get(SPILL.name)),
         )
 
     def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
@@ -298,6 +310,8 @@ class TiledDataflow:
         if not is_staged(first):
             assert first.warp is not None
             found |= {STAGING.name: "none", WARP.name: list(first.warp)}
+        if spilled_rows(first):
+            found[SPILLED] = spilled_rows(first)
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return found | {name: order for name, order in orders.items() if order != "rows"}
 

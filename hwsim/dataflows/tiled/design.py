@@ -67,10 +67,19 @@ class KernelDesign:
             raise UnsupportedError(
                 f"device {self.device.name}: {self.unit_name} does not scale its accumulator (scale-input-d)"
             )
+        if blocking.spilled:
+            self._check_spill()
         if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
+
+    def _check_spill(self) -> None:
+        """Raise UnsupportedError where accumulators are not what lives in registers for all of K."""
+        if not self.in_registers:
+            raise UnsupportedError(f"spill: the accumulators of {self.unit_name} are in {self.c_memory}")
+        if any(self.promoted):
+            raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")
 
     def _check_registers(self) -> None:
         """Raise InputError where the instruction does not read both operands from registers."""

@@ -18,10 +18,11 @@ from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
 from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
+from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder
-from hwsim.program.ir import ZERO
+from hwsim.program.ir import ZERO, Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class MainLoop:
     products: Products
     promotion: Promotion
     sums: Sums
+    spill: Spill
 
     @property
     def shares_lanes(self) -> bool:
@@ -44,8 +46,25 @@ class MainLoop:
         """Emit the loads of one tile."""
         for run in self._runs(s, place.k):
             for sweep in range(self.context.design.k_sweeps):
+                if self.spill.is_on:
+                    self._load_ahead(s, place, place.start + run.start, run.size, sweep)
+                    continue
                 for block in s.blocks("k", run.size, self.context.design.blocking.k):
                     self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
+
+    def _load_ahead(self, s: StreamBuilder, place: WorkTile, start: Affine, k: int, sweep: int) -> None:
+        """Emit the loads of K one block ahead of the reloads of spilled accumulators."""
+        size = self.context.design.blocking.k
+        whole, rest = divmod(k, size)
+        self.loader.block(s, place, start, size if whole else rest, sweep)
+        if whole > 1:
+            with s.loop("k", whole - 1) as (_, index):
+                self.loader.block(s, place, start + size + index * size, size, sweep)
+                self.spill.reload(s, place)
+        if whole and rest:
+            self.loader.block(s, place, start + whole * size, rest, sweep)
+            self.spill.reload(s, place)
+        self.spill.reload(s, place)
 
     def multiply(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the products of one tile."""
@@ -57,6 +76,7 @@ class MainLoop:
                 for block in s.blocks("k", run.size, design.blocking.k):
                     self.products.block(s, place, run, sweep, block)
             release(context, s, design.terms_across_blocks)
+        self.spill.settle(s)
         release(context, s, design.chained)
 
     def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
@@ -70,12 +90,13 @@ class MainLoop:
                 acquire(context, s, design.terms_across_blocks)
             for sweep in range(design.k_sweeps):
                 promotes = any(design.promotes_in_block) and sweep == 0
-                if self.splitter is not None or promotes or self.shares_lanes:
+                if self.splitter is not None or promotes or self.shares_lanes or self.spill.is_on:
                     self._blocks(s, ops, place, run, sweep, promotes)
             if self.shares_lanes:
                 release(context, s, design.terms_across_blocks)
             self.promotion.after_run(s, ops, place)
         if self.shares_lanes:
+            self.spill.settle(s)
             release(context, s, design.chained)
 
     def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
@@ -90,6 +111,7 @@ class MainLoop:
                 self.products.block(s, place, run, sweep, block)
             if promotes:
                 self.promotion.within_block(s, ops, place, block.size)
+            self.spill.store(s, place)
 
     def _split_ahead(
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, splitter: Splitter
@@ -129,4 +151,5 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
     ringed = design.reads_fragments or splits or not design.family.staged
     feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
     promotion = promotion_of(context, accumulators)
-    return MainLoop(context, loader, splitter, Products(context, feed), promotion, Sums(context))
+    spill = Spill(context)
+    return MainLoop(context, loader, splitter, Products(context, feed, spill), promotion, Sums(context), spill)
