@@ -22,7 +22,8 @@ STAGES = Option(
     "stages",
     int,
     None,
-    "depth of the software pipeline: blocks of K in shared memory",
+    "depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each "
+    "with a block of K on its way",
     least=1,
     axis=(2, 3, 4, 5, 6),
     default_text="as many as fit",
@@ -53,6 +54,30 @@ INSTRUCTION = Option(
     None,
     "matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)",
     default_text="the device's own, or the library's for split-K",
+)
+STAGING = Option(
+    "staging",
+    str,
+    None,
+    "shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as "
+    "NVIDIA's sample simple_wmma_gemm and rocWMMA's simple_hgemm do (no double buffer, no reuse between warps)",
+    choices=("shared", "none"),
+    default_text="shared",
+)
+WARP = Option(
+    "warp",
+    PAIR,
+    None,
+    "warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone)",
+    default_text="the library's for such a tile; with staging=none one fragment",
+)
+SPILL = Option(
+    "spill",
+    TRUTH,
+    None,
+    "registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of "
+    "accumulators are stored to local memory after every block of K and read back (with a tile)",
+    default_text="false: the register file is the limit, whatever a thread's",
 )
 CTA_GROUP = Option(
     "cta_group",
@@ -112,5 +137,5 @@ SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),
 )
-TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT)
+TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
 PAIRED = (*TILED, CTA_GROUP)

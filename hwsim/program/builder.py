@@ -220,9 +220,9 @@ class KernelBuilder:
         self._semaphores: dict[str, Semaphore] = {}
         self._groups: list[CoreGroup] = []
 
-    def buffer(self, name: str, memory: str, slots: int, slot_bytes: int, spread: int = 1) -> str:
+    def buffer(self, name: str, memory: str, slots: int, slot_bytes: int, spread: int = 1, spilled: int = 0) -> str:
         """Declare a buffer; returns its name."""
-        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread)
+        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread, spilled)
         return name
 
     def semaphore(self, name: str, initial: int = 0, pieces: bool = False) -> Sync:

@@ -158,6 +158,11 @@ class _Checker:
                     f"buffer '{buffer.name}': slots of {buffer.slot_bytes} bytes; {buffer.memory} needs "
                     f"a multiple of {memory.align_bytes * buffer.spread}"
                 )
+            if not 0 <= buffer.spilled <= buffer.slots * buffer.slot_bytes // buffer.spread:
+                raise self._fail(
+                    f"buffer '{buffer.name}': {buffer.spilled} bytes spilled; allowed: at most "
+                    f"{buffer.slots * buffer.slot_bytes // buffer.spread}"
+                )
             used[buffer.memory] = used.get(buffer.memory, 0) + buffer.own_bytes
         for name, size in used.items():
             if size > self.device.memories[name].capacity_bytes:

@@ -101,6 +101,8 @@ class Buffer:
     """A buffer in one of a core's memories (the device's name for it): `slots` slots of `slot_bytes` each.
 
     spread: cores beside each other over whose memories a slot lies, in equal parts, for instructions of all of them.
+    spilled: bytes that take no room in the memory, because they lie in local memory between uses: the program's copies
+    move them there and back.
     """
 
     name: str
@@ -108,11 +110,12 @@ class Buffer:
     slots: int
     slot_bytes: int
     spread: int = 1
+    spilled: int = 0
 
     @property
     def own_bytes(self) -> int:
         """Bytes that all slots need in the memory of one core."""
-        return self.slots * self.slot_bytes // self.spread
+        return self.slots * self.slot_bytes // self.spread - self.spilled
 
 
 @dataclass(frozen=True, slots=True)

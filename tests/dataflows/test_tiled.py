@@ -253,7 +253,7 @@ def test_one_stage_and_other_layouts_change_no_bit(device, scheme, options):
 
 
 @pytest.mark.parametrize("device", ["v100", "a100", "mi210", "h100"])
-@pytest.mark.parametrize("scheme", ["le-gemm", "native"])
+@pytest.mark.parametrize("scheme", ["le-gemm", "native", "ootomo-fp16"])  # the last promotes after every instruction
 def test_one_stage_asks_for_a_block_when_the_products_are_done(device, scheme):
     """Rows of the trace: the next block's first load starts where the last block's last product ends."""
     chip, sizes = load(device), (64, 64, 256)

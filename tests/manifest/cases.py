@@ -130,6 +130,8 @@ def cases() -> list[Case]:
         _around,
         _refused,
         _timing_later,
+        _unstaged,
+        _spilled,
     ):
         found += part()
     return found
@@ -782,3 +784,34 @@ def _refused() -> Iterator[Case]:
     yield _run("refused/bias", size, device="h200", more={"bias": _spec("fp32", (10,), "mid")})
     yield _run("refused/c", size, device="h200", more={"c": _spec("fp32", (9, 17), "mid")})
     yield _run("refused/stack", size, lead=((2,), (3,)), device="h200")
+
+
+def _unstaged() -> Iterator[Case]:
+    bare = {"staging": "none"}
+    for x, (device, scheme) in enumerate((("a100", "le-gemm"), ("mi210", "markidis"), ("v100", "ootomo-fp16"))):
+        yield _run(f"unstaged/{device}/{scheme}", SIZES[x], "fp32", "wide", device=device, scheme=scheme, **bare)
+    for device, options in (
+        ("a800", {}),
+        ("mi210", {"stages": 1}),
+        ("a100", {"tile": [128, 64, 32], "warp": [32, 32]}),
+        ("h200", {"instruction": "mma.m16n8k16.f32.f16.f16.f32"}),
+        ("h200", {}),  # wgmma reads B from shared memory
+    ):
+        what = "_".join(f"{key}={_word(x)}" for key, x in options.items()) or "alone"
+        yield _sized(f"unstaged/{device}/{what}", (1000, 777, 1500), device=device, format="fp16", **bare, **options)
+    warped = {"tile": [128, 128, 32], "warp": [32, 64]}
+    yield _sized("unstaged/a100/warp_of_a_staged_tile", (1000, 777, 1500), device="a100", format="fp16", **warped)
+
+
+def _spilled() -> Iterator[Case]:
+    for device, scheme, tile, options in (
+        ("a800", "le-gemm", [128, 256, 32], {"stages": 2}),  # Table 2 of its paper
+        ("a800", "le-gemm", [128, 128, 32], {"stages": 1}),
+        ("mi210", "le-gemm", [256, 256, 16], {}),
+        ("a100", "markidis", [256, 256, 16], {"staging": "none", "warp": [128, 64]}),
+        ("a100", "ootomo-fp16", [256, 256, 32], {}),  # its sums are outside the unit
+    ):
+        what = "_".join(f"{key}={_word(x)}" for key, x in {"tile": tile, **options}.items())
+        name, more = f"spilled/{device}/{scheme}/{what}", {"tile": tile, "spill": True, **options}
+        yield _sized(name, (1000, 777, 1500), device=device, scheme=scheme, input_format="fp32", **more)
+    yield _run("spilled/a800/le-gemm", (67, 33, 130), device="a800", scheme="le-gemm", tile=[128, 256, 32], spill=True)

@@ -10,44 +10,12 @@ import pytest
 import hwsim.schemes.le_gemm as scheme_module
 from hwsim.papers import claims
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.le_gemm import EXPERIMENTS, accuracy, runs, splits
+from hwsim.papers.le_gemm import EXPERIMENTS, accuracy, baselines, runs, splits
 from hwsim.schemes import scheme_of
 
 PAPER = claims.read("le-gemm")
 #: Claim -> why no experiment measures it.
-DIRECT = "hwsim has no kernel whose fragments come straight from global memory, as the baselines' are assumed to"
-NOT_MEASURED = (
-    *(
-        (id, DIRECT)
-        for id in (
-            "abstract-speed",
-            "fig8-mean-speedup",
-            "fig8-rocwmma",
-            "fig8-small-n",
-            "fig8-large-n",
-            "fig8-trend",
-            "fig9-square",
-            "fig9-wide",
-            "fig9-small-n",
-            "fig9-large-n",
-            "fig9-skewed",
-            "fig9-wmma-drop",
-            "fig9-wmma-drop-shape",
-            "fig9-mark-ooto-alike",
-            "table6-mi210-rocwmma",
-            "table6-mi210-mark",
-            "table6-mi210-ooto",
-            "table6-a800-wmma",
-            "table6-a800-mark",
-            "table6-a800-ooto",
-            "fig14-mi210-region",
-            "fig14-a800-region",
-            "fig14-bandwidth-use",
-        )
-    ),
-    ("section2-fragments", "hwsim has matrix instructions and warp tiles, no fragments of the WMMA interfaces"),
-    ("table2-fragments", "hwsim has matrix instructions and warp tiles, no fragments of the WMMA interfaces"),
-)
+NOT_MEASURED: tuple[tuple[str, str], ...] = ()
 
 
 def experiment(name: str) -> Experiment:
@@ -136,3 +104,33 @@ def test_a_halved_matrix_rate_turns_the_ratio(monkeypatch: pytest.MonkeyPatch) -
 
 def _half(timing: Any) -> Any:
     return timing.model_copy(update={"macs_per_cycle": timing.macs_per_cycle / 2})
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baselines' claims at smaller sizes, so that they take no time."""
+    sizes = {
+        "MEANS": {"quick": (1024, 2048)}, "ALL_AT": {"quick": 2048}, "ROOFLINE": 2048, "LARGEST": 2560,
+        "BEFORE_DROP": 1536, "DROP": (1536, 2048, 2304, 2560), "SMALL": (512, 768, 1024, 1536),
+        "TREND": (512, 1024, 1536, 2048),
+    }  # fmt: skip
+    for name, value in sizes.items():
+        monkeypatch.setattr(baselines, name, value)
+
+
+def test_baselines_that_load_fragments_straight_from_global_memory(small: None) -> None:
+    found = verdicts("baselines") | verdicts("baselines-roofline") | verdicts("fragments")
+    assert found["abstract-speed"] == found["fig8-large-n"] == found["fig9-mark-ooto-alike"] == "holds"
+    assert found["table6-mi210-mark"] == found["table6-a800-wmma"] == "order"
+    assert found["fig8-small-n"] == found["fig9-wmma-drop"] == "fails"
+    assert found["table2-fragments"] == "holds"
+
+
+def test_baselines_with_a_pipeline_turn_the_speed(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: plain products staged in shared memory are ahead of three products of LE-GEMM."""
+    before = verdicts("baselines")
+    monkeypatch.setattr(baselines, "SAMPLES", {"staging": "shared", "warp": (32, 32), "tile": (128, 128, 32)})
+    baselines._sampled.cache_clear()
+    after = verdicts("baselines")
+    baselines._sampled.cache_clear()
+    assert before["abstract-speed"] == "holds" and after["abstract-speed"] == "fails"

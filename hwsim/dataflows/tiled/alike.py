@@ -40,7 +40,7 @@ def buffers_between(kernel: Kernel, buffers: KernelBuffers) -> dict[str, str] | 
     for one, other in zip_longest(kernel.buffers, buffers.every):
         if one is None or other is None:
             return None
-        if one != Buffer(one.name, other.memory, other.slots, other.slot_bytes, other.spread):
+        if one != Buffer(one.name, other.memory, other.slots, other.slot_bytes, other.spread, other.spilled):
             return None
         found[one.name] = other.name
     return {name: other for name, other in found.items() if name != other}

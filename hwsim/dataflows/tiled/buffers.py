@@ -60,7 +60,7 @@ class RingBuffer:
     """A ring buffer whose slots each hold a tile of elements of `format`.
 
     spread: cores over whose memories a slot lies. barrier: its own, None where it shares another's or one engine
-    writes and reads it.
+    writes and reads it. spilled: bytes that lie in local memory between uses.
     """
 
     name: str
@@ -70,11 +70,12 @@ class RingBuffer:
     format: str
     spread: int = 1
     barrier: Barrier | None = None
+    spilled: int = 0
 
     @property
     def own_bytes(self) -> int:
         """Bytes in one core's memory."""
-        return self.slots * self.slot_bytes // self.spread
+        return self.slots * self.slot_bytes // self.spread - self.spilled
 
     @property
     def free(self) -> Sync:
@@ -142,13 +143,24 @@ class AccumulatorBuffers:
 
 
 @dataclass(frozen=True, slots=True)
+class SpillBarriers:
+    """Where spilled rows of accumulators are: `registers` is free while they are in registers, full when products have
+    used them; `memory` is full while local memory has them.
+    """
+
+    registers: Barrier
+    memory: Barrier
+
+
+@dataclass(frozen=True, slots=True)
 class KernelBuffers:
     """All buffers of a kernel. `every`: in the order in which a program lists them.
 
-    stage: the barrier of a stage of both operands. cta: the gate by which a CTA waits for the previous one.
-    accumulators: by term (one for all terms that are joined sequentially). sums: by term (one for joined terms). joins:
-    scratch for a joined value; join_barrier: where its first value is copied there from TMEM. out, scratch, c: of the
-    epilogue. staging: results on their way through shared memory.
+    stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
+    waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
+    (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
+    TMEM. out, scratch, c: of the epilogue. staging: results on their way through shared memory. spill: None where all
+    accumulators are in registers.
     """
 
     every: tuple[RingBuffer, ...]
@@ -165,11 +177,12 @@ class KernelBuffers:
     scratch: tuple[RingBuffer, ...]
     c: RingBuffer | None
     staging: RingBuffer | None
+    spill: SpillBarriers | None
 
     def declare(self, builder: KernelBuilder) -> None:
         """Declare buffers and semaphores."""
         for ring in self.every:
-            builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread)
+            builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled)
         for barrier in self.barriers:
             barrier.declare(builder)
 
@@ -247,19 +260,29 @@ class _Allocation:
         return -(-elements * format_of(format).bits // (8 * align)) * align
 
     def ring(
-        self, name: str, memory: str, slots: int, elements: int, format: str, *, spread: int = 1, synced: bool = False
+        self,
+        name: str,
+        memory: str,
+        slots: int,
+        elements: int,
+        format: str,
+        *,
+        spread: int = 1,
+        synced: bool = False,
+        spilled: int = 0,
     ) -> RingBuffer:
-        """A new ring buffer; synced: with a barrier of its own."""
+        """A new ring buffer; synced: with a barrier of its own; spilled: elements that lie in local memory."""
         own = self.size(memory, -(-elements // spread), format)
         barrier = self.barrier(name, slots) if synced else None
-        self.every.append(RingBuffer(name, memory, slots, own * spread, format, spread, barrier))
+        away = spilled * format_of(format).bits // 8
+        self.every.append(RingBuffer(name, memory, slots, own * spread, format, spread, barrier, away))
         return self.every[-1]
 
     def made(self) -> KernelBuffers:
         """All buffers of the kernel."""
         design, kernel, family = self.design, self.kernel, self.family
         cta = self.barrier("cta", 1, is_gate=True) if design.waits_for_tile else None
-        stage = self.barrier("stage", self.blocking.stages)
+        stage = self.barrier("stage", self.blocking.stages) if family.staged else Barrier("stage", 1)
         operands = self.operand(0), self.operand(1)
         split = self.split_scratch()
         accumulators = self.accumulators()
@@ -284,6 +307,9 @@ class _Allocation:
         if family.store_shared:
             staged = design.accumulator if design.stores_accumulators else end.target.format
             staging = self.ring("out.sh", family.shared, 2, chunk, staged, synced=True)
+        spill: SpillBarriers | None = None
+        if self.blocking.spilled:
+            spill = SpillBarriers(self.barrier("spill", 1), self.barrier("local", 1))
         return KernelBuffers(
             tuple(self.every),
             tuple(self.barriers),
@@ -299,6 +325,7 @@ class _Allocation:
             scratch,
             c,
             staging,
+            spill,
         )
 
     def operand(self, i: int) -> OperandBuffers:
@@ -312,6 +339,8 @@ class _Allocation:
         stages, landing, made, taken = {}, {}, {}, {}
         raw_stage, raw_landing, split_from = None, None, None
         ready: Barrier | None = None
+        if not family.staged:
+            return self.fragments(i)
         if family.through_registers:
             depth = blocking.accumulators
             if raw is not None:
@@ -340,12 +369,28 @@ class _Allocation:
             ready = self.barrier(f"{side}.op", 2)
         return OperandBuffers(stages, raw_stage, landing, raw_landing, split_from, made, taken, ready)
 
+    def fragments(self, i: int) -> OperandBuffers:
+        """The buffers of A (0) or B (1) of a kernel without staging: for each CTA of the core a block of K.
+
+        Every warp holds fragments of its own, so that a slot takes as many times the registers as warps share it.
+        """
+        design, blocking, registers = self.design, self.blocking, self.family.registers
+        side, operand, formats = SIDES[i], self.kernel.operands[i], self.kernel.operands[i].formats
+        copies = design.fragment_copies(i)
+        step, slots = design.extent(i, design.step_k) * copies, blocking.stages * -(-blocking.k // design.step_k)
+        raw: RingBuffer | None = None
+        if operand.raw is not None:
+            raw = self.ring(f"{side}raw.rf", registers, slots, step, operand.raw.format, synced=True)
+        taken = {p: self.ring(f"{side}{p}.op", registers, slots, step, fmt) for p, fmt in formats.items()}
+        return OperandBuffers({}, None, {}, None, raw, {}, taken, self.barrier(f"{side}.op", slots))
+
     def split_scratch(self) -> tuple[RingBuffer, ...]:
         """Scratch tiles as split_ops needs them; fragments shared by warps are split by each of them."""
         design, kernel = self.design, self.kernel
         if not kernel.splits_operands:
             return ()
-        k = self.blocking.k if self.family.through_registers else design.step_k
+        whole = self.family.through_registers and self.family.staged
+        k = self.blocking.k if whole else design.step_k
         size = max(design.extent(i, k) for i in range(2))
         dropped = any(
             [piece.number for piece in operand.pieces] != list(range(len(operand.pieces)))
@@ -368,7 +413,8 @@ class _Allocation:
                 one = self.size(design.c_memory, rows * blocking.n, design.accumulator) * count
                 slots = max(slots, min(SHORT_SLOTS, (memory.capacity_bytes if memory else 0) // one))
             size = rows * blocking.n
-            ring = self.ring(f"acc{t}", design.c_memory, slots, size, design.accumulator, synced=True)
+            away = blocking.spilled * blocking.n
+            ring = self.ring(f"acc{t}", design.c_memory, slots, size, design.accumulator, synced=True, spilled=away)
             read: RingBuffer | None = None
             if not design.in_registers:
                 size = design.chunk_rows * blocking.n

@@ -19,5 +19,7 @@ FAMILY = Family(
     cluster=1,
     library="rocblas-tensile",
     wave_threads=64,  # CDNA instruction set: a wavefront
+    core_warps=32,
+    thread_registers=512,
 )
 DATAFLOW = TiledDataflow(FAMILY)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint, footprint
-from hwsim.dataflows.tiled.design import KernelDesign, needs_transpose
+from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel, Shape
 from hwsim.devices import instruction
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
 EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
 CACHED_DEVICES = 8
+FRAGMENT = 16  # rows and columns of C of a fragment of WMMA and rocWMMA
+WARPS = 4  # of the samples' CTAs, in rows and in columns
+REGISTER_BYTES = 4
+CTA_THREADS = 1024  # of a CTA or workgroup at most (CUDA programming guide; HIP)
 CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
 
@@ -55,11 +59,13 @@ class TileChoice:
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """The user's settings: tile, stages in shared memory, cta_group."""
+    """The user's settings: tile, stages in shared memory, cta_group, warp tile, whether accumulators may spill."""
 
     tile: Tile | None = None
     stages: int | None = None
     cta_group: int | None = None
+    warp: tuple[int, int] | None = None
+    spill: bool = False
 
 
 class TileCandidate:
@@ -127,8 +133,16 @@ class TileChooser:
         Raises InputError for a tile or stages that are not allowed.
         """
         cores = checked_cta_group(self.family.on(device), request.cta_group)
+        if not self.family.staged:
+            if cores > 1:
+                raise InputError(f"staging = 'none', cta_group = {cores}: CTAs share operands in shared memory only")
+            return self._unstaged(device, kernels, request)
         if request.tile is not None:
             return self._given(device, kernels, extent, request, cores)
+        if request.spill:
+            raise InputError("spill = True: give the tile, too; no estimate knows what a spill costs")
+        if request.warp is not None:
+            raise InputError(f"warp = {_pair_text(request.warp)}: give the tile, too; the library's have their own")
         if cores > 1:
             for shape in _of_cores(_shapes(self.family, device, kernels[0]), cores):
                 _check_cta_group(self.family, device, kernels, (shape.m, shape.n), extent, cores)
@@ -174,14 +188,65 @@ class TileChooser:
         unique = list(_counted(kernels))
         _check_cta_group(family, device, unique, (tile.m, tile.n), extent, cores)
         near = min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
+        warp = near.warp
+        if request.warp is not None:
+            warp = request.warp
+            check_warp(family, device, unique, (tile.m, tile.n), warp)
         reason = ""
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
             stages = request.stages or family.stages
-            start = Blocking(tile.m, tile.n, tile.k, near.warp, stages, count, cores)
+            start = Blocking(tile.m, tile.n, tile.k, warp, stages, count, cores)
+            if request.spill:
+                rows, reason = _spilled(family, device, unique, replace(start, accumulators=1))
+                if reason:
+                    break
+                if rows and count > 1:
+                    continue
+                start = replace(start, spilled=rows)
             fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
             if fitted is not None:
                 return TileChoice(fitted)
         return TileChoice(None, f"tile {tile.m},{tile.n},{tile.k} (m, n, k) needs {reason}")
+
+    def _unstaged(self, device: Device, kernels: Sequence[GemmKernel], request: TileRequest) -> TileChoice:
+        """The blocking of kernels without staging: as the samples (see fragments.py), as many CTAs as a core holds.
+
+        A fragment is 16 x 16, or the instruction's C where that is larger, and FRAGMENT_BYTES of K deep.
+        """
+        family, unique = self.family, list(_counted(kernels))
+        unit = instruction(device, kernels[0].unit)
+        warp = request.warp or (max(FRAGMENT, unit.rows), max(FRAGMENT, unit.n))
+        m, n = WARPS * warp[0], WARPS * warp[1]
+        if request.tile is not None:
+            m, n, k = request.tile.m, request.tile.n, request.tile.k
+        else:
+            k_bytes = FRAGMENT_BYTES * widest(unique) // format_of(unit.a).bits
+            k = _blocking(family, device, unique, Shape(m, n, k_bytes, warp), 1).k
+        check_warp(family, device, unique, (m, n), warp)
+        start = Blocking(m, n, k, warp, 1, 1)
+        if request.spill:
+            rows, reason = _spilled(family, device, unique, start)
+            if reason:
+                return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
+            start = replace(start, spilled=rows)
+        alone, reason, designs = _fitted(family, device, unique, start, True)
+        most = family.core_warps // _warps((m, n), warp)
+        for memory, capacity in ((name, one.capacity_bytes) for name, one in device.memories.items()):
+            for design in designs:
+                for name, size, more in footprint(design).memories:
+                    if name == memory:
+                        most = min(most, capacity // (size + more))
+        if alone is None:
+            return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
+        if alone.spilled:
+            most = 1
+            if (request.stages or 1) > 1:
+                raise InputError(f"spill = True, stages = {request.stages}: a core has one CTA that spills; allowed: 1")
+        count = request.stages or max(most, 1)
+        fitted, reason, _ = _fitted(family, device, unique, replace(alone, stages=count, accumulators=count), True)
+        if fitted is None:
+            return TileChoice(None, f"staging = 'none', stages = {count}: {count} CTAs a core need {reason}")
+        return TileChoice(fitted)
 
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
@@ -230,6 +295,57 @@ class TileChooser:
             pairs = list(zip(designs, counted.values(), strict=True))
             found.append(TileCandidate(shape, fitted, pairs, is_for))
         return CandidateSet(tuple(found), reason)
+
+
+def check_warp(
+    family: Family, device: Device, kernels: Sequence[GemmKernel], tile: tuple[int, int], warp: tuple[int, int]
+) -> None:
+    """Raise InputError where a tile of C (m, n) is not made of such warp tiles, or one not of whole instructions."""
+    start = f"warp = {_pair_text(warp)}"
+    if min(warp) < 1 or tile[0] % warp[0] or tile[1] % warp[1]:
+        raise InputError(f"{start}: a tile of {tile[0]} x {tile[1]}; allowed: what divides it")
+    for kernel in kernels:
+        unit = instruction(device, Instructions(device).fitted(kernel.unit, *warp))
+        if warp[0] % unit.rows or warp[1] % unit.n:
+            raise InputError(f"{start}: {kernel.unit} gives {unit.rows} x {unit.n} of C; allowed: multiples of these")
+    count, most = _warps(tile, warp), CTA_THREADS // family.wave_threads
+    if count > most:
+        raise InputError(
+            f"{start}: {count} warps for {tile[0]} x {tile[1]}; a CTA has at most {most} ({CTA_THREADS} threads)"
+        )
+
+
+def _spilled(family: Family, device: Device, kernels: Sequence[GemmKernel], start: Blocking) -> tuple[int, str]:
+    """Rows of each accumulator beyond a CTA's registers: its threads' and the core's; or the reason why they are not
+    enough.
+    """
+    threads = max(_warps((start.m, start.n), start.warp), 1) * family.wave_threads
+    capacity = device.memories[family.registers].capacity_bytes
+    limit, found = min(capacity, threads * family.thread_registers * REGISTER_BYTES), 0
+    for kernel in kernels:
+        design = KernelDesign(device, family, kernel, start)
+        [(fixed, more)] = [
+            (fixed, more) for name, fixed, more in footprint(design).memories if name == family.registers
+        ]
+        excess = fixed + more * start.stages - limit
+        if excess > 0:
+            one = len(kernel.terms) * start.n * format_of(design.accumulator).bits // 8
+            found = max(found, -(-excess // one))
+            replace(design, blocking=replace(start, spilled=found))  # refuses what cannot spill
+        if found > start.m:
+            return 0, (
+                f"{fixed + more * start.stages} bytes of {family.registers}; {threads} threads have {limit}, and more "
+                "than the accumulators would spill"
+            )
+    return found, ""
+
+
+def _warps(tile: tuple[int, int], warp: tuple[int, int]) -> int:
+    return tile[0] // warp[0] * (tile[1] // warp[1])
+
+
+def _pair_text(pair: tuple[int, int]) -> str:
+    return f"{pair[0]},{pair[1]}"
 
 
 def checked_cta_group(family: Family, wanted: int | None) -> int:

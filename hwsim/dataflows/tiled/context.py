@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiled.buffers import KernelBuffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.ir import Affine
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import LinkModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class KernelContext:
         if known is None:
             known = self._engines[source, target] = link_engine(self.design.device, source, target)
         return known
+
+    def link(self, source: str, target: str) -> LinkModel:
+        """The link between two memories."""
+        links = self.design.device.links.values()
+        return next(x for x in links if (x.source, x.target) == (source, target))
 
     def rows_of(self, place: WorkTile, side: int) -> Affine:
         """The first row of the tile's matrix in A (0), B (1) or C (0); matrices of a batch are stored one below

@@ -8,17 +8,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import PAIRED, TILED
+from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
-from hwsim.dataflows.tiled.program import ProgramWriter, launches, mapping_of, tile_scheduler
+from hwsim.dataflows.tiled.program import (
+    SPILLED,
+    ProgramWriter,
+    is_staged,
+    launches,
+    mapping_of,
+    spilled_rows,
+    tile_scheduler,
+)
 from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
@@ -88,12 +97,12 @@ class TiledDataflow:
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
+        if options.get("staging") == "none" and self.family.staged:
+            return self._bare.map(gemm, device, options)
         refuse_schedule(self.name, gemm)
         k = gemm.problem.k
         lengths = gemm.schedule.slice_lengths(k)
-        request = TileRequest(
-            keyed_tile(options.get("tile"), self.tile_order), options.get("stages"), options.get("cta_group")
-        )
+        request = self._request(options)
         unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
         partition = self._partition(gemm, device, unit, len(lengths) > 1)
         storage = storage_for(partition, options)
@@ -104,7 +113,7 @@ class TiledDataflow:
         b = found.blocking
         for kernel in found.kernels:
             KernelDesign(device, self.family, kernel, b).check_streams(max(lengths))
-        fitted = Instructions(device).fitted(unit, b.m, b.n, b.cores)
+        fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
             KernelMapping(
@@ -125,16 +134,18 @@ class TiledDataflow:
         settings = settings_of(
             {
                 **storage.settings,
+                **({} if self.family.staged else {STAGING.name: "none"}),
+                **({SPILLED: b.spilled} if b.spilled else {}),
                 "k_group": partition.k_group(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )
         kernels = tuple(replace(kernel, swizzle=scheduler.swizzle, settings=settings) for kernel in kernels)
-        tile_by: By = "user" if request.tile else "estimate"
+        tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
         stages_by: By = "user" if request.stages else "default"
         decisions = [
             Decision("kernels", str(len(kernels)), found.kernels_by, why=found.kernels_why),
-            Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else ESTIMATE),
+            Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
             Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
             Decision("instruction", fitted, unit_by, why=unit_why),
             Decision(
@@ -145,10 +156,36 @@ class TiledDataflow:
             ),
         ]
         decisions += storage.decisions
+        if not self.family.staged:
+            decisions.append(Decision(STAGING.name, "none", "user"))
+        if request.warp is not None:
+            decisions.append(Decision(WARP.name, f"{b.warp[0]},{b.warp[1]}", "user"))
+        if request.spill:
+            decisions.append(Decision(SPILLED, str(b.spilled), "user"))
         if "cta_group" in options or b.cores > 1:
             group_by: By = "user" if options.get("cta_group") else "default"
             decisions.append(Decision("cta_group", str(b.cores), group_by))
         return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
+
+    @cached_property
+    def _bare(self) -> TiledDataflow:
+        """The dataflow of the family's kernels without staging."""
+        return TiledDataflow(self.family.without_staging)
+
+    @property
+    def _tile_why(self) -> str:
+        return ESTIMATE if self.family.staged else "one fragment a warp, 4 x 4 warps, as in the samples of WMMA"
+
+    def _request(self, options: Mapping[str, Any]) -> TileRequest:
+        """The user's settings of a blocking."""
+        warp = options.get(WARP.name)
+        return TileRequest(
+            keyed_tile(options.get("tile"), self.tile_order),
+            options.get("stages"),
+            options.get("cta_group"),
+            None if warp is None else (warp[0], warp[1]),
+            bool(options.get(SPILL.name)),
+        )
 
     def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
         orders = gemm.problem.a_layout, gemm.problem.b_layout
@@ -210,9 +247,9 @@ class TiledDataflow:
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK:
         """The number of slices of K with the least estimated time; see Dataflow.split_k."""
-        request = TileRequest(
-            keyed_tile(options.get("tile"), self.tile_order), options.get("stages"), options.get("cta_group")
-        )
+        if options.get("staging") == "none" and self.family.staged:
+            return self._bare.split_k(gemm, device, options)
+        request = self._request(options)
         wanted = options.get("instruction")
         partitions: dict[bool, Partition] = {}
 
@@ -252,7 +289,9 @@ class TiledDataflow:
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program for a mapped record, unchecked."""
-        return ProgramWriter(self.family, gemm, device).program()
+        first = mapping_of(gemm, self.name).kernels[0]
+        family = self.family if is_staged(first) else self.family.without_staging
+        return ProgramWriter(family, gemm, device).program()
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
@@ -268,6 +307,11 @@ class TiledDataflow:
         }
         if first.cta_group > 1:
             found["cta_group"] = first.cta_group
+        if not is_staged(first):
+            assert first.warp is not None
+            found |= {STAGING.name: "none", WARP.name: list(first.warp)}
+        if spilled_rows(first):
+            found[SPILLED] = spilled_rows(first)
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return found | {name: order for name, order in orders.items() if order != "rows"}
 

@@ -51,6 +51,8 @@ class KernelDesign:
         longs = {
             run for run, short in zip(kernel.runs, self.promotes_in_block, strict=True) if run is not None and not short
         }
+        if not self.family.staged:
+            self._check_registers()
         if len(longs) > 1:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
@@ -65,10 +67,29 @@ class KernelDesign:
             raise UnsupportedError(
                 f"device {self.device.name}: {self.unit_name} does not scale its accumulator (scale-input-d)"
             )
+        if blocking.spilled:
+            self._check_spill()
         if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
+
+    def _check_spill(self) -> None:
+        """Raise UnsupportedError where accumulators are not what lives in registers for all of K."""
+        if not self.in_registers:
+            raise UnsupportedError(f"spill: the accumulators of {self.unit_name} are in {self.c_memory}")
+        if any(self.promoted):
+            raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")
+
+    def _check_registers(self) -> None:
+        """Raise InputError where the instruction does not read both operands from registers."""
+        for side, name in enumerate(("A", "B")):
+            allowed = self.unit.places(side)
+            if allowed and self.family.registers not in allowed:
+                raise InputError(
+                    f"staging = 'none': {self.unit_name} reads {name} from {' or '.join(allowed)}; allowed: an "
+                    f"instruction whose operands are in registers"
+                )
 
     def check_streams(self, longest_k: int) -> None:
         """Raise UnsupportedError where no order of instructions works; for the final blocking.
@@ -101,8 +122,8 @@ class KernelDesign:
     @cached_property
     def unit_name(self) -> str:
         """The full name of the instruction for whole tiles."""
-        blocking = self.blocking
-        return self.instructions.fitted(self.kernel.unit, blocking.m, blocking.n, blocking.cores)
+        b = self.blocking
+        return self.instructions.fitted(self.kernel.unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
 
     @cached_property
     def unit(self) -> InstructionModel:
@@ -123,6 +144,8 @@ class KernelDesign:
         """The instruction for operands of these formats and rows x cols of C."""
         own = self.kernel.unit
         name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        if not self.family.staged:
+            rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
         return self.instructions.fitted(name, rows, cols, self.blocking.cores)
 
     # --- operands ----------------------------------------------------------------------------------------------
@@ -136,7 +159,7 @@ class KernelDesign:
 
     def _place(self, side: int) -> str:
         family, allowed = self.family, self.unit.places(side)
-        if not allowed:
+        if not allowed or not family.staged:
             return family.registers
         if side == 0 and self.kernel.splits_operands and family.registers in allowed:
             return family.registers
@@ -146,13 +169,19 @@ class KernelDesign:
     def reads_fragments(self) -> bool:
         """Whether operand fragments are copied from shared memory to registers (ldmatrix)."""
         splits_stages = self.kernel.splits_operands and not self.family.through_registers
-        return self.places[0] == self.family.registers and not splits_stages
+        return self.places[0] == self.family.registers and not splits_stages and self.family.staged
+
+    def fragment_copies(self, side: int) -> int:
+        """How many warps of a CTA hold a fragment of A or B."""
+        b = self.blocking
+        return -(-b.n // b.warp[1]) if side == 0 else -(-b.m // b.warp[0])
 
     @cached_property
     def repeats_fragments(self) -> bool:
         """Whether each warp splits its fragments itself, even where warps share them."""
         registers = self.family.registers
-        return self.places == (registers, registers) and not self.family.through_registers
+        fed = not self.family.through_registers or not self.family.staged
+        return self.places == (registers, registers) and fed
 
     @cached_property
     def step_k(self) -> int:
@@ -188,9 +217,8 @@ class KernelDesign:
         """Whether a block of K is loaded only after the products of the previous one: one stage, no pipeline.
 
         A kernel's only barrier is then after the products, in program order, and nothing is read ahead into registers.
-        Not where promotion waits for the next block's pieces (see MainLoop.elementwise).
         """
-        return self.blocking.stages == 1 and not (self.kernel.splits_operands and any(self.promotes_in_block))
+        return self.blocking.stages == 1
 
     def extent(self, side: int, k: int) -> int:
         """Number of elements in K = k of the tile's rows of A or columns of B."""

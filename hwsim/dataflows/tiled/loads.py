@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
@@ -13,6 +13,8 @@ from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, GlobalTile, Sync
 from hwsim.program.quick import quick
+
+Rings = tuple[dict[int | None, RingBuffer], dict[int | None, RingBuffer]]
 
 
 class Loader(Protocol):
@@ -24,7 +26,7 @@ class Loader(Protocol):
 
 @quick
 @dataclass(frozen=True, slots=True)
-class _Load:
+class TileLoad:
     """The load of one tile of A or B into a ring buffer. piece: its number, None: the unsplit operand."""
 
     side: int
@@ -46,7 +48,8 @@ class SharedLoader:
         for at, load in enumerate(loads):
             waits = [stage.free] if at == 0 else []
             signals = [stage.full] if at + 1 == len(loads) else []
-            _emit(self.context, s, place, load, waits, signals)
+            emit_load(self.context, s, place, load, waits, signals)
+            load.ring.pushed(s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class RegisterLoader:
             waits = [load.ring.free]
             if at == 0 and context.design.is_serial:
                 waits.append(stage.free)
-            _emit(context, s, place, load, waits, [load.ring.full])
+            emit_load(context, s, place, load, waits, [load.ring.full])
+            load.ring.pushed(s)
         if context.design.kernel.splits_operands:
             return
         moves = []
@@ -100,45 +104,73 @@ def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMo
 
 def _loads(
     context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, in_registers: bool
-) -> list[_Load]:
-    """The tiles of a block of K, and their ring buffers."""
+) -> list[TileLoad]:
+    """The tiles of a block of K, and their ring buffers in registers or in a stage."""
+    rings: list[dict[int | None, RingBuffer]] = []
+    for buffers in context.buffers.operands:
+        unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
+        pieces = buffers.landing if in_registers else buffers.stages
+        found: dict[int | None, RingBuffer] = dict(pieces.items())
+        rings.append(found if unsplit is None else {None: unsplit})
+    return block_loads(context, place, k, size, sweep, rings=(rings[0], rings[1]))
+
+
+def block_loads(
+    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, rings: Rings
+) -> list[TileLoad]:
+    """The tiles of `size` of K, from element `k` on. rings: for A and B, by number of the piece."""
     found = []
     for side, operand in enumerate(context.design.kernel.operands):
-        buffers = context.buffers.operands[side]
         row = context.rows_of(place, side)
-        unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
-        rings = buffers.landing if in_registers else buffers.stages
         if operand.raw is not None:
-            assert unsplit is not None
-            wanted: list[tuple[int | None, RingBuffer, MatrixRef]] = [(None, unsplit, operand.raw)]
+            wanted: list[tuple[int | None, MatrixRef]] = [(None, operand.raw)]
         else:
             matrices = {piece.number: piece.matrix for piece in operand.pieces}
-            wanted = [(p, rings[p], matrices[p]) for p in context.used(side, sweep)]
-        for piece, ring, matrix in wanted:
+            wanted = [(p, matrices[p]) for p in context.used(side, sweep)]
+        for piece, matrix in wanted:
             if side == 0:
                 tile = GlobalTile(matrix.name, row + place.row, k, place.m, size)
             else:
                 tile = GlobalTile(matrix.name, row + k, place.col, size, place.n)
-            found.append(_Load(side, piece, ring, tile, matrix.format))
+            found.append(TileLoad(side, piece, rings[side][piece], tile, matrix.format))
     return found
 
 
-def _emit(
-    context: KernelContext, s: StreamBuilder, place: WorkTile, load: _Load, waits: list[Sync], signals: list[Sync]
+def emit_load(
+    context: KernelContext,
+    s: StreamBuilder,
+    place: WorkTile,
+    load: TileLoad,
+    waits: list[Sync],
+    signals: list[Sync],
+    *,
+    part: tuple[int, int] | None = None,
+    repeat: int = 1,
 ) -> None:
-    """Emit one load, which converts to the ring's format where that is another."""
+    """Emit one load, which converts to the ring's format where that is another.
+
+    part: the first and the number of the rows of A or columns of B that it loads; None: all. repeat: how often.
+    """
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
     order = context.design.kernel.operands[load.side].order
-    target = load.ring.push(load.tile.rows, load.tile.cols, order)
+    target, source = load.ring.push(load.tile.rows, load.tile.cols, order), load.tile
+    if part is not None and part != (0, (source.rows, source.cols)[load.side]):
+        start, count = part
+        width = source.cols
+        if load.side == 0:
+            source = replace(source, row=source.row + start, rows=count)
+            target = replace(target, row=start, rows=count, width=width)
+        else:
+            source = replace(source, col=source.col + start, cols=count)
+            target = replace(target, col=start, cols=count, width=width)
     beside, label = _together(context, load.side, place), SIDES[load.side]
     rounding = context.design.rounding_on_load[load.side]
     if load.format != load.ring.format:
         assert rounding is not None
         given = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
-        s.emit(engine, "cast", target, [load.tile], waits, signals, label=label, **given)
+        s.emit(engine, "cast", target, [source], waits, signals, label=label, repeat=repeat, **given)
     else:
-        s.emit(engine, "copy", target, [load.tile], waits, signals, label=label, multicast=beside)
-    load.ring.pushed(s)
+        s.emit(engine, "copy", target, [source], waits, signals, label=label, repeat=repeat, multicast=beside)
 
 
 def _together(context: KernelContext, side: int, place: WorkTile) -> int:

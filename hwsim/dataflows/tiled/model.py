@@ -57,7 +57,10 @@ class Family:
     results go through shared memory. persistent: a core's next tile is loaded while the last one is being finished;
     else a CTA begins when the previous one has stored its tile. cluster: CTAs of one column that receive B together
     (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries). pairs: whether
-    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront.
+    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront. core_warps: the most warps
+    of a core (CUDA's tables of compute capabilities: 64 but for Turing's 32 and Ada's 48; CDNA 2 and 3: 4 x 8).
+    thread_registers: the most 32-bit registers of a thread (CUDA: 255; CDNA: 512, accumulation registers among them).
+    staged: operands wait in shared memory; else each warp loads its own fragments straight from global memory.
     """
 
     name: str
@@ -71,6 +74,16 @@ class Family:
     library: str
     pairs: bool = False
     wave_threads: int = 32
+    core_warps: int = 64
+    thread_registers: int = 255
+    staged: bool = True
+
+    @property
+    def without_staging(self) -> Family:
+        """The family's kernels that load fragments straight from global memory and store from registers."""
+        return replace(
+            self, through_registers=True, store_shared=False, persistent=False, stages=1, cluster=1, staged=False
+        )
 
     def on(self, device: Device) -> Family:
         """The family with the library that the device file names, if it names one."""
@@ -125,7 +138,7 @@ def _candidates(library: str) -> dict[str, tuple[Shape, ...]]:
 @dataclass(frozen=True, slots=True)
 class Blocking:
     """The blocking of a CTA: elements of C and of K per stage, warp tile, stages in shared memory; other fields as in
-    Shape.
+    Shape. spilled: rows of each accumulator that lie in local memory between blocks of K.
     """
 
     m: int
@@ -135,6 +148,7 @@ class Blocking:
     stages: int
     accumulators: int
     cores: int = 1
+    spilled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

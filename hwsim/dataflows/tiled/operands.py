@@ -83,7 +83,8 @@ class StageFeed:
 class FragmentFeed:
     """The unit reads fragments in registers, one step of K at a time.
 
-    copies: whether they are copied from stages (ldmatrix); otherwise the kernel's split has made them.
+    copies: whether they are copied from stages (ldmatrix); otherwise the kernel's split has made them, or each warp has
+    loaded its own.
     """
 
     context: KernelContext
@@ -125,7 +126,7 @@ class FragmentFeed:
 
     def signals(self, step: BlockStep) -> list[Sync]:
         found = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
-        if step.is_last and self.context.design.is_serial:
+        if step.is_last and self.context.design.is_serial and self.context.design.family.staged:
             found.append(self.context.buffers.stage.free)
         return found
 

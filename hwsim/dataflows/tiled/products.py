@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.operands import BlockStep, OperandFeed
+from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
@@ -34,6 +35,7 @@ class Products:
 
     context: KernelContext
     feed: OperandFeed
+    spill: Spill
 
     def block(self, s: StreamBuilder, place: WorkTile, run: Span, sweep: int, block: Span) -> None:
         """Emit the products of one block of K. run: the run of K for terms promoted after several blocks."""
@@ -45,8 +47,8 @@ class Products:
             # Of chains over all of K, and of those over a run.
             zero = (zero_at((run, block)), zero_at((block,))) if begins else (None, None)
             made = [*self._promoted_in_block(place, sweep, step), *self._across_blocks(place, sweep, step, zero)]
-            made[0].waits.extend(self.feed.waits(step))
-            made[-1].signals.extend(self.feed.signals(step))
+            made[0].waits.extend(self.feed.waits(step) + self.spill.waits(step))
+            made[-1].signals.extend(self.feed.signals(step) + self.spill.signals(step))
             for product in made:
                 self._emit(s, product)
             self.feed.step_done(s, sweep)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
+from hwsim.dataflows.options import STAGING
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -19,6 +20,7 @@ from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
 from hwsim.errors import InputError
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
 
 
+SPILLED = "spilled_rows"  # the setting of a mapping that spills
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
@@ -67,12 +70,21 @@ class ProgramWriter:
         if [part.terms for part in parts] != terms:
             allowed = [list(part.terms) for part in parts]
             raise InputError(f"gemm record: kernels of terms {[list(x) for x in terms]}; allowed here: {allowed}")
+        self._local(parts)
         for part, mapping in zip(parts, self.mapping.kernels, strict=True):
             self._gemm(part, partition.kernel(part), mapping)
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
         return Program(arrays, kernels, tuple(inputs), "C", computes=partition.computes_with(parts))
+
+    def _local(self, parts: Sequence[KernelTerms]) -> None:
+        """Declare the local memory of kernels that spill."""
+        first, terms = self.mapping.kernels[0], max(len(part.terms) for part in parts)
+        rows = spilled_rows(first)
+        if rows:
+            height, accumulator = self.device.cores * terms * rows, self.partition.model.d
+            self.arrays[LOCAL] = GlobalArray(LOCAL, height, first.tile.n, accumulator)
 
     def _declare(self, matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
         """Declare an array for a matrix of the size of C, or for `blocks` of them one below another."""
@@ -217,12 +229,23 @@ def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
     return mapping
 
 
+def is_staged(mapping: KernelMapping) -> bool:
+    """Whether a kernel's operands wait in shared memory."""
+    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
+
+
+def spilled_rows(mapping: KernelMapping) -> int:
+    """Rows of each accumulator that lie in local memory between blocks of K."""
+    return next((one.value for one in mapping.settings if one.name == SPILLED and isinstance(one.value, int)), 0)
+
+
 def blocking_of(mapping: KernelMapping) -> Blocking:
     """The blocking of a kernel of the record. Raises InputError where it has no warp."""
     tile = mapping.tile
     if mapping.warp is None:
         raise InputError(f"gemm record: kernel {mapping.name} has no warp (m, n of C that one warp owns)")
-    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, mapping.cta_group)
+    cores, spilled = mapping.cta_group, spilled_rows(mapping)
+    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, cores, spilled)
 
 
 def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:

@@ -35,7 +35,7 @@ class SplitOnLoad:
             raw, targets = operand.raw_landing, {p: operand.made[p] for p in self.context.used(side, sweep)}
             assert raw is not None
             ops.wait(raw.full, *(ring.free for ring in targets.values()))
-            _pieces(self.context, ops, side, raw, targets, rows, cols, 1)
+            make_pieces(self.context, ops, side, raw, targets, rows, cols, 1)
             ops.signal(raw.free, *(ring.full for ring in targets.values()))
             raw.popped(s)
             for p, ring in targets.items():
@@ -97,7 +97,7 @@ class SplitStages:
         targets = {p: (operand.taken if stays else operand.made)[p] for p in used}
         ops.wait(raw.full)
         ops.wait(*([ready.free] if stays else [ring.free for ring in targets.values()]))
-        _pieces(context, ops, side, raw, targets, rows, cols, repeat)
+        make_pieces(context, ops, side, raw, targets, rows, cols, repeat)
         ops.signal(raw.free, *([ready.full] if stays else [ring.full for ring in targets.values()]))
         raw.popped(s)
         for ring in targets.values():
@@ -120,7 +120,7 @@ class SplitStages:
             taken.pushed(s)
 
 
-def _pieces(
+def make_pieces(
     context: KernelContext,
     ops: VectorOps,
     side: int,
@@ -130,6 +130,7 @@ def _pieces(
     cols: int,
     repeat: int,
 ) -> None:
+    """Emit the split of a tile of A or B to its pieces, `repeat` times."""
     pushed = {p: ring.push(rows, cols) for p, ring in targets.items()}
     scratch = [ring.whole(rows, cols) for ring in context.buffers.split_scratch]
     split_ops(ops, raw.pop(rows, cols), context.design.kernel.operands[side].rules, pushed, scratch, repeat)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.le_gemm import accuracy, design, modes, speed, splits
+from hwsim.papers.le_gemm import accuracy, baselines, design, modes, speed, splits
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *design.EXPERIMENTS,
     *splits.EXPERIMENTS,
     *speed.EXPERIMENTS,
+    *baselines.EXPERIMENTS,
     *accuracy.EXPERIMENTS,
     *modes.EXPERIMENTS,
 )

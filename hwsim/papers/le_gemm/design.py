@@ -246,6 +246,33 @@ def measure_tiles(scale: Scale) -> Found:
     return Found(measured, notes, (Series("table2", columns, x="T_K", y="ms", by="line"),))
 
 
+def measure_fragments(scale: Scale) -> Found:
+    """Section 2.1 and Table 2: fragments, as hwsim's kernels without staging load them."""
+    fragments: dict[str, list[int]] = {}
+    remainders: list[int] = []
+    for d in DEVICES:
+        found = runs.timed("le", d, SMALL, SMALL, SMALL, tile=None, stages=None, staging="none")
+        unit = runs.unit_of(found)
+        sizes = [*found.options["warp"], found.options["tile"]["k"]]
+        fragments[d] = sizes
+        remainders += [size % own for size, own in zip(sizes, (unit.m, unit.n, unit.k), strict=True)]
+    blocks = [(x.m, x.n) for x in load("mi210").matrix_instructions.values() if x.a == x.b == "fp16"]
+    measured: dict[str, dict[str, Quantity]] = {
+        "section2-fragments": {
+            "a800": [float(x) for x in fragments["a800"][:2]],
+            "mi210": [float(x) for x in max(blocks, key=lambda block: block[0] * block[1])],
+        },
+        "table2-fragments": {
+            **{d: [float(x) for x in fragments[d]] for d in DEVICES}, "remainders": [float(x) for x in remainders]
+        },
+    }  # fmt: skip
+    note = (
+        "Fragments are those of LE-GEMM's kernel with staging=none, by hwsim's default: WMMA's 16 x 16 or, where it is "
+        "larger, the C of the device's FP16 instruction, and 32 bytes of K. The staged kernel has warp tiles."
+    )
+    return Found(measured, dict.fromkeys(measured, note))
+
+
 # --- Eq. 10's time, the roofline, and cuBLAS's modes -----------------------------------------------------------------
 
 
@@ -281,16 +308,7 @@ def measure_roofline(scale: Scale) -> Found:
         f"fig14-{d}-blas": {"blas": intensity("blas", d), "speedup": runs.faster(d, SIZE, SIZE, SIZE, "blas")}
         for d in DEVICES
     }
-    columns: dict[str, list[object]] = {"line": [], "intensity": [], "tflops": []}
-    for d in DEVICES:
-        for m in ("le", "blas"):
-            point = runs.timed(m, d, SIZE, SIZE, SIZE).roofline
-            assert point is not None
-            columns["line"].append(f"{d}, {runs.NAMES[m]}")
-            columns["intensity"].append(point.intensity)
-            columns["tflops"].append(point.achieved)
-    series = Series("fig14", columns, "intensity", "tflops", "line", "xy")
-    return Found(measured, {"fig14-a800-blas": A800_TILE}, (series,))
+    return Found(measured, {"fig14-a800-blas": A800_TILE})
 
 
 EXPERIMENTS = (
@@ -317,6 +335,9 @@ EXPERIMENTS = (
         ),
         measure_tiles,
         {"quick": 8.0, "full": 60.0},
+    ),
+    Experiment(
+        "fragments", ("section2-fragments", "table2-fragments"), measure_fragments, {"quick": 1.0, "full": 1.0}
     ),
     Experiment("dropped-time", ("eq10-fewer-products-time",), measure_dropped, {"quick": 2.0, "full": 2.0}),
     Experiment(

@@ -1,8 +1,7 @@
 """The kernels that LE-GEMM's evaluation compares, as runs of hwsim, and their times; each run is done once a process.
 
 It knows the settings that the claims name or assume (tiles, buffers, devices), and no claim. Times are of LE-GEMM and
-of SGEMM: hwsim has no kernel whose fragments come straight from global memory, as the claims assume for plain rocWMMA
-and WMMA, Markidis and Ootomo; of these there are bits alone.
+of SGEMM; those of plain rocWMMA and WMMA, Markidis and Ootomo are `baselines`'.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def lanes_device(name: str) -> Device:
         "memories": ["RF", "RF", "RF"],
         "timing": {"macs_per_cycle": chip.vector.repeat_bytes // LANE_BYTES, "drain_cycles": 4},
     }  # fmt: skip
-    return hwsim.device(_variant(name, "lanes", {"instructions": {"v_fma_f32": fma}, "native": {"fp32": "v_fma_f32"}}))
+    return hwsim.device(variant(name, "lanes", {"instructions": {"v_fma_f32": fma}, "native": {"fp32": "v_fma_f32"}}))
 
 
 @cache
@@ -65,10 +64,11 @@ def roomy_device(name: str) -> Device:
     """The device with twice the registers, which hold Table 2's tile on the A800 too."""
     size = 2 * load(name).memories["RF"].capacity_bytes
     given = {"value": size, "source": "NONE; twice the file's", "evidence": "assumption"}
-    return hwsim.device(_variant(name, "roomy", {"memories": {"RF": {"capacity_bytes": given}}}))
+    return hwsim.device(variant(name, "roomy", {"memories": {"RF": {"capacity_bytes": given}}}))
 
 
-def _variant(name: str, suffix: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def variant(name: str, suffix: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a device as another with changes."""
     inherited = {"source": "NONE; what-if", "evidence": "assumption"}
     head = {"schema_version": 1, "name": f"{name}-{suffix}", "title": f"{name}, {suffix}", "extends": name}
     return {**head, "inherited": inherited, **changes}
