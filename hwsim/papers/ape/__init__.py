@@ -2,13 +2,16 @@
 
 from hwsim.papers.ape import (
     chips,
+    gemm_errors,
     hybrid_times,
+    kernel_choice,
     magnitudes,
     masks,
     rates,
     representation,
     single_products,
     speedups,
+    tensor_core,
 )
 from hwsim.papers.experiment import Experiment
 
@@ -21,4 +24,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *speedups.EXPERIMENTS,
     *hybrid_times.EXPERIMENTS,
     *masks.EXPERIMENTS,
+    *tensor_core.EXPERIMENTS,
+    *gemm_errors.EXPERIMENTS,
+    *kernel_choice.EXPERIMENTS,
 )

@@ -1,0 +1,186 @@
+"""Quantum circuits by state vector (Ape's Fig. 13): gates fused to small matrices, complex GEMMs as four real ones.
+
+It knows circuits by name and formula, which stand in for those that the paper gives by name only, and the A100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from hwsim.api import matmul
+from hwsim.papers.conditions import Quantity
+from hwsim.papers.experiment import Experiment, Found, Scale, Series
+from hwsim.papers.splits import Array
+
+DEVICE = "a100"
+Gate = tuple[Array, tuple[int, ...]]  # a matrix, and the qubits that it acts on, most significant first
+Circuit = list[Gate]
+TYPES: dict[str, dict[str, Any]] = {
+    "FP32": {"format": "fp32"},
+    "FP32-F": {"scheme": "ape-fp32-f"},
+    "FP32-B": {"scheme": "ape-fp32-b"},
+    "FP16": {"format": "fp16"},
+}
+STEPS, TIME_STEP, FIELD = 10, 0.1, 1.0  # of the Ising model's Trotter formula; coupling 1
+QUBITS: dict[Scale, int] = {"quick": 12, "full": 16}
+ISING_QUBITS: dict[Scale, int] = {"quick": 14, "full": 18}
+FUSED: dict[Scale, int] = {"quick": 6, "full": 9}  # qubits of a fused gate: matrices of 64 and of 512
+ABOVE = 1e-8  # of the largest amplitude
+X = np.array([[0, 1], [1, 0]], complex)
+Z = np.diag([1.0 + 0j, -1.0])
+H = np.array([[1, 1], [1, -1]], complex) / np.sqrt(2)
+CZ = np.diag([1, 1, 1, -1.0 + 0j])
+CNOT = np.eye(4, dtype=complex)[[0, 1, 3, 2]]
+CLAIMS = ("fig13-emulations-equal-fp32", "fig13-fp16-obvious-errors", "fig13-ising-values", "fig13-ising-ratio")
+
+
+def ising(qubits: int) -> Circuit:
+    """Trotter steps of exp(-i t (sum Z Z + sum X)) on an open chain, from |0...0>."""
+    pair = np.diag(np.exp(-1j * TIME_STEP * np.diag(np.kron(Z, Z))))
+    one = np.cos(TIME_STEP * FIELD) * np.eye(2) - 1j * np.sin(TIME_STEP * FIELD) * X
+    step: Circuit = [(pair, (i, i + 1)) for i in range(qubits - 1)] + [(one, (i,)) for i in range(qubits)]
+    return STEPS * step
+
+
+def fourier(qubits: int) -> Circuit:
+    """The quantum Fourier transform of a random product state, without the final exchanges."""
+    found: Circuit = rotations(qubits, 1)
+    for i in range(qubits):
+        found.append((H, (i,)))
+        for j in range(i + 1, qubits):
+            found.append((np.diag([1, 1, 1, np.exp(2j * np.pi / 2 ** (j - i + 1))]), (i, j)))
+    return found
+
+
+def rotations(qubits: int, seed: int) -> Circuit:
+    """A random rotation about y, then z, of each qubit."""
+    rng = np.random.default_rng(seed)
+    found: Circuit = []
+    for qubit in range(qubits):
+        y, z = rng.uniform(0, 2 * np.pi, 2) / 2
+        turned = np.array([[np.cos(y), -np.sin(y)], [np.sin(y), np.cos(y)]])
+        found.append((np.diag(np.exp([-1j * z, 1j * z])) @ turned, (qubit,)))
+    return found
+
+
+def random_circuit(qubits: int) -> Circuit:
+    """Layers of random rotations, and CZ on neighbours."""
+    found: Circuit = []
+    for layer in range(STEPS):
+        found += rotations(qubits, 10 + layer)
+        found += [(CZ, (i, i + 1)) for i in range(layer % 2, qubits - 1, 2)]
+    return found
+
+
+def ghz(qubits: int) -> Circuit:
+    """(|0...0> + |1...1>) / sqrt 2, then random rotations."""
+    return [(H, (0,)), *((CNOT, (i, i + 1)) for i in range(qubits - 1)), *rotations(qubits, 2)]
+
+
+CIRCUITS: dict[str, Callable[[int], Circuit]] = {
+    "Ising": ising, "Fourier": fourier, "random": random_circuit, "GHZ": ghz,
+}  # fmt: skip
+
+
+def fused(circuit: Sequence[Gate], most: int) -> Iterator[Gate]:
+    """Gates in order, joined while they act on at most `most` qubits."""
+    waiting: list[Gate] = []
+    qubits: set[int] = set()
+    for gate in circuit:
+        if waiting and len(qubits | set(gate[1])) > most:
+            yield joined(waiting, tuple(sorted(qubits)))
+            waiting, qubits = [], set()
+        waiting.append(gate)
+        qubits |= set(gate[1])
+    yield joined(waiting, tuple(sorted(qubits)))
+
+
+def joined(gates: Sequence[Gate], qubits: tuple[int, ...]) -> Gate:
+    """One matrix for gates, in fp64."""
+    size = len(qubits)
+    matrix = np.eye(2**size, dtype=complex).reshape((2,) * size + (2**size,))
+    for gate, own in gates:
+        matrix = applied(gate, [qubits.index(qubit) for qubit in own], matrix, np.matmul)
+    return matrix.reshape(2**size, 2**size), qubits
+
+
+def applied(gate: Array, axes: Sequence[int], state: Array, product: Callable[[Array, Array], Array]) -> Array:
+    """The gate times the state's axes."""
+    front = np.moveaxis(state, axes, range(len(axes)))
+    shape = front.shape
+    found = product(gate, front.reshape(len(gate), -1)).reshape(shape)
+    return np.moveaxis(found, range(len(axes)), axes)
+
+
+def on_device(options: dict[str, Any]) -> Callable[[Array, Array], Array]:
+    """Complex products of FP32 parts as four real ones on the device."""
+
+    def product(gate: Array, state: Array) -> Array:
+        left, right = ((x.real.astype(np.float32), x.imag.astype(np.float32)) for x in (gate, state))
+        (rr, ri), (ir, ii) = ([matmul(x, y, device=DEVICE, **options) for y in right] for x in left)
+        return (rr - ii) + 1j * (ri + ir)
+
+    return product
+
+
+def final_state(circuit: Sequence[Gate], qubits: int, product: Callable[[Array, Array], Array]) -> Array:
+    """The amplitudes after fused gates, from |0...0>."""
+    state = np.zeros((2,) * qubits, complex)
+    state[(0,) * qubits] = 1
+    for gate, own in circuit:
+        state = applied(gate, own, state, product)
+    return state.ravel()
+
+
+@cache
+def errors(name: str, qubits: int, most: int, above: float) -> dict[str, float]:
+    """By type, the largest relative error of the amplitudes above a part of the largest one."""
+    circuit = list(fused(CIRCUITS[name](qubits), most))
+    reference = final_state(circuit, qubits, np.matmul)
+    size = np.abs(reference)
+    kept = (size > above * size.max()) & (size > 0)
+    found = {}
+    for kind, options in TYPES.items():
+        state = final_state(circuit, qubits, on_device(options))
+        found[kind] = float((np.abs(state - reference)[kept] / size[kept]).max())
+    return found
+
+
+def measure(scale: Scale) -> Found:
+    """Four circuits, and the Ising model again with more qubits."""
+    qubits, most = QUBITS[scale], FUSED[scale]
+    by_circuit = {name: errors(name, qubits, most, ABOVE) for name in CIRCUITS}
+    found = {kind: [one[kind] for one in by_circuit.values()] for kind in TYPES}
+    chain = errors("Ising", ISING_QUBITS[scale], most, 0.0)
+    measured: dict[str, dict[str, Quantity]] = {
+        "fig13-emulations-equal-fp32": {
+            "fp32f": found["FP32-F"], "fp32b": found["FP32-B"], "fp32": found["FP32"],
+        },
+        "fig13-fp16-obvious-errors": {"fp16": found["FP16"], "fp32": found["FP32"]},
+        "fig13-ising-values": {
+            "fp32f": 100 * chain["FP32-F"], "fp32b": 100 * chain["FP32-B"], "fp32": 100 * chain["FP32"],
+            "fp16": 100 * chain["FP16"],
+        },
+        "fig13-ising-ratio": {"ratio": chain["FP16"] / chain["FP32-F"]},
+    }  # fmt: skip
+    small = f"Stand-in circuits ({', '.join(CIRCUITS)}) of {qubits} qubits, gates fused to matrices of {2**most}; the "
+    small += "reference has unrounded gates."
+    large = (
+        f"A stand-in Ising chain of {ISING_QUBITS[scale]} qubits instead of 25, {STEPS} Trotter steps of {TIME_STEP}, "
+    )
+    large += f"gates fused to matrices of {2**most}; the real circuit and its error's formula are not given."
+    notes = dict.fromkeys(CLAIMS[:2], small) | dict.fromkeys(CLAIMS[2:], large)
+    rows = [(kind, name, by_circuit[name][kind]) for kind in TYPES for name in CIRCUITS]
+    columns: dict[str, list[Any]] = {
+        "type": [row[0] for row in rows],
+        "circuit": [row[1] for row in rows],
+        "largest relative error": [row[2] for row in rows],
+    }
+    return Found(measured, notes, (Series("fig13", columns),))
+
+
+EXPERIMENTS = (Experiment("circuits", CLAIMS, measure, {"quick": 10, "full": 600}),)
