@@ -2,6 +2,7 @@
 
 from hwsim.papers.ape import (
     chips,
+    circuits,
     gemm_errors,
     hybrid_times,
     kernel_choice,
@@ -12,6 +13,7 @@ from hwsim.papers.ape import (
     single_products,
     speedups,
     tensor_core,
+    wider_numbers,
 )
 from hwsim.papers.experiment import Experiment
 
@@ -27,4 +29,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *tensor_core.EXPERIMENTS,
     *gemm_errors.EXPERIMENTS,
     *kernel_choice.EXPERIMENTS,
+    *circuits.EXPERIMENTS,
+    *wider_numbers.EXPERIMENTS,
 )
