@@ -12,7 +12,7 @@ import numpy as np
 
 from hwsim.analysis.metrics import max_relative
 from hwsim.api import matmul, run
-from hwsim.devices import changed, load
+from hwsim.devices import changed, dot_spec, load
 from hwsim.devices.device import Device
 from hwsim.gemm.plan import Mixed, Plan, Stage, Term, TermValue
 from hwsim.papers.ape.tensor_core import DEVICE
@@ -32,8 +32,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "FP16": {"format": "fp16"},
 }
 EMULATED = ("FP32-F", "FP32-T", "FP32-B", "FP32-M")
-ROUNDING, CUT = "dot_units.f32.rounding", "dot_units.f32.fraction_bits"
-UNCUT = 60  # fraction bits that keep every addend of these sums whole
+UNIT = "dot_units.f32"  # of FP16's and BF16's instructions
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 SHIFT = 12
 KERNELS_DEPTH, SLICES = 8192, 8
@@ -64,9 +63,16 @@ def error(a: Array, b: Array, device: Device | str = DEVICE, **options: Any) -> 
     return max_relative(exact(a, b), matmul(a, b, device=device, **options))
 
 
-def rounded(**changes: Any) -> Device:
-    """The A100 with other values of its unit for FP16."""
-    return changed(load(DEVICE), {{"rounding": ROUNDING, "cut": CUT}[name]: value for name, value in changes.items()})
+def rounded_to_nearest() -> Device:
+    """The A100 with the sum of each step rounded to nearest even, all else as it is."""
+    return changed(load(DEVICE), {f"{UNIT}.rounding": "RNE"})
+
+
+def with_exact_sums(rounding: str) -> Device:
+    """The A100 with each step's addends added as they are, not cut before, and their sum rounded once."""
+    chip = load(DEVICE)
+    unit = {"model": "exact", "terms": dot_spec(chip, MMA).unit.terms, "rounding": rounding}
+    return changed(chip, {UNIT: unit})
 
 
 def with_one_accumulator() -> tuple[Scheme, Device]:
@@ -94,7 +100,7 @@ def growth(scale: Scale) -> Found:
     ends = (DEPTHS[0], DEPTHS[-1])
     zero, nearest, uncut, uncut_zero = (
         [over(depth, device, **TYPES["FP32-F"]) for depth in ends]
-        for device in (DEVICE, rounded(rounding="RNE"), rounded(rounding="RNE", cut=UNCUT), rounded(cut=UNCUT))
+        for device in (DEVICE, rounded_to_nearest(), with_exact_sums("RNE"), with_exact_sums("RZ"))
     )
     halves = [tuple(x.astype(np.float16).astype(np.float32) for x in pair) for pair in inputs[ends[1]]]
     plain = max(error(a, b, **TYPES["FP16"]) for a, b in halves)
@@ -149,7 +155,7 @@ def levels(scale: Scale) -> Found:
             "differing": float((bits[0] != bits[1]).mean()), "fp32f": found["FP32-F"], "fp32": found["FP32"],
         },
     }  # fmt: skip
-    uncut = error(a, b, rounded(rounding="RNE", cut=UNCUT), **TYPES["FP32-F"])
+    uncut = error(a, b, with_exact_sums("RNE"), **TYPES["FP32-F"])
     shorter = error(a, b, scheme="ape-fp32-f", k_group=32)
     some = f"{OUTPUTS} rows and columns of the product. "
     why = (
