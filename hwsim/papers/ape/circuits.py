@@ -198,9 +198,9 @@ def measure(scale: Scale) -> Found:
     large = (
         f"A stand-in Ising chain of {ISING_QUBITS[scale]} qubits instead of 25, {STEPS} Trotter steps of {TIME_STEP}, "
         f"gates fused to matrices of {2**most}; the real circuit and its error's formula are not given. At {qubits} "
-        f"qubits FP32-F's error is {per_cent['FP32-F']}, FP32's {per_cent['FP32']}, FP16's {per_cent['FP16']}: relative "
-        f"errors are those of the smallest amplitudes ({long.least:.0e} of the largest), so they depend on qubits, steps "
-        "and angles."
+        f"qubits FP32-F's error is {per_cent['FP32-F']}, FP32's {per_cent['FP32']}, FP16's {per_cent['FP16']}: the "
+        f"largest relative errors are of the smallest amplitudes ({long.least:.0e} of the largest), so they depend on "
+        "qubits, steps and angles."
     )
     notes = dict.fromkeys(CLAIMS[:2], small) | dict.fromkeys(CLAIMS[2:], large)
     notes["fig13-emulations-equal-fp32"] += (
