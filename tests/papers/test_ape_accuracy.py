@@ -52,7 +52,6 @@ def test_an_fp32_accumulator_gives_no_fp64(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_wider_range_of_fp32_f_turns_verdicts_of_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The elements outside its range then fit FP32-F, and no block needs FP32-B."""
-    monkeypatch.setattr(masks, "blocks_near_limits", lambda: ())
     assert verdicts(masks.measure("quick"))["fig4-example-counts"] == "holds"
     monkeypatch.setattr(masks, "OUTSIDE", 1.0)
     monkeypatch.setattr(masks.with_wide_blocks, "__defaults__", (1.0,))
