@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 
+from hwsim.devices import changed, load
 from hwsim.gemm.plan import Piece, Plan, chain
 from hwsim.papers import claims
 from hwsim.papers.ape import EXPERIMENTS, circuits, gemm_errors, hybrid_times, masks, tensor_core, wider_numbers
@@ -84,8 +86,8 @@ def test_masks_that_cost_much_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> 
     assert verdicts(hybrid_times.figure16("quick"))["fig16-time-saved"] == "holds"
     exact = hybrid_times.hybrid
 
-    def slow(edge: int, wide: int) -> dict[str, float]:
-        found = exact(edge, wide)
+    def slow(edge: int, wide: int, l2_bytes: int | None = None) -> dict[str, float]:
+        found = exact(edge, wide, l2_bytes)
         return found | {"overhead": 20 * found["overhead"]}
 
     monkeypatch.setattr(hybrid_times, "hybrid", slow)
@@ -93,6 +95,20 @@ def test_masks_that_cost_much_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> 
     assert (
         found["fig16-overhead-negligible"] == found["fig16-fp32b-part-larger"] == found["fig16-time-saved"] == "fails"
     )
+
+
+def test_a_slow_unit_for_fp16_turns_verdicts_of_fig_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a quarter of the rate FP32-F needs more time than FP32-B."""
+    chip, name = load("a100"), "mma.m16n8k16.f32.f16.f16.f32"
+    rate = chip.matrix_instructions[name].macs_per_cycle / 4
+    slow = changed(chip, {f"instructions.{name}.timing.macs_per_cycle": rate})
+    monkeypatch.setattr(hybrid_times, "EDGE", 2048)
+    assert verdicts(hybrid_times.figure8("quick"))["fig8-fp32f-fastest"] == "holds"
+    monkeypatch.setattr(hybrid_times, "DEVICE", slow)
+    for cached in (hybrid_times.hybrid, hybrid_times.pure):
+        monkeypatch.setattr(hybrid_times, cached.__name__, cache(cached.__wrapped__))
+    found = verdicts(hybrid_times.figure8("quick"))
+    assert found["fig8-fp32f-fastest"] == found["fig8-best-type-changes"] == found["fig8-hybrid-falls"] == "fails"
 
 
 def test_circuits_are_unitary_and_fusing_changes_nothing() -> None:

@@ -203,7 +203,7 @@ def hybrid(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("errors over sizes", GROWTH, growth, {"quick": 3, "full": 10}),
+    Experiment("errors over sizes", GROWTH, growth, {"quick": 7, "full": 25}),
     Experiment("errors of GEMMs", LEVELS, levels, {"quick": 1, "full": 1}),
-    Experiment("errors of the hybrid", HYBRID, hybrid, {"quick": 2, "full": 20}),
+    Experiment("errors of the hybrid", HYBRID, hybrid, {"quick": 1, "full": 8}),
 )
