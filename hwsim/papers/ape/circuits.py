@@ -66,8 +66,8 @@ def rotations(qubits: int, seed: int) -> Circuit:
     found: Circuit = []
     for qubit in range(qubits):
         y, z = rng.uniform(0, 2 * np.pi, 2) / 2
-        turned = np.array([[np.cos(y), -np.sin(y)], [np.sin(y), np.cos(y)]])
-        found.append((np.diag(np.exp([-1j * z, 1j * z])) @ turned, (qubit,)))
+        rotated = np.array([[np.cos(y), -np.sin(y)], [np.sin(y), np.cos(y)]])
+        found.append((np.diag(np.exp([-1j * z, 1j * z])) @ rotated, (qubit,)))
     return found
 
 
@@ -142,9 +142,9 @@ def final_state(circuit: Sequence[Gate], qubits: int, product: Callable[[Array, 
 
 @dataclass(frozen=True)
 class CircuitErrors:
-    """By type: the largest relative error of the amplitudes kept, and the relative error of all in the 2-norm.
+    """By type: the largest relative error of the amplitudes selected, and the relative error of all in the 2-norm.
 
-    least: the smallest amplitude kept, over the largest. exact_sums: `norm` on a unit that adds without cutting.
+    least: the smallest amplitude selected, over the largest. exact_sums: `norm` on a unit that adds without cutting.
     """
 
     largest: dict[str, float]
@@ -159,7 +159,7 @@ def errors(name: str, qubits: int, most: int, above: float, is_explained: bool =
     circuit = list(fused(CIRCUITS[name](qubits), most))
     reference = final_state(circuit, qubits, np.matmul)
     size = np.abs(reference)
-    kept = (size > above * size.max()) & (size > 0)
+    selected = (size > above * size.max()) & (size > 0)
 
     def away(options: dict[str, Any], device: Device | str = DEVICE) -> Array:
         apart: Array = np.abs(final_state(circuit, qubits, on_device(options, device)) - reference)
@@ -167,11 +167,11 @@ def errors(name: str, qubits: int, most: int, above: float, is_explained: bool =
 
     found = {kind: away(options) for kind, options in TYPES.items()}
     other = {kind: away(TYPES[kind], with_exact_sums("RNE")) for kind in EMULATED} if is_explained else {}
-    largest = {kind: float((x[kept] / size[kept]).max()) for kind, x in found.items()}
+    largest = {kind: float((x[selected] / size[selected]).max()) for kind, x in found.items()}
     norm, exact = (
         {kind: float(np.linalg.norm(x) / np.linalg.norm(size)) for kind, x in one.items()} for one in (found, other)
     )
-    return CircuitErrors(largest, norm, float(size[kept].min() / size.max()), exact)
+    return CircuitErrors(largest, norm, float(size[selected].min() / size.max()), exact)
 
 
 def measure(scale: Scale) -> Found:

@@ -97,12 +97,12 @@ def growth(scale: Scale) -> Found:
         return max(error(a, b, device, **options) for a, b in inputs[depth])
 
     found = {name: [over(depth, **TYPES[name]) for depth in DEPTHS] for name in (*EMULATED, "FP32")}
-    ends = (DEPTHS[0], DEPTHS[-1])
-    zero, nearest, uncut, uncut_zero = (
-        [over(depth, device, **TYPES["FP32-F"]) for depth in ends]
+    outer = (DEPTHS[0], DEPTHS[-1])
+    zero, nearest, exact_nearest, exact_zero = (
+        [over(depth, device, **TYPES["FP32-F"]) for depth in outer]
         for device in (DEVICE, rounded_to_nearest(), with_exact_sums("RNE"), with_exact_sums("RZ"))
     )
-    halves = [tuple(x.astype(np.float16).astype(np.float32) for x in pair) for pair in inputs[ends[1]]]
+    halves = [tuple(x.astype(np.float16).astype(np.float32) for x in pair) for pair in inputs[outer[1]]]
     plain = max(error(a, b, **TYPES["FP16"]) for a, b in halves)
     a, b = uniform(KERNELS_DEPTH, 0)
     single, device = with_one_accumulator()
@@ -124,10 +124,9 @@ def growth(scale: Scale) -> Found:
         + ", ".join(f"{one:.1e}" for one in found["FP32"]) + ".",
         "fig15-round-to-zero-is-the-cause": "Only the rounding of each step's sum is changed. The A100 also cuts every "
         "addend toward zero, at 2^-24 of the largest, before it adds; without that cut the error at 4096 is "
-        f"{uncut[1]:.1e} rounded to nearest and {uncut_zero[1]:.1e} rounded to zero, against {zero[1]:.1e}. "
+        f"{exact_nearest[1]:.1e} rounded to nearest and {exact_zero[1]:.1e} rounded to zero, against {zero[1]:.1e}. "
         "So most of the growth is from truncation, but of the addends.",
-        "fig15-not-from-emulation": "FP32-F's own K is longer by no product: its mixed products have an accumulator of "
-        "their own, and Hi Hi is accumulated as a plain GEMM is.",
+        "fig15-not-from-emulation": "Hi Hi of FP32-F has an accumulator of its own, and so the additions of a plain GEMM.",
         "fig15-kernels-differ": "The kernel with one accumulator runs the mixed products over all of K first, scales "
         "them by 2^-12, then Hi Hi.",
     }  # fmt: skip
@@ -155,12 +154,12 @@ def levels(scale: Scale) -> Found:
             "differing": float((bits[0] != bits[1]).mean()), "fp32f": found["FP32-F"], "fp32": found["FP32"],
         },
     }  # fmt: skip
-    uncut = error(a, b, with_exact_sums("RNE"), **TYPES["FP32-F"])
+    exact_nearest = error(a, b, with_exact_sums("RNE"), **TYPES["FP32-F"])
     shorter = error(a, b, scheme="ape-fp32-f", k_group=32)
     some = f"{OUTPUTS} rows and columns of the product. "
     why = (
         "Sums of positive numbers lose a little with each truncation. With FP32-F, sums that are exact and rounded to "
-        f"nearest in each step give {uncut:.1e}; partial sums of 32 of K, added outside the unit, {shorter:.1e}."
+        f"nearest in each step give {exact_nearest:.1e}; sums of 32 of K, added outside the unit, {shorter:.1e}."
     )
     notes = {"sec9-ape-without-losing-accuracy": some + why, "sec5-1-not-bitwise-cuda-core": some}
     return Found(measured, notes)

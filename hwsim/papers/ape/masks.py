@@ -80,18 +80,18 @@ def blocks_near_limits() -> tuple[Array, ...]:
     found = []
     for low, high in product(LEAST, LARGEST):
         for number in range(BLOCKS_PER_PAIR):
-            ends = [
+            limits = [
                 np.float32(one * (rng.uniform(0.5, 2) if number % 4 == 0 and one < 1e38 else 1)) for one in (low, high)
             ]
             for end in range(2):
                 steps = int(rng.integers(-3, 4))
-                towards = np.float32(0 if steps < 0 or (end and ends[end] > 1e38) else np.finfo(np.float32).max)
+                towards = np.float32(0 if steps < 0 or (end and limits[end] > 1e38) else np.finfo(np.float32).max)
                 for _ in range(abs(steps)):
-                    ends[end] = np.nextafter(ends[end], towards)
-            low_bits, high_bits = np.log2(np.array(ends, np.float64)).tolist()
+                    limits[end] = np.nextafter(limits[end], towards)
+            low_bits, high_bits = np.log2(np.array(limits, np.float64)).tolist()
             between = np.exp2(rng.uniform(low_bits, high_bits, (BLOCK, BLOCK)))
-            block = np.clip(between, float(ends[0]), float(ends[1])).astype(np.float32)
-            block.flat[rng.choice(block.size, 2, replace=False)] = ends
+            block = np.clip(between, float(limits[0]), float(limits[1])).astype(np.float32)
+            block.flat[rng.choice(block.size, 2, replace=False)] = limits
             found.append(block * rng.choice(np.array([-1, 1], np.float32), block.shape))
     return tuple(found)
 

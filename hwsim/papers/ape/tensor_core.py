@@ -52,9 +52,9 @@ def accuracy_ratio(format: str) -> float:
     """The largest relative error of one instruction's dot products, over that of an FP32 FMA chain."""
     k, dtype = instruction(load(DEVICE), _native(format)).k, format_of(format)
     rng = np.random.default_rng(0)
-    kept = 2.0 ** (dtype.fraction_bits + 1)
+    scale = 2.0 ** (dtype.fraction_bits + 1)
     significand, exponent = np.frexp(rng.uniform(0, 1, (2, DOTS, k)))
-    left, right = np.ldexp(np.rint(significand * kept) / kept, exponent).astype(np.float32)
+    left, right = np.ldexp(np.rint(significand * scale) / scale, exponent).astype(np.float32)
     exact = left.astype(np.float64) @ right.T.astype(np.float64)  # of 16 products of 22 bits: exact
     unit = matmul(left, right.T, device=DEVICE, format=format).astype(np.float64)
     chain = fma_chain(left, right.T).astype(np.float64)
@@ -105,17 +105,17 @@ def losses(scheme: str) -> tuple[int, int, str]:
     """Single products within FP32's normal range: how many are not finite, how many off by more than 2^-21; a text."""
     a, b = (log_uniform(*RANGES[scheme], PAIRS, seed=seed) for seed in (2, 3))
     exact = a.astype(np.float64)[:, None] * b.astype(np.float64)
-    kept = (np.abs(exact) >= SMALLEST_NORMAL) & (np.abs(exact) <= LARGEST_PRODUCT)
-    got = matmul(a[:, None], b[None, :], device=DEVICE, scheme=scheme).astype(np.float64)[kept]
+    normal = (np.abs(exact) >= SMALLEST_NORMAL) & (np.abs(exact) <= LARGEST_PRODUCT)
+    got = matmul(a[:, None], b[None, :], device=DEVICE, scheme=scheme).astype(np.float64)[normal]
     infinite = ~np.isfinite(got)
     with np.errstate(invalid="ignore"):
-        far = np.abs(got - exact[kept]) > BEYOND * np.abs(exact[kept])
-    said = f"{kept.sum()} pairs of {scheme} are kept."
+        far = np.abs(got - exact[normal]) > BEYOND * np.abs(exact[normal])
+    said = f"{normal.sum()} pairs of {scheme} are kept."
     if infinite.any():
         first = SchemeSplit(scheme, DEVICE)
-        leading = (first.parts(a)[0][:, None] * first.parts(b)[0])[kept][infinite]
+        leading = (first.parts(a)[0][:, None] * first.parts(b)[0])[normal][infinite]
         said += (
-            f" {infinite.sum()} overflows: the product is {np.abs(exact[kept][infinite]).min():.5g}, but that of the "
+            f" {infinite.sum()} overflows: the product is {np.abs(exact[normal][infinite]).min():.5g}, but that of the "
         )
         said += f"leading parts, rounded up, {np.abs(leading).min():.5g}, beyond FP32 before the others bring it down."
     return int(infinite.sum()), int((far & ~infinite).sum()), said
