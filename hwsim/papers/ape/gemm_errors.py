@@ -126,7 +126,7 @@ def growth(scale: Scale) -> Found:
         "addend toward zero, at 2^-24 of the largest, before it adds; without that cut the error at 4096 is "
         f"{exact_nearest[1]:.1e} rounded to nearest and {exact_zero[1]:.1e} rounded to zero, against {zero[1]:.1e}. "
         "So most of the growth is from truncation, but of the addends.",
-        "fig15-not-from-emulation": "Hi Hi of FP32-F has an accumulator of its own, and so the additions of a plain GEMM.",
+        "fig15-not-from-emulation": "Hi Hi of FP32-F has an accumulator of its own, and the additions of a plain GEMM.",
         "fig15-kernels-differ": "The kernel with one accumulator runs the mixed products over all of K first, scales "
         "them by 2^-12, then Hi Hi.",
     }  # fmt: skip
