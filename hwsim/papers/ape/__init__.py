@@ -1,6 +1,20 @@
 """The experiments that measure the claims of configs/papers/ape.yaml."""
 
-from hwsim.papers.ape import chips, magnitudes, rates, representation, single_products, speedups
+from hwsim.papers.ape import (
+    chips,
+    circuits,
+    gemm_errors,
+    hybrid_times,
+    kernel_choice,
+    magnitudes,
+    masks,
+    rates,
+    representation,
+    single_products,
+    speedups,
+    tensor_core,
+    wider_numbers,
+)
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -10,4 +24,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *chips.EXPERIMENTS,
     *magnitudes.EXPERIMENTS,
     *speedups.EXPERIMENTS,
+    *hybrid_times.EXPERIMENTS,
+    *masks.EXPERIMENTS,
+    *tensor_core.EXPERIMENTS,
+    *gemm_errors.EXPERIMENTS,
+    *kernel_choice.EXPERIMENTS,
+    *circuits.EXPERIMENTS,
+    *wider_numbers.EXPERIMENTS,
 )
