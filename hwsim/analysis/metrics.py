@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Order = float | Literal["fro"]
 
 
 def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
@@ -63,3 +64,29 @@ def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> dict[
         "relative_frobenius": relative_frobenius(reference, computed, low),
         "max_relative": max_relative(reference, computed, low),
     }
+
+
+def norm(x: Array, order: Order) -> float:
+    """A matrix's norm in fp64: 1 (largest column sum of magnitudes), 2 (spectral), inf (largest row sum) or "fro";
+    infinite for a matrix that is not finite.
+    """
+    wide = np.asarray(x, np.float64)
+    if not np.isfinite(wide).all():
+        return float("inf")
+    if order != 2:
+        return float(np.linalg.norm(wide, order))
+    scale = float(np.abs(wide).max(initial=0.0))
+    if scale == 0.0:
+        return 0.0
+    wide = wide / scale
+    gram = wide.T @ wide if wide.shape[0] >= wide.shape[1] else wide @ wide.T
+    return scale * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
+
+
+def norm_error(
+    a: Array, b: Array, reference: Array, computed: Array, order: Order = 2, low: Array | float = 0.0
+) -> float:
+    """||reference + low - computed|| / (||A|| ||B||), norms of an order as `norm` has it (LAPACK; TF32/TF64, 3.1)."""
+    with np.errstate(all="ignore"):
+        difference = (np.asarray(reference, np.float64) - np.asarray(computed, np.float64)) + low
+    return norm(difference, order) / (norm(a, order) * norm(b, order))
