@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.tf32_tf64 import chips, definitions, instructions
+from hwsim.papers.tf32_tf64 import chips, definitions, double, instructions, single, speed
 
-EXPERIMENTS: tuple[Experiment, ...] = (*chips.EXPERIMENTS, *definitions.EXPERIMENTS, *instructions.EXPERIMENTS)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *chips.EXPERIMENTS,
+    *definitions.EXPERIMENTS,
+    *instructions.EXPERIMENTS,
+    *speed.EXPERIMENTS,
+    *single.EXPERIMENTS,
+    *double.EXPERIMENTS,
+)
