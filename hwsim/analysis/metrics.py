@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Order = float | Literal["fro"]
-SMALL = 128  # rows and columns, up to which singular values are computed all
+SMALL = 16  # rows and columns, up to which singular values are computed all
 LANCZOS, LANCZOS_STEPS, CHECKED_EVERY = 1e-4, 300, 5
 
 

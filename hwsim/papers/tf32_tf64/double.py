@@ -57,12 +57,21 @@ def result(method: str, case: Case) -> Array:
 
 
 @cache
+def sizes_of(case: Case) -> dict[str, float]:
+    """||A|| ||B|| in each norm."""
+    a, b, _, _ = inputs(case)
+    return {name: metrics.norm(a, order) * metrics.norm(b, order) for name, order in ORDERS.items()}
+
+
+@cache
 def errors(method: str, case: Case, against: str | None = None) -> dict[str, float]:
     """Errors of a method in every norm; against: the difference to another method's result instead."""
-    a, b, high, low = inputs(case)
-    reference, rest = (high, low) if against is None else (result(against, case), np.zeros_like(low))
-    found = result(method, case)
-    return {name: metrics.norm_error(a, b, reference, found, order, rest) for name, order in ORDERS.items()}
+    _, _, high, low = inputs(case)
+    if against is None:
+        apart = (high - result(method, case).astype(np.float64)) + low
+    else:
+        apart = result(against, case).astype(np.float64) - result(method, case).astype(np.float64)
+    return {name: metrics.norm(apart, order) / sizes_of(case)[name] for name, order in ORDERS.items()}
 
 
 def series(method: str, scale: Scale, norm: str = "l2", against: str | None = None) -> list[float]:
