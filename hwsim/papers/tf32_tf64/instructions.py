@@ -148,7 +148,10 @@ def measure(scale: Scale) -> Found:
             "below": added(TF64, "fp32", 1.0, (2.0**-27, 2.0**-27)) - 1,
         },
     }
-    note = "The words reach the unit as they are (codes of tf32), which leaves out their 13 low bits: toward zero."
+    note = (
+        "The words reach the unit as they are (codes of tf32), which leaves out their 13 low bits: toward zero. A "
+        "library's TF32 product of FP32 matrices, 1xTF32 here, rounds them to nearest even before."
+    )
     return Found(measured, {"fig1-tf32-hardware-conversion": note})
 
 
