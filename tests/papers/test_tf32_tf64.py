@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+import hwsim
 from hwsim.devices import load
 from hwsim.devices.query import instruction
 from hwsim.devices.variants import changed
 from hwsim.gemm.plan import Plan
 from hwsim.papers import claims
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.tf32_tf64 import EXPERIMENTS, double, instructions, single, speed
+from hwsim.papers.tf32_tf64 import EXPERIMENTS, double, single, speed
+from hwsim.papers.tf32_tf64.definitions import TF64
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
 
@@ -124,7 +126,7 @@ def test_a_fault_in_tf64x3_turns_its_accuracy(monkeypatch: pytest.MonkeyPatch, f
     assert before["fig5-fourth-insignificant"] == "holds"
     for one in CACHED:
         one.cache_clear()
-    methods = double.METHODS | {"3xTF64": {"device": double.TF64, "scheme": planted("tf64x3", fault)}}
+    methods = double.METHODS | {"3xTF64": {"device": TF64, "scheme": planted("tf64x3", fault)}}
     monkeypatch.setattr(double, "METHODS", methods)
     after = verdicts("double")
     assert after["fig5-fourth-insignificant"] == after["fig5-reduction"] == "fails"
@@ -133,12 +135,12 @@ def test_a_fault_in_tf64x3_turns_its_accuracy(monkeypatch: pytest.MonkeyPatch, f
 def test_a_dropped_product_of_tf32x3_turns_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts("instructions")["sec2-2-dropped-product"] == "holds"
     scheme = planted("tf32x3", without_the_last_product)
-    matmul = instructions.hwsim.matmul
+    matmul = hwsim.matmul
 
     def faulty(*given: Any, **options: Any) -> Any:
         return matmul(*given, **options | ({"scheme": scheme} if options.get("scheme") == "tf32x3" else {}))
 
-    monkeypatch.setattr(instructions.hwsim, "matmul", faulty)
+    monkeypatch.setattr(hwsim, "matmul", faulty)
     found = verdicts("instructions")
     assert found["sec2-2-dropped-product"] == found["fig2-accumulation"] == "fails"
 
@@ -150,4 +152,4 @@ def test_a_halved_rate_turns_a_verdict_on_times(monkeypatch: pytest.MonkeyPatch)
     half = float(instruction(chip, chip.native["fp32"]).macs_per_cycle) / 2
     monkeypatch.setattr(speed, "tf64_device", partial(changed, chip, {rate: half}))
     assert verdicts("projection")["sec2-4-performance-assumed"] == "order"
-    assert load(speed.TF64).name == "tf64"
+    assert load(TF64).name == "tf64"
