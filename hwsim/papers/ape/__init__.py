@@ -1,6 +1,15 @@
 """The experiments that measure the claims of configs/papers/ape.yaml."""
 
-from hwsim.papers.ape import chips, magnitudes, rates, representation, single_products, speedups
+from hwsim.papers.ape import (
+    applications,
+    chips,
+    convolution,
+    magnitudes,
+    rates,
+    representation,
+    single_products,
+    speedups,
+)
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -10,4 +19,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *chips.EXPERIMENTS,
     *magnitudes.EXPERIMENTS,
     *speedups.EXPERIMENTS,
+    *convolution.EXPERIMENTS,
+    *applications.EXPERIMENTS,
 )
