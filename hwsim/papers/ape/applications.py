@@ -127,4 +127,4 @@ def measure(scale: Scale) -> Found:
     return Found(measured, notes, (Series("fig9", columns, x="application", y="speedup"),))
 
 
-EXPERIMENTS = (Experiment("applications", (*ALONE.values(), *TOGETHER), measure, {"quick": 40, "full": 40}),)
+EXPERIMENTS = (Experiment("applications", (*ALONE.values(), *TOGETHER), measure, {"quick": 25, "full": 25}),)

@@ -148,6 +148,6 @@ def correctness(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("convolutions", CLAIMS, times, {"quick": 30, "full": 30}),
-    Experiment("convolution-errors", ("sec7-4-convolution-correct",), correctness, {"quick": 6, "full": 30}),
+    Experiment("convolutions", CLAIMS, times, {"quick": 15, "full": 15}),
+    Experiment("convolution-errors", ("sec7-4-convolution-correct",), correctness, {"quick": 7, "full": 35}),
 )
