@@ -5,7 +5,8 @@ r = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube")          # a Resul
 r.c, r.cycles, r.error
 c = hwsim.matmul(a, b, device="h200", scheme="tf32x3")                 # the bits alone
 d = hwsim.device("h200").mma("wgmma.m64n8k16.f32.f16.f16", x, y, z)    # one instruction
-y = hwsim.conv2d(x, w, device="h200")                                  # a convolution as implicit GEMM, bits
+y = hwsim.conv2d(x, w, device="h200")                                  # a convolution as implicit GEMM, bits;
+                                                                       # its time: run(conv={...}, exact=False)
 with hwsim.emulate(device="b200", scheme="bf16x9"): ...                # NumPy's products go there; `Array`: those of @
 
 Errors that a user can mend are HwsimErrors. hwsim.run's docstring has all arguments, docs/ everything else.

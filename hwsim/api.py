@@ -25,6 +25,7 @@ from hwsim.devices.query import dot_spec, native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
 from hwsim.formats import format_of
+from hwsim.gemm.convolution import ConvShape, conv_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
@@ -110,6 +111,8 @@ and with exact=False sizes alone will do. Arrays of the scheme's own operand for
 schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the
 first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16
 bits or fewer. c: (..., m, n), typed or codes of the output format.
+conv: the time of a convolution as an implicit GEMM, instead of m, n and k: sizes by name. Needs exact=False; the bits
+are hwsim.conv2d's. m, n and k of the result are those of one group's GEMM.
 device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
 fastest with a predicted error of at most `error_target`; the result's `scheme` is the one selected.
 gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is loaded by
@@ -172,8 +175,8 @@ def matmul(a: Array, b: Array, c: Array | None = None, **arguments: Any) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """A and B (None when only sizes were given), (m, n, k), leading dimensions, and whether A and B were drawn at
-    random.
+    """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
+    and the convolution whose GEMM it is.
     """
 
     left: Operand | None
@@ -181,6 +184,7 @@ class _Operands:
     sizes: tuple[int, int, int]
     lead: tuple[int, ...]
     drawn: bool
+    conv: ConvShape | None = None
 
 
 def _request(
@@ -197,6 +201,7 @@ def _request(
         lead=operands.lead,
         has_c=own["c"] is not None,
         bias=None if own["bias"] is None else "fp32",
+        image=None if operands.conv is None else operands.conv.image,
     )
     request = Request(
         chip,
@@ -324,6 +329,8 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
         format_of(input_format)
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
+    if own["conv"] is not None:
+        return _of_convolution(own["conv"], a, own)
     left = right = None
     lead: tuple[int, ...] = ()
     if a is not None and b is not None:
@@ -353,6 +360,18 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
     return _Operands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
 
 
+def _of_convolution(sizes: Mapping[str, Any], a: Array | None, own: Mapping[str, Any]) -> _Operands:
+    """The GEMM of a convolution, without operands: one for all groups."""
+    if a is not None or own["exact"]:
+        raise InputError("conv: for cycles alone: leave out A and B and give exact=False; bits are hwsim.conv2d's")
+    others = [name for name in ("m", "n", "k", "c", "shape", "library") if own[name] is not None]
+    if others:
+        raise InputError(f"{', '.join(others)}: not beside conv")
+    shape = conv_of(sizes)
+    lead = (shape.groups,) if shape.groups > 1 else ()
+    return _Operands(None, None, shape.gemm, lead, drawn=False, conv=shape)
+
+
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:
     """The broadcast leading dimensions of A and B. Raises InputError where they do not broadcast."""
     try:
@@ -376,6 +395,8 @@ def _choice(
     own = given.own
     if scheme != AUTO:
         raise InputError("error_target is for scheme='auto'; leave it out, or the scheme")
+    if own["conv"] is not None:
+        raise InputError("scheme='auto' chooses for a matrix product; name a scheme beside conv")
     if own["error_target"] is None:
         raise InputError("scheme='auto' needs error_target, as 1e-6: relative to the product, Frobenius norm")
     named = {"format": own["format"], **given.scheme}
@@ -459,6 +480,8 @@ def _rerun(
     if min(problem.sizes) < 1:
         raise InputError(f"gemm record: m, n, k = {problem.sizes}; allowed: integers of at least 1")
     given = sort_by_owner({**options, **({} if c is None else {"c": c})}, scheme)
+    if problem.image is not None and given.own["exact"]:
+        raise InputError("the record is of a convolution: its cycles alone (exact=False); bits are hwsim.conv2d's")
     sizes = {} if a is not None else dict(zip("mnk", problem.sizes, strict=True))
     own = given.own | sizes | {"clock_mhz": record.device.clock_mhz}
     if a is None:
@@ -541,6 +564,7 @@ def _result(
     options = {**resolved.options, "input_format": record.single.input_format, **resolved.facts}
     options |= {"batch": list(operands.lead), "batch_cycles": how} if operands.lead else {}
     options |= {name: value for name, value in more.items() if value is not None}
+    options |= {} if own["conv"] is None else {"conv": dict(own["conv"])}
     inspected = None if left is None or right is None else (left, right)
     return Result(
         device=chip.name,

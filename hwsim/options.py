@@ -49,6 +49,13 @@ PROBLEM = (
     Option("n", WHOLE, None, "columns of B and C", least=1, default_text="from the matrices, else 1024"),
     Option("k", WHOLE, None, "columns of A, rows of B", least=1, default_text="from the matrices, else 1024"),
     Option(
+        "conv",
+        MAPPING,
+        None,
+        "a convolution instead of m, n and k, as an implicit GEMM, with exact=False: channels, height, width, filters, "
+        "r, s, and batch, stride, padding, dilation, groups (pairs as JSON)",
+    ),
+    Option(
         "input_format",
         TEXT,
         None,

@@ -145,7 +145,8 @@ cdef class Machine:
     """What kernels of one program share: rates, and an L2 that keeps its contents from one kernel to the next.
 
     l2_capacity: bytes, 0 for no L2. l2_rate, hbm_rate: bytes per tick with RATE_BITS fraction bits, 0 for no
-    limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 3): rows, columns, bits per element.
+    limit. has_hbm: whether HBM traffic is counted. arrays: int64 (n, 5): rows, columns, bits per element;
+    -1, 0; or of a view the array that it shows and bytes of each line of that.
     miss_ticks: how much later than a hit a read completes that HBM has a part in. deferred_bytes: at most so many that
     leave L2 dirty wait until HBM is idle (0: none; HBM writes them during the transfer that pushes them out).
     l2_random: what leaves L2 is drawn, always in the same way, not the least recently used.
@@ -162,10 +163,14 @@ cdef class Machine:
             raise ValueError("timing engine: deferred_bytes below 2^30")
         self.deferred_limit = deferred_bytes << HW_RATE_BITS
         self.l2_rate, self.hbm_rate, self.has_hbm, self.miss_ticks = l2_rate, hbm_rate, has_hbm, miss_ticks
-        self.arrays = _table("arrays", arrays, 3)
+        self.arrays = _table("arrays", arrays, 5)
         rows, row_bits = self.arrays[:, 0], self.arrays[:, 1] * self.arrays[:, 2]
         if len(arrays) > 1 << 12 or (rows >> 33).any() or (row_bits >> 37).any():
             raise UnsupportedError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
+        views, shown = self.arrays[:, 3] >= 0, self.arrays[self.arrays[:, 3] >= 0, 3]
+        if (shown >= len(arrays)).any() or views[shown].any() or (rows[shown] >> 30).any() or (self.arrays[:, 4] >> 26).any():
+            raise UnsupportedError(
+                "timing engine: a view is of an array of the program, of at most 2^30 rows and 2^26 bytes a row")
         if l2_capacity:
             self.l2 = hw_l2_new(l2_capacity, l2_random, <const hw_array *>address(self.arrays), len(self.arrays))
             if self.l2 == NULL:

@@ -26,7 +26,8 @@ class Features:
     epilogue: alpha, beta, C, bias and another output format. stacks: a batch of matrices in one program. k_group: where
     the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits depend
     on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
-    wave_threads: threads per warp or wavefront; 0 where cores have no threads.
+    wave_threads: threads per warp or wavefront; 0 where cores have no threads. images: A gathered from an image, as
+    convolutions have it.
     """
 
     epilogue: bool = False
@@ -34,6 +35,7 @@ class Features:
     k_group: bool = False
     choosers: tuple[str, ...] = ()
     wave_threads: int = 0
+    images: bool = False
 
 
 @dataclass(frozen=True, slots=True)

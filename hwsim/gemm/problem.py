@@ -29,12 +29,25 @@ class Sparsity:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """The matrix in memory that A's elements are gathered from, one per matrix of a batch: an implicit GEMM's input.
+
+    rows: pixels of all images. cols: channels. read: how many of its elements belong to any row of A.
+    """
+
+    rows: int
+    cols: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """The GEMM C[m, n] = A[m, k] B[k, n] with elements of `input_format`.
 
     lead: leading dimensions of a batch of such products, in one launch. group: (m, n, k) of further products of other
     sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns" (column-major). has_c: whether a C is
     read. bias: its format, one value per column, or None. scales, sparsity: of the operands.
+    image: what A is gathered from (None: A itself is in memory); of time alone.
     """
 
     input_format: str
@@ -49,6 +62,7 @@ class Problem:
     bias: str | None = None
     scales: tuple[OperandScale, ...] = ()
     sparsity: Sparsity | None = None
+    image: Image | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from hwsim.errors import InputError
 from hwsim.gemm import codec, plan, summation
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.gemm.problem import OperandScale, Problem, Sparsity
+from hwsim.gemm.problem import Image, OperandScale, Problem, Sparsity
 from hwsim.gemm.schedule import Epilogue, Schedule
 
 SCHEMA = "hwsim.gemm/1"
@@ -129,7 +129,7 @@ class Gemm:
 
 
 CLASSES: tuple[type, ...] = (
-    *(Gemm, Decision, DeviceId, LibraryId, Problem, OperandScale, Sparsity, Setting, Tile),
+    *(Gemm, Decision, DeviceId, LibraryId, Problem, Image, OperandScale, Sparsity, Setting, Tile),
     *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
     *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
     *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),

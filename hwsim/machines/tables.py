@@ -19,7 +19,7 @@ from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flattened
 from hwsim.program.forms import parts_of
 from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import Kernel, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import Scope
 
@@ -60,7 +60,9 @@ class KernelTables:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTables:
-    """All kernels of a program, and its arrays: rows, elements per row and bits per element, as stored in memory."""
+    """All kernels of a program, and its arrays: rows, elements per row and bits per element, as stored in memory; of a
+    view the array that it shows and the bytes of each line of that which it has a part in (else -1, 0).
+    """
 
     kernels: tuple[KernelTables, ...]
     arrays: NDArray[np.int64]
@@ -75,7 +77,7 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     of = (program.kernels, program.arrays, *parts_of(device))
     found = _CACHE.get(*of)
     if found is None:
-        arrays = np.array([(*a.stored, format_of(a.format).bits) for a in program.arrays], np.int64)
+        arrays = np.array([_array_row(a, program.arrays) for a in program.arrays], np.int64)
         made: dict[int, KernelTables] = {}  # by id() of the kernel
         for kernel in program.kernels:
             made[id(kernel)] = _tables(kernel, program, device, made.get(id(kernel.original)))
@@ -94,6 +96,15 @@ def with_arrays(one: KernelTables, places: Sequence[int], first: int) -> KernelT
     for i, place in enumerate(places):
         tile[is_global & (old == place), 1] = first + i
     return replace(one, tables={**one.tables, "tile": tile})
+
+
+def _array_row(array: GlobalArray, arrays: Sequence[GlobalArray]) -> tuple[int, int, int, int, int]:
+    bits = format_of(array.format).bits
+    if not array.of:
+        return (*array.stored, bits, -1, 0)
+    shown = next(i for i, one in enumerate(arrays) if one.name == array.of)
+    lines = arrays[shown].stored[0]
+    return (*array.stored, bits, shown, max(1, -(-array.reads * bits // (8 * lines))))
 
 
 _CACHE: IdentityCache[ProgramTables] = IdentityCache(PROGRAMS, ROWS)

@@ -17,6 +17,7 @@ implements in integer ticks (TICKS_PER_CYCLE to a cycle):
   to `deferred_write_bytes` of write-backs wait until HBM is idle.
 * L2 holds sectors of 16 rows x 32 bytes, replaced by LRU or at random (kernels_ext/src/engine_l2.c). Cores of a
   group that read the same tile miss once; tiles whose address depends on the core are looked up core by core.
+  A tile of a view (GlobalArray.of) crosses L2 whole at each read; its sectors are those of what is in memory.
   Its contents persist from kernel to kernel; what is dirty at the end of the program is not written back.
 * At equal times: by group, completions before starts before issue, then by index. Two runs give the same ticks.
 """

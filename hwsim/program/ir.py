@@ -82,6 +82,8 @@ class GlobalArray:
     """A matrix in global memory: rows x cols elements of a format (hwsim.formats), stored by rows or by columns.
 
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
+    of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
+    rows of a matrix); reads: how many elements of that it shows. Views are of time alone.
     """
 
     name: str
@@ -89,6 +91,8 @@ class GlobalArray:
     cols: int
     format: str
     order: Order = "rows"
+    of: str = ""
+    reads: int = 0
 
     @property
     def stored(self) -> tuple[int, int]:

@@ -56,6 +56,10 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         raise UnsupportedError(
             f"scheme {gemm.scheme}: {gemm.single.products:,} products; programs are made of at most {MOST_PRODUCTS:,}"
         )
+    if gemm.problem.image is not None and not flow.features.images:
+        raise UnsupportedError(f"the {flow.name} dataflow has no programs of convolutions")
+    if gemm.problem.image is not None and isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.scheme}: convolutions have no blocks with plans of their own")
     gemm = _laid_out(gemm, given)
     slices = given.pop("split_k", None)
     if isinstance(gemm.plan, Mixed):

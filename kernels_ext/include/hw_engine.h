@@ -46,7 +46,9 @@ typedef struct { int64_t queue_depth, issue_ticks, flags_queued; } hw_engine_mod
 typedef struct { int64_t bytes; } hw_window; /* started and not completed, at most; one alone always may */
 typedef struct { int64_t first, count, first_stream, streams; } hw_group;
 typedef struct { int64_t first_node, nodes, variables, first_derived, derived; } hw_stream;
-typedef struct { int64_t rows, cols, bits; } hw_array;
+/* of: -1; or a view: the array that it shows. A row of the view is rows of that / rows of it, and an element of a row its
+ * part of `line` bytes (the windows of a convolution are one of an image: many elements lie in the same bytes). */
+typedef struct { int64_t rows, cols, bits, of, line; } hw_array;
 
 /* One row of the trace. kernel-relative ticks; cause: semaphore, or one of HW_CAUSE_*. */
 typedef struct {

@@ -15,6 +15,8 @@
  * Blocks go one by one, as those that are touched ask for room. Room for what is touched of an extent is made at once where
  * the extent itself is not among those that go: what remains is the same.
  *
+ * A view has no blocks: what is touched of it are the sectors of the array that it shows.
+ *
  * Where any may go (`random`) every block has its own extent, and of all resident one is drawn, from the same numbers in
  * every run.
  */
@@ -61,6 +63,7 @@ static int64_t lay_out(hw_l2 *l2)
     int64_t blocks = 0;
     for (int64_t i = 0; i < l2->count; i++) {
         const hw_array *a = &l2->arrays[i];
+        if (a->of >= 0) continue;
         int64_t rows = (a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS, bytes = row_bytes(a);
         int64_t columns = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
         l2->layouts[i] = (layout){blocks, columns, a->rows / BLOCK_ROWS, bytes / BLOCK_BYTES};
@@ -372,6 +375,19 @@ static void touch_any(access *x, uint32_t *b, uint32_t count, uint32_t step, uin
     }
 }
 
+/* What an access touches: rows and bytes of them. */
+typedef struct { uint64_t row0, row1, byte0, byte1; } area;
+
+/* Rows and bytes of the array that a view shows, for those of the view. */
+static area shown(const hw_array *view, const hw_array *a, uint64_t row0, uint64_t row1, uint64_t col0, uint64_t col1)
+{
+    const uint64_t rows = (uint64_t)view->rows, cols = (uint64_t)view->cols, line = (uint64_t)view->line;
+    const uint64_t all = (uint64_t)a->rows;
+    return (area){
+        row0 * all / rows, (row1 * all + rows - 1) / rows, col0 * line / cols, (col1 * line + cols - 1) / cols,
+    };
+}
+
 /* Touch the sectors `need` of a line of blocks, of the first and the last of them those in `head` and `tail`. */
 static void touch_line(access *x, uint32_t *b, uint32_t count, uint32_t step, uint64_t need, uint64_t head, uint64_t tail)
 {
@@ -388,12 +404,21 @@ static void touch_line(access *x, uint32_t *b, uint32_t count, uint32_t step, ui
 int hw_l2_access(hw_l2 *l2, int64_t array, int64_t row, int64_t col, int64_t rows, int64_t cols, int write,
                  int64_t fetch_bytes, int64_t *touched, int64_t *fetched, int64_t *written_back)
 {
+    int64_t unused = 0;
     const hw_array *a = &l2->arrays[array];
-    const layout *in = &l2->layouts[array];
     if (row + rows <= 0 || col + cols <= 0) return 0;
-    const uint64_t row0 = (uint64_t)max64(row, 0), row1 = (uint64_t)min64(row + rows, a->rows), bits = (uint64_t)a->bits;
-    uint64_t byte0 = (uint64_t)max64(col, 0) * bits / 8, byte1 = ((uint64_t)min64(col + cols, a->cols) * bits + 7) / 8;
+    uint64_t row0 = (uint64_t)max64(row, 0), row1 = (uint64_t)min64(row + rows, a->rows);
+    const uint64_t bits = (uint64_t)a->bits, col0 = (uint64_t)max64(col, 0), col1 = (uint64_t)min64(col + cols, a->cols);
+    uint64_t byte0 = col0 * bits / 8, byte1 = (col1 * bits + 7) / 8;
     if (row0 >= row1 || byte0 >= byte1) return 0;
+    if (a->of >= 0) {
+        const hw_array *source = &l2->arrays[a->of];
+        *touched += (int64_t)((row1 - row0) * (byte1 - byte0));
+        const area now = shown(a, source, row0, row1, col0, col1);
+        row0 = now.row0, row1 = now.row1, byte0 = now.byte0, byte1 = now.byte1;
+        array = a->of, a = source, touched = &unused;
+    }
+    const layout *in = &l2->layouts[array];
     if (fetch_bytes > SECTOR_BYTES) {
         const uint64_t piece = (uint64_t)fetch_bytes;
         byte0 -= byte0 % piece;

@@ -91,7 +91,7 @@ class TiledDataflow:
     def features(self) -> Features:
         """What its programs support besides the product."""
         threads = self.family.wave_threads
-        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads)
+        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads, images=True)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 

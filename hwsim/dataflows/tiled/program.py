@@ -23,7 +23,7 @@ from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.libraries import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
+    from hwsim.gemm.problem import Image
     from hwsim.gemm.record import Gemm
 
 
@@ -76,7 +77,8 @@ class ProgramWriter:
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        return Program(arrays, kernels, tuple(inputs), "C", computes=partition.computes_with(parts))
+        computes = partition.computes_with(parts) and self.gemm.problem.image is None
+        return Program(arrays, kernels, tuple(inputs), "C", computes=computes)
 
     def _local(self, parts: Sequence[KernelTerms]) -> None:
         """Declare the local memory of kernels that spill."""
@@ -100,18 +102,38 @@ class ProgramWriter:
         rows, cols = (self.m, self.k) if side == 0 else (self.k, self.n)
         rows *= self.matrices
         rules = (plan.a_pieces, plan.b_pieces)[side]
+        image = self.gemm.problem.image if side == 0 else None
+        if image is not None:
+            if (order, made_order) != ("rows", "rows"):
+                raise UnsupportedError("a convolution's image is stored pixel by pixel: a_layout=rows")
+            rows, cols = self.matrices * image.rows, image.cols
         if not self.partition.is_made(side):
-            self.arrays[name] = GlobalArray(name, rows, cols, plan.input_format, order)
-            return name
+            return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         used = self.partition.used(side, self.partition.everything)
-        made = {p: GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order) for p in used}
         self.arrays[source.name] = source
-        self.arrays.update({array.name: array for array in made.values()})
+        made = {
+            p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
+            for p in used
+        }
         letter: Side = "a" if side == 0 else "b"
         for work in operand_passes(plan, letter, source, made):
             self._pass(work)
         return source.name
+
+    def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
+        """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
+        of the A matrix, which only the GEMM kernels see.
+        """
+        if image is None:
+            self.arrays[array.name] = array
+            return array
+        stored = replace(array, name=f"{array.name}.image")
+        seen = replace(
+            array, rows=self.matrices * self.m, cols=self.k, of=stored.name, reads=self.matrices * image.read
+        )
+        self.arrays.update({stored.name: stored, seen.name: seen})
+        return stored
 
     def _pass(self, work: Pass) -> None:
         self.kernels.append(lower_pass(work, self.device))

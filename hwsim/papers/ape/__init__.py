@@ -1,8 +1,10 @@
 """The experiments that measure the claims of configs/papers/ape.yaml."""
 
 from hwsim.papers.ape import (
+    applications,
     chips,
     circuits,
+    convolution,
     gemm_errors,
     hybrid_times,
     kernel_choice,
@@ -31,4 +33,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *kernel_choice.EXPERIMENTS,
     *circuits.EXPERIMENTS,
     *wider_numbers.EXPERIMENTS,
+    *convolution.EXPERIMENTS,
+    *applications.EXPERIMENTS,
 )
