@@ -1,0 +1,5 @@
+"""The experiments that measure the claims of configs/papers/bf16x9.yaml."""
+
+from hwsim.papers.experiment import Experiment
+
+EXPERIMENTS: tuple[Experiment, ...] = ()
