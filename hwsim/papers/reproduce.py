@@ -205,7 +205,7 @@ def _digest() -> str:
     root = Path(hwsim.__file__).parent
     apart = (root / "papers", root / "cli", root / "report")
     own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
-    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries")]
+    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
     parts = [_of_files(own, root)]
     parts += [
         _of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder) for folder in folders
