@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-Level = Literal["low", "typical", "high"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+EnergyLevel = Literal["low", "typical", "high"]
+LEVELS: tuple[EnergyLevel, ...] = get_args(EnergyLevel)
 EVIDENCE = "assumption"
 _LANE_BYTES = 4  # of an fp32 lane
 _PICO = 1e-12
@@ -51,7 +51,7 @@ class EnergyRange(_EnergyRecord):
             raise ValueError("low, typical, high and bound have to rise")
         return self
 
-    def at(self, level: Level) -> float:
+    def at(self, level: EnergyLevel) -> float:
         """The value of a level."""
         return {"low": self.low, "typical": self.typical, "high": self.high}[level]
 
@@ -97,7 +97,7 @@ class Energy:
     joules_by: Mapping[str, float]
     seconds: float
     operations: int
-    level: Level
+    level: EnergyLevel
     evidence: str = EVIDENCE
 
     @property
@@ -134,7 +134,7 @@ def energies_of(device: str) -> ChipEnergies:
     return found
 
 
-def energy(times: Times, gemm: Gemm, level: Level = "typical", energies: ChipEnergies | None = None) -> Energy:
+def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: ChipEnergies | None = None) -> Energy:
     """The energy of a timed GEMM (result.times, result.gemm). energies: by default those of the device's name.
 
     A cycle in which the lanes are busy, beside FMAs of the products, is one operation of each lane. Raises
@@ -165,7 +165,9 @@ def energy(times: Times, gemm: Gemm, level: Level = "typical", energies: ChipEne
     return Energy(joules, times.seconds, operations, level)
 
 
-def _products(times: Times, gemm: Gemm, chip: Device, table: ChipEnergies, level: Level) -> tuple[float, int, float]:
+def _products(
+    times: Times, gemm: Gemm, chip: Device, table: ChipEnergies, level: EnergyLevel
+) -> tuple[float, int, float]:
     """Of the products: picojoules in matrix units, FMAs on lanes, bytes that matrix units read from shared memory.
 
     All kernels of a GEMM are taken to use the instruction of the first.
