@@ -44,7 +44,7 @@ def measure_power(scale: Scale) -> Found:
         "section8-power-saving": {"saving": float(np.mean(saving)), "speedup": speedup},
     }
     alike = {level: float(np.mean(gains(level))) for level in LEVELS}
-    ends = [float(np.mean(gains("low", "high"))), float(np.mean(gains("high", "low")))]
+    crossed = [float(np.mean(gains("low", "high"))), float(np.mean(gains("high", "low")))]
     parts = {name: energy_of(name, SIZES[-1]) for name in watts}
     split = "; ".join(
         f"{runs.NAMES[name]} {one.watts:.0f} W ("
@@ -55,7 +55,7 @@ def measure_power(scale: Scale) -> Found:
     base = (
         f"Marked: by assumed energies (configs/energy/chips.yaml, written before), not by measured power. All at their "
         f"low, typical or high level the gain is {alike['low']:.2f}, {alike['typical']:.2f}, {alike['high']:.2f}; with "
-        f"BF16x9 at one end and native FP32 at the other {min(ends):.2f} to {max(ends):.2f}. At n = {SIZES[-1]}: "
+        f"BF16x9 at one end and native FP32 at the other {min(crossed):.2f} to {max(crossed):.2f}. At n = {SIZES[-1]}: "
         f"{split}. The clock is {runs.chip().clock_mhz:g} MHz for both; that a power limit slows BF16x9 is not in it."
     )
     notes = dict.fromkeys(measured, base) | {"fig12-twice-time": "Each run is one, L2 empty, with one launch."}

@@ -5,6 +5,7 @@ It knows the sizes that the claims assume.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ THIN = (16, 32, 64)
 LOW = (*((8192, k) for k in THIN), *((n, 16384) for n in THIN))
 TREND = (16, 64, 256, 1024, 4096)
 POWER_SIZES = (2048, 4096, 8192, 16384)
+CROSSOVER = (64, 128, *EDGES)
+SPLIT_BYTES = 4 + 3 * 2  # of an element: FP32 read, three BF16 written
 SLOW_LAUNCH_US = 5.0  # of a host that launches each call
 
 
@@ -42,6 +45,7 @@ def measure_heatmaps(scale: Scale) -> Found:
     bare = [runs.speedup(n, n, k, launches=False) for n, k in points]
     low = [runs.speedup(n, n, k) for n, k in LOW]
     trend = [runs.speedup(8192, 8192, k) for k in TREND]
+    apart = [_split_apart(n, n, k) for n, k in LOW]
     both = [*points, *LOW]
     rates = {method: [runs.tflops(method, n, n, k) for n, k in both] for method in ("native", "x9", "hybrid")}
     taken = [runs.timed("hybrid", n, n, k).options["taken"] for n, k in both]
@@ -71,8 +75,9 @@ def measure_heatmaps(scale: Scale) -> Found:
         f"writing C alone takes {floor:.0f} us at the memory's rate; BF16x9 takes "
         f"{runs.seconds('x9', 8192, 8192, 16) * 1e6:.0f}, native FP32 {(drained.seconds or 0) * 1e6:.0f}, since its "
         "accumulators in registers are written before the next tile begins. At M = N = 16, K = 16384 with K "
-        f"split over the cores native FP32 takes {split[0] * 1e6:.1f} us and BF16x9 {split[1] * 1e6:.1f}. That a "
-        "library needs a kernel of its own for the splits would explain the paper; it does not say so."
+        f"split over the cores native FP32 takes {split[0] * 1e6:.1f} us and BF16x9 {split[1] * 1e6:.1f}. With a "
+        f"kernel of its own for the splits (a launch, 4 bytes read and 6 written per element) the speedups would be "
+        f"{', '.join(f'{x:.2f}' for x in apart)}. The paper does not say which."
     )
     notes = {
         "fig11-max-speedup": launch,
@@ -105,6 +110,35 @@ def measure_heatmaps(scale: Scale) -> Found:
 def _with_launch(m: int, n: int, k: int, launch_us: float) -> float:
     times = [runs.seconds(name, m, n, k, launches=False) + launch_us * 1e-6 for name in ("native", "x9")]
     return times[0] / times[1]
+
+
+def _split_apart(m: int, n: int, k: int) -> float:
+    """The speedup, if a kernel of its own wrote the three pieces of A and B to memory first."""
+    before = runs.launch_seconds() + (m * k + k * n) * SPLIT_BYTES / _memory_rate()
+    return runs.seconds("native", m, n, k) / (runs.seconds("x9", m, n, k) + before)
+
+
+def measure_crossover(scale: Scale) -> Found:
+    """Section 8: the size from which BF16x9 is faster."""
+    gain = [runs.speedup(n, n, n) for n in CROSSOVER]
+    sides = [one > 1 for one in gain]
+    crossings = sum(x != y for x, y in itertools.pairwise(sides))
+    apart = [_split_apart(n, n, n) for n in CROSSOVER]
+    note = (
+        "hwsim's BF16x9 splits in the kernel that multiplies, so that both methods have one launch and small sizes are "
+        "latency alone. With a kernel of its own for the splits (a launch, 4 bytes read and 6 written per element) the "
+        f"series would be {', '.join(f'{x:.2f}' for x in apart)}."
+    )
+    columns: dict[str, list[Any]] = {
+        "split": ["in the kernel"] * len(gain) + ["its own kernel"] * len(gain),
+        "n": [*CROSSOVER, *CROSSOVER],
+        "speedup": [*gain, *apart],
+    }
+    return Found(
+        {"section8-crossover": {"speedup": gain, "crossings": crossings}},
+        {"section8-crossover": note},
+        (Series("crossover", columns, x="n", y="speedup", by="split", log="x"),),
+    )
 
 
 def _memory_rate() -> float:
@@ -204,6 +238,7 @@ EXPERIMENTS = (
         measure_heatmaps,
         {"quick": 15.0, "full": 40.0},
     ),
+    Experiment("crossover", ("section8-crossover",), measure_crossover, {"quick": 4.0, "full": 4.0}),
     Experiment("peaks", ("section7-peak-ratio", "section7-speedup-bound"), measure_peaks, {"quick": 3.0, "full": 3.0}),
     Experiment(
         "gains",
