@@ -45,6 +45,7 @@ def measure_power(scale: Scale) -> Found:
     }
     alike = {level: float(np.mean(gains(level))) for level in LEVELS}
     crossed = [float(np.mean(gains("low", "high"))), float(np.mean(gains("high", "low")))]
+    clock, share = runs.limited_share()
     parts = {name: energy_of(name, SIZES[-1]) for name in watts}
     split = "; ".join(
         f"{runs.NAMES[name]} {one.watts:.0f} W ("
@@ -56,7 +57,8 @@ def measure_power(scale: Scale) -> Found:
         f"Marked: by assumed energies (configs/energy/chips.yaml, written before), not by measured power. All at their "
         f"low, typical or high level the gain is {alike['low']:.2f}, {alike['typical']:.2f}, {alike['high']:.2f}; with "
         f"BF16x9 at one end and native FP32 at the other {min(crossed):.2f} to {max(crossed):.2f}. At n = {SIZES[-1]}: "
-        f"{split}. The clock is {runs.chip().clock_mhz:g} MHz for both; that a power limit slows BF16x9 is not in it."
+        f"{split}. The clock is {runs.chip().clock_mhz:g} MHz for both; that a power limit slows BF16x9 is not in it "
+        f"(at the {clock:g} MHz reported for long BF16 work its speed is {share:.2f} of this)."
     )
     notes = dict.fromkeys(measured, base) | {"fig12-twice-time": "Each run is one, L2 empty, with one launch."}
     columns: dict[str, list[Any]] = {

@@ -99,3 +99,10 @@ def lanes_tflops() -> float:
     device = chip()
     assert device.vector is not None
     return 2 * device.vector.repeat_bytes / LANE_BYTES * device.cores * device.clock_mhz * 1e6 / 1e12
+
+
+def limited_share() -> tuple[float, float]:
+    """The lowest clock that the device file reports for long BF16 work, in MHz, and its share of the file's clock."""
+    span = load(DEVICE).evidence["clock_mhz"].span
+    assert span is not None
+    return span[0], span[0] / chip().clock_mhz
