@@ -215,7 +215,7 @@ def measure_ccsd(scale: Scale) -> Found:
     notes |= dict.fromkeys(("fig14-water4", "fig14-water14"), slower)
     larger = ", ".join(f"{cluster(w).leading_speedup(LARGER_BLOCK):.2f}" for w in SYNTHETIC)
     notes["fig14-leading-term-asymptote"] = (
-        f"{choices} The contraction's width grows with the block: with blocks of {LARGER_BLOCK} the gains are {larger}: "
+        f"{choices} The contraction widens with the block: with blocks of {LARGER_BLOCK} the gains are {larger}: "
         "a plateau, the weaker form of the claim, but not at 1.9."
         " hwsim's limit is that of large GEMMs, 3, as memory steps vanish beside them; why the paper's is 1.9 is "
         "not explained."

@@ -167,7 +167,7 @@ EXPERIMENTS = (
             "section4-software-scaling-loss", "intro-gains-destroyed",
         ),
         measure_scaling,
-        {"quick": 20.0, "full": 20.0},
+        {"quick": 10.0, "full": 10.0},
     ),
     Experiment(
         "special-values",

@@ -238,7 +238,7 @@ EXPERIMENTS = (
             "intro-hybrid-fastest", "intro-hybrid-gain",
         ),
         measure_heatmaps,
-        {"quick": 15.0, "full": 40.0},
+        {"quick": 10.0, "full": 25.0},
     ),
     Experiment("crossover", ("section8-crossover",), measure_crossover, {"quick": 4.0, "full": 4.0}),
     Experiment("peaks", ("section7-peak-ratio", "section7-speedup-bound"), measure_peaks, {"quick": 3.0, "full": 3.0}),
