@@ -101,7 +101,7 @@ class Paper(PaperRecord):
         return found
 
 
-PAPERS = ("sgemm-cube", "le-gemm", "ape", "tf32-tf64")
+PAPERS = ("sgemm-cube", "le-gemm", "bf16x9", "ape", "tf32-tf64")
 
 
 def is_written(paper: str) -> bool:

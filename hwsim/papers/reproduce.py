@@ -23,13 +23,13 @@ import hwsim
 from hwsim.datafiles.places import package_folder
 from hwsim.errors import InputError, nearest
 from hwsim.files import write_text
-from hwsim.papers import ape, claims, le_gemm, sgemm_cube, tf32_tf64
+from hwsim.papers import ape, bf16x9, claims, le_gemm, sgemm_cube, tf32_tf64
 from hwsim.papers.claims import Claim, Verdict
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
 Progress = Callable[[float], None]
 #: Paper -> the package with its EXPERIMENTS.
-PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "ape": ape, "tf32-tf64": tf32_tf64}
+PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _digest() -> str:
     root = Path(hwsim.__file__).parent
     apart = (root / "papers", root / "cli", root / "report")
     own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
-    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries")]
+    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
     parts = [_of_files(own, root)]
     parts += [
         _of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder) for folder in folders
