@@ -46,8 +46,8 @@ SUFFIX = ".npz"  # of a file of answers
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library whose choices are known: files of fitted trees, of its own answers for weights of layers
-    and of times, and the chips that it was asked on.
+    """A version of a library whose choices are known: files of fitted trees, of its own answers for weights of layers,
+    of times and of what these are multiplied by, and the chips that it was asked on.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
     """
@@ -57,6 +57,7 @@ class Version:
     path: str
     layers: str
     times: str
+    factors: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
 
@@ -69,10 +70,12 @@ VERSIONS = (
         path="cublas-13.1.trees",
         layers="cublas-13.1.layers.npz",
         times="cublas-13.1.times.csv",
+        factors="cublas-13.1.times.npz",
         devices={"h100": 132, "h200": 132},
         evidence="fitted",
     ),
 )
+NO_FILES = {"layers": "", "times": "", "factors": ""}  # of a version that only a user's file has
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
 K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
 ALLOWED_OUTPUTS = {
@@ -237,7 +240,7 @@ def _from_file(
             "name another device"
         )
     shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
-    known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, layers="", times="", devices={})
+    known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, devices={}, **NO_FILES)
     return LibraryOnDevice(known, seen, workspace_bytes, own)
 
 

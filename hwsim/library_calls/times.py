@@ -1,9 +1,10 @@
 """Time of a library's kernels: that of their program, and what such kernels cost besides, as fitted to recorded GEMMs.
 
 Microseconds are a sum of numbers times quantities (QUANTITIES): a constant, the program's own time, that of the kernel
-which hwsim would choose, megabytes, and what steps of K and tiles cost on the busiest SM and on average.
-tools/library/fit_times.py makes the numbers from times measured on each chip (docs/library.md). The module knows
-choices and sizes; no program and no clock.
+which hwsim would choose, megabytes, and what steps of K and tiles cost on the busiest SM and on average. What such a
+sum cannot say (the power limit of large GEMMs, edges of tiles, alignments) is a factor from regression trees over the
+quantities and FACTS. tools/library/fit_times.py makes both from times measured on each chip (docs/library.md). The
+module knows choices and sizes; no program and no clock.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import csv
 import math
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import as_file
+
+import numpy as np
 
 from hwsim.datafiles.places import package_folder, text_of
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.forest import Forest, unpack
 from hwsim.library_calls.orders import ELEMENT_BYTES
 
 #: What the numbers multiply. A step: one tile of K of one CTA; a wave: a tile of C on each SM. Means are over all SMs.
@@ -39,6 +45,17 @@ QUANTITIES = (
     "slice_kilo_k",  # K of a slice
     "kilo_results",  # of all slices
 )
+#: What the trees split on beside the quantities.
+FACTS = (
+    "m", "n", "k", "macs",
+    "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "slices", "algorithm",
+    "format", "output_bits", "is_promoted", "b_by_rows",
+    "m_alignment", "n_alignment", "k_alignment", "edge_m", "edge_n",  # edge: the share of the last tile that is in C
+    "sum_us",
+)  # fmt: skip
+ABOUT_A_LAUNCH_US = 2.0  # the factor is of the time with a launch: very short kernels hide in it
+MOST_ALIGNED = 128  # elements
+FORMATS = tuple(ELEMENT_BYTES)
 STEP = 32  # of K, where the choice does not say it
 ANY = "any"  # operands: where too few GEMMs of one format were recorded
 SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
@@ -96,6 +113,26 @@ def quantities(
     return (*known, *busiest, *means, *written_and_shared, *whole)
 
 
+def facts(
+    choice: LibraryChoice, sizes: tuple[int, int, int], operand: str, output: str, b_by_rows: bool, sum_us: float
+) -> tuple[float, ...]:
+    """The values of FACTS. sum_us: of the row, without a launch."""
+    m, n, k = sizes
+    rows, columns = choice.tile or (0, 0)
+    high, wide = choice.cluster or (0, 0)
+    shape = (m, n, k, m * n * k / 1e6, rows, columns, choice.tile_k, choice.stages or 0, high, wide, choice.split_k)
+    is_promoted = choice.schedule.promotion_k is not None
+    kind = (choice.algorithm, FORMATS.index(operand), format_of(output).bits, is_promoted, b_by_rows)
+    alignments = (math.gcd(size, MOST_ALIGNED) for size in sizes)
+    edges = ((m % rows or rows) / rows if rows else 0.0, (n % columns or columns) / columns if columns else 0.0)
+    return tuple(float(x) for x in (*shape, *kind, *alignments, *edges, sum_us))
+
+
+def with_factor(forest: Forest, point: tuple[float, ...], sum_us: float) -> float:
+    """Microseconds beyond a launch: the row's sum times the trees' factor, at least 0."""
+    return max((sum_us + ABOUT_A_LAUNCH_US) * math.exp(forest.at(point)) - ABOUT_A_LAUNCH_US, 0.0)
+
+
 def key_of(choice: LibraryChoice, operand: str) -> Key:
     """The row of a choice: algorithm, operands' format, whether K is in slices."""
     return choice.algorithm, SAME.get(operand, operand), choice.split_k > 1
@@ -123,3 +160,19 @@ def rows_of(name: str, device: str) -> dict[Key, TimeRow]:
             numbers = tuple(float(row[name]) for name in QUANTITIES)
             found[key] = TimeRow(numbers, int(row["gemms"]), float(row["mean_error"]))
     return found
+
+
+@cache
+def forest_of(name: str, device: str) -> Forest | None:
+    """The trees of a file beside the library files, of one chip; None without a name, or where it has none of the chip.
+
+    Raises InputError where it cannot be read.
+    """
+    if not name:
+        return None
+    try:
+        with as_file(package_folder("libraries") / name) as path, np.load(path) as file:
+            found = {key.split("/")[1]: file[key] for key in file.files if key.split("/")[0] == device}
+            return unpack(found) if found else None
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise InputError(f"{name}: {error}; install hwsim again") from None

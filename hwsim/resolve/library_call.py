@@ -25,11 +25,12 @@ from hwsim.library_calls.choose import (
 )
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.library_calls.times import STEP, TimeRow, key_of, quantities, row_of
+from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times
     from hwsim.devices.device import Device
+    from hwsim.library_calls.forest import Forest
     from hwsim.resolve.resolver import Resolved
 
 ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
@@ -46,7 +47,7 @@ class LibraryCall:
 
     format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
     None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
-    mapping: options of the dataflow that follow from the kernel.
+    factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel.
     """
 
     id: LibraryId
@@ -57,6 +58,7 @@ class LibraryCall:
     evidence: str
     why: str
     times: TimeRow | None
+    factors: Forest | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
 
@@ -107,7 +109,7 @@ def library_call(
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
     return LibraryCall(
         asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
-        tuple(decisions), _mapping(choice),
+        forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice),
     )  # fmt: skip
 
 
@@ -205,6 +207,10 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times, estimate_
         problem.matrices,
     )  # fmt: skip
     seconds = row.seconds(found)
+    if call.factors is not None and problem.matrices == 1:  # recorded ones were single products
+        us = seconds * 1e6
+        also = facts(call.choice, problem.sizes, call.format, output, call.layouts[1] == "rows", us)
+        seconds = with_factor(call.factors, (*found, *also), us) * 1e-6
     tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
     fraction = times.peak_fraction
     if fraction is not None:
