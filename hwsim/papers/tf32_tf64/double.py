@@ -112,13 +112,13 @@ def measure(scale: Scale) -> Found:
         "fig5-reduction-linf": dict(by_norm["linf"]),
         "fig5-difference-dgemm-3x": {"over_dgemm": ratio(apart, e["DGEMM"]), "under_tf64": ratio(e["1xTF64"], apart)},
     }
-    ends = {
+    largest = {
         span: [(three[i] / double[i], four[i] / double[i]) for i, (_, s) in enumerate(POINTS) if s == span]
         for span in RANGES
     }
     inside = "3xTF64 over DGEMM (with the fourth product): " + "; ".join(
         f"{first[0]:.2f} ({first[1]:.2f}) at n = {SIZES[0]} and {last[0]:.2f} ({last[1]:.2f}) at {SIZES[-1]} on {span}"
-        for span, (first, *_, last) in ends.items()
+        for span, (first, *_, last) in largest.items()
     )
     inside += ". Two words hold 49 of FP64's 53 bits, which shows as long as the sums are short."
     gain = one / three

@@ -115,7 +115,7 @@ def unconverted() -> dict[str, Quantity]:
     return counts
 
 
-def kept() -> float:
+def products_computed() -> float:
     """tf32x3 of (1 + 3 * 2^-13) squared, less 1."""
     a = np.zeros((16, 16), np.float32)
     a[0, 0] = 1 + 3 * 2.0**-13
@@ -133,7 +133,7 @@ def measure(scale: Scale) -> Found:
             "fp16_not_chain": fp16[1],
             "tf32_not_chain": tf32[1],
         },
-        "sec2-2-dropped-product": {"kept": kept()},
+        "sec2-2-dropped-product": {"kept": products_computed()},
         "fig2-accumulation": {"wrong": successive_calls()},
         "fig1-tf32-products-exact": {"wrong": wrong_products(A100, "tf32", np.random.default_rng(0))},
         "fig1-tf32-accumulator": {

@@ -267,15 +267,15 @@ def _notes(claims: tuple[str, ...], scale: Scale) -> dict[str, str]:
         "numbers but for small ones, and only the number of products that are added at once (8, 4 for TF32) differs."
     )
     notes["fig4-tf32-over-fp16-hgemm"] = f"{chosen}Sums in FP16, by m16n8k16 with an FP16 accumulator."
-    ends = _ends(scale)
-    return notes | {claim: f"{chosen}{ends}" for claim in claims if "magnitude" in claim}
+    largest = _largest_sizes(scale)
+    return notes | {claim: f"{chosen}{largest}" for claim in claims if "magnitude" in claim}
 
 
 def _over(scale: Scale) -> list[float]:
     return ratio(series("3xTF32", scale), series("SGEMM", scale))
 
 
-def _ends(scale: Scale) -> str:
+def _largest_sizes(scale: Scale) -> str:
     case = Case(WHAT_IF_SIZE, SIGNED, 0)
     a, b, c = inputs(case)
     toward = hwsim.matmul(a, b, device=A100, format="tf32", schedule={"operand_rounding": "RZ"})
