@@ -40,6 +40,7 @@ EXPECTED = {
     "cycles.md",
     "devices.md",
     "emulation.md",
+    "energy.md",
     "glossary.md",
     "golden.md",
     "library.md",

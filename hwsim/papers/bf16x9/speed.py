@@ -158,8 +158,8 @@ def measure_peaks(scale: Scale) -> Found:
         f"By the device file {matrix:.0f} TFLOPS of BF16 and {lanes:.1f} of FP32 (an FMA per lane and cycle), both at "
         f"{runs.chip().clock_mhz:g} MHz, as others measured single instructions; its FFMA sustains "
         f"{runs.peak_tflops('fp32'):.1f}, by which the ratio would be {matrix / runs.peak_tflops('fp32'):.1f}. At "
-        f"the {clock:g} MHz that the file reports for long BF16 work on another board, with FP32 at its full clock, "
-        f"the ratio is {share * matrix / lanes:.1f}: 28 lies between."
+        f"the {clock:g} MHz that the file has for long BF16 work, with FP32 at its full clock, "
+        f"the ratio is {share * matrix / lanes:.1f}."
     )
     return Found(
         {
