@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
@@ -134,7 +134,7 @@ def _emit(
     rounding = context.design.rounding_on_load[load.side]
     if load.format != load.ring.format:
         assert rounding is not None
-        given = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
+        given: dict[str, Any] = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
         s.emit(engine, "cast", target, [load.tile], waits, signals, label=label, **given)
     else:
         s.emit(engine, "copy", target, [load.tile], waits, signals, label=label, multicast=beside)
