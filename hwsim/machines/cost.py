@@ -65,6 +65,12 @@ def exact(number: float) -> Fraction:
     return Fraction(str(number))
 
 
+@lru_cache(maxsize=1024)
+def ticks_of(cycles: float) -> int:
+    """A device's number of cycles in ticks, rounded up."""
+    return ticks(exact(cycles))
+
+
 def ticks(cycles: Fraction | int) -> int:
     """Cycles in ticks, rounded up."""
     return ceil(cycles * TICKS_PER_CYCLE)
