@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.expressions import parts_of
 from hwsim.errors import UnsupportedError
@@ -63,7 +63,7 @@ class VectorOps:
         self._waits.extend(syncs)
 
     def op(
-        self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: object
+        self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: Any
     ) -> None:
         """Emit one instruction."""
         self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from hwsim.program.builder import Derivations, StreamBuilder
 from hwsim.program.ir import CORE, ZERO, Affine, Derived, variable
+from hwsim.program.quick import quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Slices:
     length: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TileGrid:
     """A grid of tiles of m x n elements and one length of K: `depth` (batch times slices) layers of rows x cols tiles.
@@ -56,6 +58,7 @@ class TileGrid:
         return self.depth * self.rows * self.cols
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CoreWaves:
     """Consecutive cores first .. first + count - 1 with equal work: `waves[i]` tiles of grid i each."""
@@ -65,6 +68,7 @@ class CoreWaves:
     waves: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WorkTile:
     """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K."""

@@ -65,6 +65,12 @@ def exact(number: float) -> Fraction:
     return Fraction(str(number))
 
 
+@lru_cache(maxsize=1024)
+def ticks_of(cycles: float) -> int:
+    """A device's number of cycles in ticks, rounded up."""
+    return ticks(exact(cycles))
+
+
 def ticks(cycles: Fraction | int) -> int:
     """Cycles in ticks, rounded up."""
     return ceil(cycles * TICKS_PER_CYCLE)
@@ -142,9 +148,7 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     limits = {name: i for i, (name, _) in enumerate(windows(scope.device))}
     forms = _KNOWN.of(scope.device)
     known: list[Known] = []  # by kind
-    instrs = flat.instrs
-    for i, form in zip(flat.firsts, flat.forms, strict=True):
-        instr = instrs[i]
+    for i, instr, form in zip(flat.firsts, flat.examples, flat.forms, strict=True):
         found = forms.get(form)
         if found is None:
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
@@ -157,7 +161,9 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     table[far, _GM_TILE] += flat.instr[far, INSTR_COLUMNS.index("first_tile")]
     links = [known[kind][1] for kind in flat.kinds]
     if free is not None:
-        idle = [i for i, (instr, link_name) in enumerate(zip(instrs, links, strict=True)) if free(instr, link_name)]
+        idle = [
+            i for i, (instr, link_name) in enumerate(zip(flat.instrs, links, strict=True)) if free(instr, link_name)
+        ]
         _take_no_time(table, idle)
         far[idle] = False
     return Costs(table, far, links, packed([padded for _, _, padded in known], 1)[kinds, 0])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.formats import format_of
-from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, exact, latency_ticks, ticks, windows
+from hwsim.machines.cost import COST_COLUMNS, Costs, Free, costs, latency_ticks, ticks_of, windows
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flattened
 from hwsim.program.forms import parts_of
 from hwsim.program.identity_cache import IdentityCache
@@ -144,7 +144,7 @@ def _engine_tables(
             [(g.first, g.count, firsts[i], len(g.streams)) for i, g in enumerate(kernel.groups)], np.int64
         ),
         "engine": np.array(
-            [(m.queue_depth, ticks(exact(m.issue_cycles)), queued) for m in map(device.engines.__getitem__, engines)],
+            [(m.queue_depth, ticks_of(m.issue_cycles), queued) for m in map(device.engines.__getitem__, engines)],
             np.int64,
         ),
         "window": np.array([limit for _, limit in windows(device)], np.int64).reshape(-1, 1),

@@ -41,6 +41,7 @@ from hwsim.machines.tables import CAUSES, KernelTables, tables_of, with_arrays
 from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
 from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
 from hwsim.program.ir import Kernel, Program
+from hwsim.program.quick import quick
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _Key = TypeVar("_Key")
 _COUNTERS = ("L2 read", "L2 write", "HBM read", "HBM write")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EngineTime:
     """How an engine spent its time, in cycles (exact: ticks are binary fractions of a cycle).

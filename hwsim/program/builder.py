@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
+from typing import Literal
 
 from hwsim.gemm.layouts import Order
 from hwsim.program.ir import (
@@ -35,6 +36,7 @@ from hwsim.program.ir import (
 from hwsim.program.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ring:
     """A ring buffer: slots that one engine fills and another empties, in order.
@@ -149,9 +151,18 @@ class StreamBuilder:
         reads: Iterable[Tile] = (),
         waits: Iterable[Sync] = (),
         signals: Iterable[Sync] = (),
-        **attributes: object,
+        *,
+        unit: str | None = None,
+        zero_at: tuple[str, ...] | None = (),
+        scalar: float = 0.0,
+        rounding: str = "RNE",
+        overflow: Literal["ieee", "saturate"] | None = None,
+        scale_exponent: int = 0,
+        multicast: int = 1,
+        repeat: int = 1,
+        label: str = "",
     ) -> None:
-        """Append one instruction (see ir.Instr for the opcodes and the other attributes)."""
+        """Append one instruction (see ir.Instr for the opcodes and the attributes)."""
         self._stack[-1].append(
             Instr(
                 engine,
@@ -160,7 +171,15 @@ class StreamBuilder:
                 tuple(reads),
                 tuple(waits),
                 tuple(signals),
-                **attributes,  # type: ignore[arg-type]
+                unit,
+                zero_at,
+                scalar,
+                rounding,
+                overflow,
+                scale_exponent,
+                multicast,
+                repeat,
+                label,
             )
         )
 

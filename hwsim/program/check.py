@@ -85,7 +85,8 @@ class _Checker:
         _unique(self.kernel, "semaphore", [s.name for s in self.kernel.semaphores])
         self._capacity()
         self._cores()
-        fews = [_Shortened(_period([b.slots for b in self.kernel.buffers], _FEW_SLOTS)) for _ in self.kernel.groups]
+        period = _period([buffer.slots for buffer in self.kernel.buffers], _FEW_SLOTS)
+        fews = [_Shortened(period) for _ in self.kernel.groups]
         balances = self._on_tables(fews)
         if balances is None:
             self._one_by_one()
@@ -103,10 +104,10 @@ class _Checker:
         """
         try:
             _, flat = flattened(self.kernel, self.arrays, self.device.engines)
-            known, instrs = _FORMS_CHECKED.of(self.device), flat.instrs
-            for i, form in zip(flat.firsts, flat.forms, strict=True):
+            known = _FORMS_CHECKED.of(self.device)
+            for i, instr, form in zip(flat.firsts, flat.examples, flat.forms, strict=True):
                 if form not in known:
-                    _Rules(self.scope, self.semaphores, i, instrs[i], _ANYWHERE).check()
+                    _Rules(self.scope, self.semaphores, i, instr, _ANYWHERE).check()
                     known[form] = True
             places = Places(self.kernel, flat, self.arrays)
             found = [places.group(number, few.period) for number, few in enumerate(fews)]

@@ -85,7 +85,7 @@ class FlatKernel:
     `streams[g][s]`: group g, stream s.
     sizes: instructions of each group. forms: the different forms of its instructions (forms.FormReader), in order of
     first occurrence, where the arrays are known; kinds: the number of each instruction's form; firsts: the first
-    instruction of each form. skipped: whether loops with count 0 were left out.
+    instruction of each form, and `examples` those instructions. skipped: whether loops with count 0 were left out.
     walked: by name, the tables that the compiled interpreters take, with all streams concatenated: node, derived and
     stream (first node, nodes, variables, first derived, derived).
     """
@@ -106,6 +106,7 @@ class FlatKernel:
     walked: Mapping[str, Table]
     kinds: tuple[int, ...] = ()
     firsts: tuple[int, ...] = ()
+    examples: tuple[Instr, ...] = ()
     forms: tuple[Hashable, ...] = ()
 
     @property
@@ -213,6 +214,7 @@ class _Flattener:
         self.forms: dict[Hashable, int] = {}  # the number of each form
         self.kinds: list[int] = []
         self.firsts: list[int] = []
+        self.examples: list[Instr] = []
         self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
         self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
         self.instrs = self.tile_count = self.sync_count = 0
@@ -261,6 +263,7 @@ class _Flattener:
             },
             tuple(self.kinds),
             tuple(self.firsts),
+            tuple(self.examples),
             tuple(self.forms),
         )
         for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
@@ -339,6 +342,7 @@ class _Flattener:
             kind = self.forms.setdefault(self.reader.form_of(instr), len(self.firsts))
             if kind == len(self.firsts):
                 self.firsts.append(self.instrs)
+                self.examples.append(instr)
             self.kinds.append(kind)
         self.tile_count = first_tile + writing + reading
         self.sync_count = first_wait + waiting + signalling

@@ -23,6 +23,7 @@ CORE = "core"  # the variable that holds a core's absolute index in every Affine
 Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Affine:
     """An affine expression: constant + sum of coefficient * variable, where a variable is a loop, a counter, a derived
@@ -64,6 +65,7 @@ def variable(name: str) -> Affine:
     return Affine(0, ((name, 1),))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Derived:
     """A derived variable: of // divisor, or of % divisor, for example the row and column of a tile number.
@@ -77,6 +79,7 @@ class Derived:
     part: Literal["quotient", "remainder"]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GlobalArray:
     """A matrix in global memory: rows x cols elements of a format (hwsim.formats), stored by rows or by columns.
@@ -100,6 +103,7 @@ class GlobalArray:
         return (self.rows, self.cols) if self.order == "rows" else (self.cols, self.rows)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A buffer in one of a core's memories (the device's name for it): `slots` slots of `slot_bytes` each.
@@ -122,6 +126,7 @@ class Buffer:
         return self.slots * self.slot_bytes // self.spread - self.spilled
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Semaphore:
     """A counting semaphore of one core. A wait subtracts from it, a signal adds to it.
@@ -135,6 +140,7 @@ class Semaphore:
     pieces: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Sync:
     """A wait for, or a signal of, `count` of a semaphore."""
@@ -229,6 +235,7 @@ class Instr:
     label: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A loop of `count` iterations over `body`; `name` is the loop's variable, unique in the stream."""
@@ -238,6 +245,7 @@ class Loop:
     body: tuple[Node, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Advance:
     """Adds `by` to a counter of the stream (counters start at 0), for example the cursor of a ring buffer."""
@@ -258,6 +266,7 @@ class Stream:
     derived: tuple[Derived, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CoreGroup:
     """Cores first .. first + count - 1, which all run the same streams (addresses may depend on CORE)."""

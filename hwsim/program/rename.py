@@ -7,12 +7,14 @@ provided that the arrays have the same shape, format and order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from operator import attrgetter
 
 from hwsim.program.ir import (
     Advance,
     Affine,
+    Buffer,
+    CoreGroup,
     Derived,
     GlobalArray,
     GlobalTile,
@@ -21,6 +23,7 @@ from hwsim.program.ir import (
     LocalTile,
     Loop,
     Node,
+    Semaphore,
     Stream,
     Sync,
     Tile,
@@ -34,12 +37,14 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
     buffer are renamed with it. The copy has no `original` if two names would become one.
     """
     made = _Renaming(arrays, buffers)
-    copies = tuple([replace(one, name=buffers.get(one.name, one.name)) for one in kernel.buffers])
-    semaphores = tuple([replace(one, name=made.semaphores.get(one.name, one.name)) for one in kernel.semaphores])
+    copies = tuple(
+        [Buffer(buffers.get(x.name, x.name), x.memory, x.slots, x.slot_bytes, x.spread) for x in kernel.buffers]
+    )
+    semaphores = tuple([Semaphore(made.semaphores.get(x.name, x.name), x.initial, x.pieces) for x in kernel.semaphores])
     is_one_to_one = _keeps_arrays_apart(kernel, arrays) and all(
         len({one.name for one in named}) == len(named) for named in (copies, semaphores)
     )
-    groups = [replace(group, streams=tuple([_later(x, made) for x in group.streams])) for group in kernel.groups]
+    groups = [CoreGroup(x.first, x.count, tuple([_later(one, made) for one in x.streams])) for x in kernel.groups]
     copy = Kernel(name, tuple(groups), copies, semaphores)
     if is_one_to_one:
         object.__setattr__(copy, "original", kernel)

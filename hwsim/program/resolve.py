@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hwsim.formats import format_of
+from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
 
 if TYPE_CHECKING:
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
     from hwsim.devices.model import InstructionModel, LinkModel
 
 GM: Literal["GM"] = "GM"  # the name of global memory in a device's links
+Links = dict[tuple[str, str, str], list[tuple[str, "LinkModel"]]]  # by engine, source and target: name, link
+_LINKS: IdentityCache[Links] = IdentityCache(16, 16)  # of so many devices
+
+
+def _links_of(device: Device) -> Links:
+    """The links of a device, kept from kernel to kernel."""
+    found = _LINKS.get(device.links)
+    if found is None:
+        found = {}
+        for name, link in device.links.items():
+            found.setdefault((link.engine, link.source, link.target), []).append((name, link))
+        _LINKS.put(found, 1, device.links)
+    return found
 
 
 class Scope:
@@ -25,9 +39,7 @@ class Scope:
         self.kernel, self.device = kernel, device
         self.arrays = {array.name: array for array in arrays}
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
-        self.links: dict[tuple[str, str, str], list[tuple[str, LinkModel]]] = {}
-        for name, link in device.links.items():
-            self.links.setdefault((link.engine, link.source, link.target), []).append((name, link))
+        self.links = _links_of(device)
 
     def memory(self, tile: Tile) -> str:
         """The name of the memory that holds a tile; GM for a tile of a global array. KeyError: no such buffer."""

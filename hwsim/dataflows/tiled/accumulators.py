@@ -13,8 +13,10 @@ from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
+from hwsim.program.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RowChunk:
     """Some rows of a tile's accumulator; is_first, is_last: among the chunks that are read of it in order."""

@@ -17,6 +17,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import Order
 from hwsim.program.ir import LocalTile, Sync, one_of, variable
+from hwsim.program.quick import quick
 
 if TYPE_CHECKING:
     from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -55,6 +56,7 @@ def _slot(
     return LocalTile(name, rows, cols, format, variable(cursor), row, col, width, order)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RingBuffer:
     """A ring buffer whose slots each hold a tile of elements of `format`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
@@ -167,7 +167,7 @@ def emit_load(
     rounding = context.design.rounding_on_load[load.side]
     if load.format != load.ring.format:
         assert rounding is not None
-        given = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
+        given: dict[str, Any] = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
         s.emit(engine, "cast", target, [source], waits, signals, label=label, repeat=repeat, **given)
     else:
         s.emit(engine, "copy", target, [source], waits, signals, label=label, repeat=repeat, multicast=beside)

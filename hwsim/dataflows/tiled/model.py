@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.libraries import load
+from hwsim.program.quick import quick
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -151,6 +152,7 @@ class Blocking:
     spilled: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MatrixRef:
     """A matrix in global memory, without its size: its array's name, element format and storage order."""
@@ -160,6 +162,7 @@ class MatrixRef:
     order: Order = "rows"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
     """A piece of an operand: its number in the plan, its matrix, the format in which the unit reads it."""
@@ -169,6 +172,7 @@ class StoredPiece:
     format: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class KernelOperand:
     """A or B of one kernel: the pieces that its products use, or the unsplit matrix (`raw`) that the kernel splits
@@ -198,6 +202,7 @@ class KernelOperand:
         return {piece.number: piece.format for piece in self.pieces}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TileEpilogue:
     """The epilogue of a tile: target = cast(alpha * value + beta * C), where C is one of the matrices.
