@@ -57,8 +57,8 @@ def measure_power(scale: Scale) -> Found:
         f"Marked: by assumed energies (configs/energy/chips.yaml, written before), not by measured power. All at their "
         f"low, typical or high level the gain is {alike['low']:.2f}, {alike['typical']:.2f}, {alike['high']:.2f}; with "
         f"BF16x9 at one end and native FP32 at the other {min(crossed):.2f} to {max(crossed):.2f}. At n = {SIZES[-1]}: "
-        f"{split}. Native FP32 runs at {runs.chip().clock_mhz:g} MHz; long BF16 work at {clock:g}, {share:.2f} of it: a "
-        "power limit is in the file for 16-bit operands alone."
+        f"{split}. Native FP32 runs at {runs.chip().clock_mhz:g} MHz, long BF16 work at {clock:g}, {share:.2f} of it: "
+        "the file has a power limit for 16-bit operands alone."
     )
     notes = dict.fromkeys(measured, base) | {"fig12-twice-time": "Each run is one, L2 empty, with one launch."}
     columns: dict[str, list[Any]] = {
