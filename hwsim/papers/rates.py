@@ -11,6 +11,7 @@ from typing import Any
 
 from hwsim.api import run
 from hwsim.devices import load
+from hwsim.devices.device import Device
 from hwsim.devices.query import find
 from hwsim.errors import InputError
 
@@ -33,12 +34,13 @@ def best_tflops(device: str, edges: Iterable[int], **options: Any) -> float:
     return max(tflops(device, n, n, n, **options) for n in edges)
 
 
-def peak_tflops(device: str, format: str, **options: Any) -> float:
+def peak_tflops(device: str | Device, format: str, **options: Any) -> float:
     """The rate of the unit that computes a native GEMM of the format, all cores, at the file's clock."""
-    result = run(m=1024, n=1024, k=1024, device=device, exact=False, format=format, **options)
-    if result.tflops is None or not result.peak_fraction:
-        raise InputError(f"{device} has no peak for {format}")
-    return result.tflops / result.peak_fraction
+    chip = load(device) if isinstance(device, str) else device
+    result = run(m=1024, n=1024, k=1024, device=chip, exact=False, format=format, **options)
+    if result.tflops is None or not result.peak_fraction or result.times.chip is None:
+        raise InputError(f"{chip.name} has no peak for {format}")
+    return result.tflops / result.peak_fraction * chip.clock_mhz / result.times.chip.clock_mhz
 
 
 def takes(device: str, format: str) -> bool:

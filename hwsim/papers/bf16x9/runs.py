@@ -12,6 +12,7 @@ from typing import Any
 import hwsim
 from hwsim.devices import changed, limited_clock, load
 from hwsim.devices.device import Device
+from hwsim.papers import rates
 from hwsim.result import Result
 
 DEVICE = "gb200"
@@ -83,9 +84,7 @@ def tflops(method: str, m: int, n: int, k: int, **options: Any) -> float:
 
 def peak_tflops(format: str) -> float:
     """The peak of the unit that computes a native product of a format, all cores."""
-    result = hwsim.run(device=chip(), m=1024, n=1024, k=1024, exact=False, format=format)
-    assert result.tflops is not None and result.peak_fraction and result.times.chip is not None
-    return result.tflops / result.peak_fraction * chip().clock_mhz / result.times.chip.clock_mhz
+    return rates.peak_tflops(chip(), format)
 
 
 def bound_tflops(method: str, n: int) -> float:
