@@ -21,6 +21,7 @@ from hwsim.devices.query import instruction
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
+from hwsim.papers.sgemm_cube import host_blas
 from hwsim.papers.sgemm_cube.splitting import parts
 from hwsim.schemes import Scheme, scheme_of
 
@@ -35,9 +36,8 @@ LOW, NEAR, HALVES = (-14, -12, -10), (-2, 0, 2), (-4, -2, 0, 2)
 SIGNS = (True, False)  # symmetric, non-negative
 SCALING = (0, 6, 12)
 STEP = 16  # of K, after which elementwise adds the three terms
-PANEL = 256  # of K, in a what-if
 STORED = 64  # of K, after which a variant stores partial sums in FP16
-SGEMM, HGEMM = "OpenBLAS FP32 SGEMM", "FP16 HGEMM"
+SGEMM, CHAIN, HGEMM = "OpenBLAS FP32 SGEMM", "FP32 chain of FMAs", "FP16 HGEMM"
 DRAWN = 16  # rows and columns of large products at quick scale
 QUICK_SIZES = "At quick scale exponents -14, -12, -10, -4, -2, 0, 2, 14 and the first 32 rows and columns."
 
@@ -56,14 +56,6 @@ def elementwise(sb: int = 12) -> Product:
     """SGEMM-cube with the terms combined after every step of the cube."""
     options: dict[str, Any] = {"scaling_exponent": sb, "accumulation": "elementwise", "k_group": STEP}
     return lambda a, b: matmul(a, b, device=DEVICE, scheme=SCHEME, **options)
-
-
-def in_panels(a: Array, b: Array) -> Array:
-    """FP32 chains over panels of K, added one after another: an order that BLAS libraries on CPUs have."""
-    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for k in range(0, a.shape[1], PANEL):
-        total += fma_chain(np.ascontiguousarray(a[:, k : k + PANEL]), np.ascontiguousarray(b[k : k + PANEL]))
-    return total
 
 
 def hgemm_fp32(a: Array, b: Array) -> Array:
@@ -156,7 +148,7 @@ Errors = dict[tuple[bool, int], dict[str, float]]
 @cache
 def sweep(scale: Scale) -> Errors:
     """Fig. 8: errors of all schemes by (symmetric, offset exponent)."""
-    products: dict[str, Product] = {SGEMM: fma_chain, HGEMM: hgemm}
+    products: dict[str, Product] = {SGEMM: host_blas.sgemm, CHAIN: fma_chain, HGEMM: hgemm}
     for sb in SCALING:
         products[name_of("termwise", sb)] = termwise(DEPTH, sb)
         products[name_of("elementwise", sb)] = elementwise(sb)
@@ -177,7 +169,7 @@ def measure_offsets(scale: Scale) -> Found:
     element = {sb: name_of("elementwise", sb) for sb in SCALING}
     others = [SGEMM, *term.values(), *element.values()]
     signs = [found[True, e][name] / found[False, e][name] for name in (term[12], element[12], SGEMM) for e in exponents]
-    keys = [(sign, e, name) for sign in SIGNS for e in exponents for name in (HGEMM, *others)]
+    keys = [(sign, e, name) for sign in SIGNS for e in exponents for name in (HGEMM, CHAIN, *others)]
     series = []
     for sign, panel in zip(SIGNS, ("fig8a", "fig8b"), strict=True):
         own = [key for key in keys if key[0] is sign]
@@ -188,19 +180,18 @@ def measure_offsets(scale: Scale) -> Found:
         }
         series.append(Series(panel, columns, "offset exponent", "relative error", "method", "y"))
     said = QUICK_SIZES if scale == "quick" else ""
-    apart = {sign: geometric([found[sign, e][SGEMM] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS}
+    apart = {
+        name: [geometric([found[sign, e][name] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS]
+        for name in (SGEMM, CHAIN)
+    }
     both = {
         sign: geometric([found[sign, e][element[12]] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS
     }
-    products: dict[str, Product] = {"panels": in_panels, "termwise": termwise(DEPTH), "wide": hgemm_fp32}
-    what_if = {sign: error(products, (EDGE // 2, EDGE // 2, DEPTH), 0, sign) for sign in SIGNS}
-    panels = {sign: one["panels"] / one["termwise"] for sign, one in what_if.items()}
+    wide = error({"wide": hgemm_fp32}, (EDGE // 2, EDGE // 2, DEPTH), 0, True)["wide"]
     chain_note = (
-        "OpenBLAS SGEMM is one FP32 chain of fused multiply-adds over all of K, since hwsim has no kernel of the "
-        f"Kunpeng 920. In panels of {PANEL} of K it would have {panels[True]:.2f} "
-        f"(symmetric) and {panels[False]:.2f} (non-negative) times termwise's "
-        f"error at exponent 0. As a chain, over all exponents, it has {apart[True]:.2f} "
-        f"and {apart[False]:.2f} times. "
+        f"{host_blas.said()}Over all exponents its error is {apart[SGEMM][0]:.2f} (symmetric) and "
+        f"{apart[SGEMM][1]:.2f} (non-negative) times termwise's; that of one FP32 chain of FMAs over all of K is "
+        f"{apart[CHAIN][0]:.2f} and {apart[CHAIN][1]:.2f} times. "
     )
     sums = (
         f"Elementwise's error is {both[True]:.2f} (symmetric) and {both[False]:.2f} (non-negative) times termwise's: "
@@ -241,7 +232,7 @@ def measure_offsets(scale: Scale) -> Found:
     )
     notes["fig8-hgemm-symmetric"] = (
         "The result is compared as it comes, in FP16; with an FP32 result the error at exponent 0 is "
-        f"{what_if[True]['wide']:.2e}. " + said
+        f"{wide:.2e}. " + said
     )
     notes["fig8-cancellation"] = (
         "Non-negative sums of 2816 products grow, and the accumulator rounds each step to its own size. " + said
@@ -289,7 +280,8 @@ def measure_sizes(scale: Scale) -> Found:
     is_quick = scale == "quick"
 
     def at(m: int, n: int, k: int, sign: bool, part: int) -> dict[str, float]:
-        own: dict[str, Product] = {"termwise": termwise(k), "elementwise": elementwise(), "sgemm": fma_chain}
+        own: dict[str, Product] = {"termwise": termwise(k), "elementwise": elementwise()}
+        own |= {"sgemm": host_blas.sgemm, "chain": fma_chain}
         return error(own, (m, n, k), 0, sign, part)
 
     part = 2 * DRAWN if is_quick else 0
@@ -307,7 +299,9 @@ def measure_sizes(scale: Scale) -> Found:
     }
     series = []
     for panel in panels:
-        keys = [(key, name) for key in found if key[0] == panel for name in ("termwise", "elementwise", "sgemm")]
+        keys = [
+            (key, name) for key in found if key[0] == panel for name in ("termwise", "elementwise", "sgemm", "chain")
+        ]
         axis = "k" if panel == "fig9b" else "m"
         columns: dict[str, list[Any]] = {
             axis: [key[2][2 if panel == "fig9b" else 0] for key, _ in keys],
@@ -323,6 +317,13 @@ def measure_sizes(scale: Scale) -> Found:
             for sizes in panels[panel]
         ]
 
+    def blas_note(panel: str) -> str:
+        chains = ratios(panel, "chain")
+        return (
+            f"{host_blas.said()}By one FP32 chain of FMAs over all of K the ratios would be {min(chains):.2f} to "
+            f"{max(chains):.2f}. {said}"
+        )
+
     def spread(name: str) -> list[float]:
         own = [[found["fig9a", sign, sizes][name] for sizes in panels["fig9a"]] for sign in SIGNS]
         return [max(values) / min(values) for values in own]
@@ -332,7 +333,6 @@ def measure_sizes(scale: Scale) -> Found:
         return [found["fig9b", sign, deepest][name] / found["fig9b", sign, shallowest][name] for sign in SIGNS]
 
     said = f"Errors on {part} (Fig. 9b: {DRAWN}) rows and columns drawn at random. " if is_quick else ""
-    chain_note = "SGEMM is one FP32 chain over all of K; see fig8-termwise-surpasses. " + said
     sums = "Both add FP32 sums in the cube's order; see fig8-termwise-beats-elementwise. " + said
     return Found(
         {
@@ -346,9 +346,9 @@ def measure_sizes(scale: Scale) -> Found:
         {
             "fig9a-flat": said,
             "fig9b-grows": said,
-            "fig9b-termwise-sgemm": chain_note,
+            "fig9b-termwise-sgemm": blas_note("fig9b"),
             "fig9b-termwise-elementwise": sums,
-            "fig9c-termwise-sgemm": chain_note,
+            "fig9c-termwise-sgemm": blas_note("fig9c"),
             "fig9c-termwise-elementwise": sums,
         },
         tuple(series),
