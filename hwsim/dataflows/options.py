@@ -112,6 +112,15 @@ N_FUSED = Option(
     axis=(None, 1, 2, 4, 8, 16, 32),
     default_text="as many as fit",
 )
+CONVERT_A = Option(
+    "convert_a",
+    str,
+    None,
+    "where A is split into the unit's format: before (by a kernel of its own, pieces in global memory), or kernel (in "
+    "the GEMM kernel, block by block on the way into L1)",
+    choices=("before", "kernel"),
+    default_text="before",
+)
 STEP_KA = Option("step_ka", int, None, "blocks of K per packet of A in L1 (stepKa)", least=1, default_text="chosen")
 STEP_KB = Option("step_kb", int, None, "blocks of K per packet of B in L1 (stepKb)", least=1, default_text="chosen")
 DISTRIBUTION = Option(
@@ -132,7 +141,7 @@ UNIT_FLAG = Option(
 )
 
 #: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
-COUPLED = (TILE_OPTION, N_FUSED, BUFFERING)
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),

@@ -640,6 +640,7 @@ def _blocking() -> Iterator[Case]:
         yield _sized(f"blocking/{device}/{what}", size, device=device, format="fp16", **options)
     for device, scheme, options in (
         ("ascend910a", "sgemm-cube", {"tile": [32, 32, 48], "n_fused": 2}),
+        ("ascend910a", "sgemm-cube", {"tile": [32, 32, 48], "n_fused": 2, "convert_a": "kernel"}),
         ("ascend910a", "native", {"tile": [16, 16, 16], "n_fused": 1, "buffering": "single"}),
         ("h200", "tf32x3", {"tile": [64, 64, 32], "stages": 2}),
         ("b200", "bf16x9", {"cta_group": 2}),  # too few rows

@@ -16,7 +16,7 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.mapping import buffering_of
+from hwsim.dataflows.davinci.mapping import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -28,6 +28,7 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.options import Option
@@ -69,7 +70,7 @@ class CoupledDataflow:
         kernel, plan = _kernel_of(gemm), plan_of(gemm)
         refuse_epilogue(gemm, NAME)
         core = CoupledPlan.of(plan, kernel.instruction, device)
-        return _program(gemm, core, _tiling(kernel), device)
+        return _program(gemm, core, _tiling(kernel), device, _convert_a(kernel) == IN_KERNEL)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """Always None: split-K is not supported."""
@@ -85,7 +86,7 @@ class CoupledDataflow:
             "buffering": buffering_of(kernel.stages),
             "k_group": tiling.k_group(gemm.schedule.promotion_k, is_joined),
             "unit": kernel.instruction,
-        }
+        } | ({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {})
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
@@ -106,7 +107,16 @@ def _tiling(kernel: KernelMapping) -> Tiling:
     return Tiling(tile.m, tile.k, tile.n, whole(kernel, "n_fused"), kernel.stages)
 
 
-def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device) -> Program:
+def _convert_a(kernel: KernelMapping) -> str:
+    """Who splits A. Raises InputError for a record with another value than the option's."""
+    value = next((one.value for one in kernel.settings if one.name == "convert_a"), BEFORE)
+    if value not in (BEFORE, IN_KERNEL):
+        raise InputError(f"gemm record: kernel {kernel.name}: setting convert_a = {value!r}; allowed: before, kernel")
+    return str(value)
+
+
+def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, converts_a: bool) -> Program:
+    """The kernels in order. converts_a: the GEMM kernel splits A, so A's pieces are in no array."""
     plan, (m, n, k) = core.plan, gemm.problem.sizes
     operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
     output = GlobalArray("C", m, n, gemm.output)
@@ -115,13 +125,20 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device) -> P
         targets = [GlobalArray(f"T{i + 1}", m, n, core.sum_format) for i in range(len(plan.terms))]
     joins = [] if targets[0] is output else [_join(core, targets, output)]
     k_group = tiling.k_group(gemm.schedule.promotion_k, core.is_joined)
-    pieces = [operand.pieces for operand in operands]
-    kernels = [lower_pass(work, device) for operand in operands for work in operand.passes]
+    if converts_a:
+        core.check_conversion()
+    a = operands[0].source if converts_a else operands[0].pieces
+    kernels = [lower_pass(work, device) for operand in operands[converts_a:] for work in operand.passes]
     kernels.append(lower_pass(zero_pass("zero", targets), device))
-    kernels.append(CoupledKernel(core, tiling, k_group, device, pieces[0], pieces[1], targets, (m, n, k)).kernel())
+    kernels.append(CoupledKernel(core, tiling, k_group, device, a, operands[1].pieces, targets, (m, n, k)).kernel())
     kernels += [lower_pass(work, device) for work in joins]
     return Program(
-        (*operands[0].arrays, *operands[1].arrays, *(targets if joins else ()), output),
+        (
+            *([operands[0].source] if converts_a else operands[0].arrays),
+            *operands[1].arrays,
+            *(targets if joins else ()),
+            output,
+        ),
         tuple(kernels),
         tuple(operand.source.name for operand in operands),
         output.name,

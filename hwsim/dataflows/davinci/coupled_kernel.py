@@ -3,6 +3,9 @@
 Block rows of A are distributed cyclically over the cores. L0C is released as soon as the vector unit has copied it out,
 UB's one block of C (Eq. 10) when it is stored. The block of C still delays the cube: MTE2 works in order, so the next
 blocks of B wait behind the read of C.
+
+A is read from global memory as pieces in the unit's format, or, as Algorithm 1 has it, as it was given: then the vector
+unit splits its blocks in UB, and MTE3 puts the pieces into L1, once per group of blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
-from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, vector_of
+from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
 from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
@@ -56,7 +59,8 @@ class DepthBlock:
 class CoupledKernel:
     """Writes the GEMM kernel for all terms of a plan.
 
-    a, b: arrays of the pieces by number; targets: of each term, or of C where terms are combined after every step of K.
+    a: arrays of its pieces by number, or the array of A itself, whose blocks this kernel splits. b: arrays of its
+    pieces. targets: of each term, or of C where terms are combined after every step of K.
     k_group: K that is accumulated from zero, where they are.
     """
 
@@ -66,7 +70,7 @@ class CoupledKernel:
         tiling: Tiling,
         k_group: int,
         device: Device,
-        a: Mapping[int, GlobalArray],
+        a: GlobalArray | Mapping[int, GlobalArray],
         b: Mapping[int, GlobalArray],
         targets: list[GlobalArray],
         sizes: tuple[int, int, int],
@@ -80,6 +84,7 @@ class CoupledKernel:
         self.load_c = link_engine(device, "GM", memory)
         self.store_c = link_engine(device, memory, "GM")
         self.vector = link_engine(device, "L0C", memory)
+        self.stage_a = link_engine(device, memory, "L1") if isinstance(a, GlobalArray) else ""
         self.cube = device.matrix_instructions[core.unit].engine
         self.builder = KernelBuilder("gemm")
         self._declare(memory)
@@ -95,7 +100,8 @@ class CoupledKernel:
         kernel.buffer("A", "L1", a_slots, size("L1", t.b_m * t.b_k))
         self.a_free, self.a_full = kernel.semaphore("A.free", a_slots), kernel.semaphore("A.full")
         self.c_done = kernel.semaphore("C.done")
-        self.chunk = self.core.scratch_rows(t, self.device)
+        reserved = self.core.conversion_room(t, self.device) if isinstance(self.a, GlobalArray) else 0
+        self.chunk = self.core.scratch_rows(t, self.device, reserved)
         scratch = size("UB", self.chunk * t.b_n, C_BYTES)
         self.scratch = [kernel.buffer(f"P{i}", ub, 1, scratch) for i in range(self.core.scratch_blocks)]
         self.b_l1 = kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n))
@@ -103,6 +109,21 @@ class CoupledKernel:
         self.l0b = kernel.ring("L0B", "L0B", t.buffers, size("L0B", t.b_k * t.b_n))
         self.l0c = kernel.ring("L0C", "L0C", self.core.accumulators, size("L0C", t.b_m * t.b_n, C_BYTES))
         self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
+        if isinstance(self.a, GlobalArray):
+            self._declare_conversion(self.a, ub)
+
+    def _declare_conversion(self, source: GlobalArray, ub: str) -> None:
+        """Declare what the conversion of A needs in UB: its source, its pieces, temporaries."""
+        t, core, kernel = self.tiling, self.core, self.builder
+        self.converted_rows = core.conversion_rows(t, self.device)
+
+        def size(format: str) -> int:
+            return slot_bytes(self.device, "UB", self.converted_rows * t.b_k, bytes_of(format))
+
+        self.a_source = kernel.ring("A.source", ub, t.buffers, size(source.format))
+        self.a_split = [kernel.ring(f"A.split{i}", ub, t.buffers, size(core.operand)) for i in range(core.resident)]
+        count = core.conversion_temporaries
+        self.a_temps = [kernel.buffer(f"A.temp{i}", ub, 1, size("fp32")) for i in range(count)]
 
     def kernel(self) -> Kernel:
         """The complete kernel, for all cores."""
@@ -167,8 +188,11 @@ class CoupledKernel:
         products = [(slot, a, b) for slot, i in enumerate(terms) for a, b in self.plan.terms[i].products]
         products.sort(key=lambda product: product[2])
         if at.of.is_first:
-            for a in self.core.a_pieces(terms):
-                self._load_a(s, at, a)
+            if isinstance(self.a, GlobalArray):
+                self._convert_a(s, at, self.a)
+            else:
+                for a in self.core.a_pieces(terms):
+                    self._load_a(s, at, self.a[a], a)
         fresh = set(self.core.a_pieces(terms)) if at.of.is_first else set()
         for number, (slot, a, b) in enumerate(products):
             takes_b = number == 0 or products[number - 1][2] != b
@@ -185,10 +209,37 @@ class CoupledKernel:
         place = at.slot + self.core.a_pieces(at.of.terms).index(a) + variable("A.base")
         return LocalTile("A", at.of.row.size, at.size, self.core.operand, place)
 
-    def _load_a(self, s: StreamBuilder, at: DepthBlock, a: int) -> None:
-        """Emit the load of A: global memory -> L1."""
+    def _convert_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray) -> None:
+        """Emit the conversion of a block of A, in chunks of rows: global memory -> UB, split there -> L1."""
+        row, held = at.of.row, self.core.a_pieces(at.of.terms)
+        rings, source = self.a_split[: len(held)], self.a_source
+        for start in range(0, row.size, self.converted_rows):
+            rows = min(self.converted_rows, row.size - start)
+            taken = source.tile("push", rows, at.size, array.format)
+            origin = GlobalTile(array.name, row.start + start, at.start, rows, at.size)
+            s.emit(self.load_c, "copy", taken, [origin], [source.free], [source.full], label="A")
+            s.pushed(source)
+            ops = VectorOps(s, self.vector)
+            ops.wait(source.full, *(ring.free for ring in rings))
+            split = [ring.tile("push", rows, at.size, self.core.operand) for ring in rings]
+            temps = [LocalTile(name, rows, at.size, "fp32") for name in self.a_temps]
+            given = source.tile("pop", rows, at.size, array.format)
+            split_ops(ops, given, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
+            ops.signal(source.free, *(ring.full for ring in rings))
+            s.popped(source)
+            for a, ring in zip(held, rings, strict=True):
+                s.pushed(ring)
+                waits = [ring.full, *([self.a_free] if start == 0 else [])]
+                signals = [ring.free, *([self.a_full] if start + rows == row.size else [])]
+                target = self._a_tile(at, a).part(start, rows)
+                piece = ring.tile("pop", rows, at.size, self.core.operand)
+                s.emit(self.stage_a, "copy", target, [piece], waits, signals, label="A")
+                s.popped(ring)
+
+    def _load_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray, a: int) -> None:
+        """Emit the load of a piece of A: global memory -> L1."""
         row = at.of.row
-        source = GlobalTile(self.a[a].name, row.start, at.start, row.size, at.size)
+        source = GlobalTile(array.name, row.start, at.start, row.size, at.size)
         s.emit(self.mte2, "copy", self._a_tile(at, a), [source], [self.a_free], [self.a_full], label="A")
 
     def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int) -> None:

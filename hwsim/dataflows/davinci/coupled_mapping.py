@@ -14,7 +14,7 @@ import numpy as np
 
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
-from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING
+from hwsim.dataflows.davinci.mapping import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.records import decision, tile_text
 from hwsim.errors import InputError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
@@ -38,7 +38,10 @@ def mapped(
     tile = _tile(core, gemm, device, keyed_tile(options.get("tile"), order))
     fused = _blocks_of_a(core, tile, schedule.promotion_k, options.get("n_fused"))
     tiling = Tiling(tile.m, tile.k, tile.n, fused, BUFFERS[buffering])
-    core.scratch_rows(tiling, device)
+    convert_a = options.get("convert_a") or BEFORE
+    if convert_a == IN_KERNEL:
+        core.check_conversion()
+    core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
     k_group = tiling.k_group(schedule.promotion_k, core.is_joined)
     if schedule.promotion_k is None and k_group < gemm.problem.k:
         schedule = replace(schedule, promotion_k=k_group)
@@ -49,7 +52,7 @@ def mapped(
         tile,
         stages=tiling.buffers,
         accumulators=core.accumulators,
-        settings=settings_of({"n_fused": fused}),
+        settings=settings_of({"n_fused": fused} | ({"convert_a": convert_a} if convert_a != BEFORE else {})),
     )
     fits = "k_group / b_k" if _is_fixed(core, gemm) else "as many blocks of A as L1 holds beside two of B (Eq. 8)"
     decisions = (
@@ -57,6 +60,7 @@ def mapped(
         decision(options, "n_fused", fused, "default", fits),
         decision(options, "buffering", buffering, "default"),
         _k_group_decision(core, gemm, k_group),
+        *([decision(options, "convert_a", convert_a, "default")] if options.get("convert_a") else []),
     )
     mapping = GemmMapping(family, (kernel,))
     return replace(gemm, schedule=schedule, mapping=mapping, decisions=(*gemm.decisions, *decisions))

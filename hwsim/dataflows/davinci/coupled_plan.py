@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
-from hwsim.dataflows.elementwise import bytes_of, depth
-from hwsim.dataflows.expressions import has_integer_parts, operations
+from hwsim.dataflows.elementwise import WORD_BITS, bytes_of, depth
+from hwsim.dataflows.expressions import has_integer_parts, operations, parts_of
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.plan import Plan, TermValue
+from hwsim.formats import format_of
+from hwsim.gemm.plan import OperandSum, Plan, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 C_BYTES = 4  # of an element of C in L0C and UB
+CONVERTED_BYTES = 4  # of an element of A between the steps of its split, fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +93,59 @@ class CoupledPlan:
         """Scratch blocks in UB besides that of C: for the accumulators read from L0C, and for combinations."""
         return len(self.plan.terms) + depth(self.plan.combine) + 1 if self.is_joined else 1
 
-    def scratch_rows(self, tiling: Tiling, device: Device) -> int:
-        """Rows of a block of C per chunk in UB. Raises InputError where not even one fits."""
+    def scratch_rows(self, tiling: Tiling, device: Device, reserved: int = 0) -> int:
+        """Rows of a block of C per chunk in UB. reserved: bytes of UB that the conversion of A takes.
+
+        Raises InputError where not even one fractal of rows fits.
+        """
         limits, needed = self.limits, self.scratch_blocks
         c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
-        room = (limits.ub_bytes - c_bytes) // (needed * tiling.b_n * C_BYTES)
+        room = (limits.ub_bytes - c_bytes - reserved) // (needed * tiling.b_n * C_BYTES)
         rows = min(tiling.b_m, room // limits.rows * limits.rows)
         if rows < limits.rows:
+            converted = f" and the conversion of A ({reserved} bytes)" if reserved else ""
             raise InputError(
                 f"tile {tiling.tile}: UB ({limits.ub_bytes} bytes) has no room for {needed} scratch blocks "
                 f"of {limits.rows} x {tiling.b_n} "
-                f"beside the block of C ({c_bytes} bytes); take a smaller b_m or b_n"
+                f"beside the block of C ({c_bytes} bytes){converted}; take a smaller b_m or b_n"
             )
         return rows
+
+    @property
+    def conversion_temporaries(self) -> int:
+        """FP32 tiles that the split of a block of A needs: residual, a piece cast back, and a piece not stored."""
+        pieces = self.plan.a_pieces
+        if len(pieces) == 1 and not pieces[0].scale_exponent:
+            return 0
+        is_skipped = any(i not in held for held in map(self.a_pieces, self.k_sweeps) for i in range(max(held)))
+        return 3 if is_skipped else 2
+
+    def conversion_bytes(self, tiling: Tiling) -> int:
+        """Bytes of UB per element of A under conversion: source and pieces in each buffer, and temporaries."""
+        moved = bytes_of(self.plan.input_format) + self.resident * bytes_of(self.operand)
+        return tiling.buffers * moved + self.conversion_temporaries * CONVERTED_BYTES
+
+    def conversion_rows(self, tiling: Tiling, device: Device) -> int:
+        """Rows of a block of A that are converted at a time: up to half of UB beside the block of C, at least a
+        fractal.
+        """
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
+        room = (self.limits.ub_bytes - c_bytes) // 2 // (self.conversion_bytes(tiling) * tiling.b_k)
+        return max(self.limits.rows, min(tiling.b_m, room // self.limits.rows * self.limits.rows))
+
+    def conversion_room(self, tiling: Tiling, device: Device) -> int:
+        """Bytes of UB that the conversion of A takes."""
+        return self.conversion_rows(tiling, device) * tiling.b_k * self.conversion_bytes(tiling)
+
+    def check_conversion(self) -> None:
+        """Raise InputError where blocks of A cannot be converted in the GEMM kernel."""
+        plan = self.plan
+        bits, first = format_of(plan.input_format).bits, plan.a_pieces[0]
+        is_whole = len(plan.a_pieces) == 1 and first.format == plan.input_format and not first.scale_exponent
+        is_summed = any(isinstance(part, OperandSum) and part.side == "a" for part in parts_of(plan.combine))
+        if is_whole or is_summed or plan.split != "round" or bits > WORD_BITS:
+            why = "A needs no conversion" if is_whole else "A is not split by rounding fp32 alone"
+            raise InputError(f"convert_a = kernel: {why}; leave it out")
 
 
 def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
