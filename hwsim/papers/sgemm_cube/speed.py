@@ -94,7 +94,7 @@ def measure_block_sizes(scale: Scale) -> Found:
     alone_note = said + (
         f"The matrix kernel alone, without the splits, zeroing and final addition, at {TILE}: "
         f"{kernel['double']:.1f} TFLOP/s double-buffered, {kernel['single']:.1f} single-buffered. With A split by a "
-        f"kernel before instead of in the matrix kernel, the whole run at {TILE} is at {apart['double']:.1f} instead of "
+        f"kernel before instead of in the matrix kernel, the whole run is at {apart['double']:.1f} instead of "
         f"{listed['double']:.1f} double-buffered, {apart['single']:.1f} instead of {listed['single']:.1f}. "
     )
     series = []
