@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.api import fma_chain
-
 Array = NDArray[Any]
 OPENBLAS = "openblas"
 
 
 def blas_name() -> str:
-    """Name and version of NumPy's BLAS; "unknown" where NumPy does not say."""
+    """Name and version of NumPy's BLAS; "an unknown BLAS" where NumPy does not say."""
     try:
         found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     except (KeyError, TypeError):
-        return "unknown"
-    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+        return "an unknown BLAS"
+    return f"{found.get('name', 'an unknown BLAS')} {found.get('version', '')}".strip()
 
 
 def has_openblas() -> bool:
@@ -31,13 +29,6 @@ def has_openblas() -> bool:
 
 
 def sgemm(a: Array, b: Array) -> Array:
-    """A (m, k) times B (k, n), float32, by OpenBLAS; where NumPy has another BLAS, by one chain of FMAs over K."""
-    found: Array = np.matmul(a, b) if has_openblas() else fma_chain(a, b)
-    return found
-
-
-def said() -> str:
-    """A sentence on what the baseline is."""
-    if has_openblas():
-        return f"OpenBLAS SGEMM is that of NumPy on this host ({blas_name()}), not on the paper's Kunpeng 920. "
-    return f"NumPy has {blas_name()} here, not OpenBLAS: the baseline is one FP32 chain of FMAs over all of K. "
+    """A (m, k) times B (k, n), float32, by NumPy's BLAS in this process."""
+    product: Array = np.matmul(a, b)
+    return product

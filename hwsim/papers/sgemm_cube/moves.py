@@ -46,6 +46,8 @@ class Moves:
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     staged: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     cast: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by the memory that is read
+    made: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by casts, by the buffer that is written
+    half: int = 0  # by casts from fp32 to fp16
 
     @property
     def all(self) -> int:
@@ -68,6 +70,10 @@ def moves(kernel: Kernel) -> Moves:
                         found.staged[tile.array, memory[target.buffer]] += elements
             elif one.instr.opcode == "cast":
                 found.cast[memory[tile.buffer]] += elements
+                target = one.instr.writes[0]
+                if isinstance(target, LocalTile):
+                    found.made[target.buffer] += elements
+                    found.half += elements * ((tile.format, target.format) == ("fp32", "fp16"))
         for tile in one.instr.writes:
             if isinstance(tile, GlobalTile):
                 found.written[tile.array] += tile.rows * tile.cols * one.times * cores
