@@ -211,6 +211,12 @@ def measure_design(scale: Scale) -> Found:
     }  # fmt: skip
     notes = {
         "sec4-throughput-ninth": "Bound and peak at the same clock: a power limit slows BF16x9's.",
+        "sec4-hardware-scaling": (
+            "Operations are those of the plan that joins accumulators of several bands, none here. The additions to an "
+            "FP32 sum after each 16 of K are outside the unit and not counted: they are not between bands. Scaled "
+            "accumulators are normal numbers; below, the instruction's rounding is assumed."
+        ),
+        "sec4-scaling-generations": f"Before: {', '.join(BEFORE)}, by their device files.",
         "sec2-ootomo-products": "The FP16 split in two with all products is hwsim's scheme markidis.",
         "sec2-x6-same-slices": (
             "hwsim's kernel splits on chip, so that no BF16 slices lie in device memory: slices are the pieces of "
@@ -238,10 +244,12 @@ def measure_times(scale: Scale) -> Found:
     }
     why = (
         "hwsim's kernel splits an element once for each tile that reads it, and its lanes are in step with the matrix "
-        "unit: operations of the split show in time. A kernel that splits once would hide them."
+        "unit: operations of the split show in time. A kernel that splits each element once would have fewer of them."
     )
     notes = {
-        "sec4-option-b-not-critical": f"{why} Three lane operations more per element, as the claim has it.",
+        "sec4-option-b-not-critical": (
+            f"{why} Three lane operations more per element, as the claim has it; with one {patched[1]:.3f} at 4096."
+        ),
         "sec4-option-b-energy": "Energies: typical level of configs/energy, assumed.",
         "sec4-patching-cost": (
             f"{why} The check for special values is taken as one lane operation more per element; the look at the "
@@ -278,6 +286,6 @@ EXPERIMENTS = (
             "sec4-option-b-not-critical", "sec4-option-b-energy", "sec4-patching-cost",
         ),
         measure_times,
-        {"quick": 10.0, "full": 10.0},
+        {"quick": 18.0, "full": 18.0},
     ),
 )  # fmt: skip
