@@ -1,6 +1,6 @@
 """The experiments that measure the claims of configs/papers/bf16x9.yaml."""
 
-from hwsim.papers.bf16x9 import applications_speed, power, scaling, speed
+from hwsim.papers.bf16x9 import applications_speed, definitions, pieces, power, scaling, special_products, speed
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -8,4 +8,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *scaling.EXPERIMENTS,
     *power.EXPERIMENTS,
     *applications_speed.EXPERIMENTS,
+    *definitions.EXPERIMENTS,
+    *pieces.EXPERIMENTS,
+    *special_products.EXPERIMENTS,
 )
