@@ -88,10 +88,10 @@ def peak_tflops(format: str) -> float:
 
 
 def bound_tflops(method: str, n: int) -> float:
-    """The bound that the simulator gives for a method: the unit's peak by the plan's number of products."""
+    """The bound for a method at the file's clock: the unit's peak by the plan's number of products."""
     result = timed(method, n, n, n)
-    assert result.tflops is not None and result.peak_fraction
-    return result.tflops / result.peak_fraction
+    assert result.tflops is not None and result.peak_fraction and result.times.chip is not None
+    return result.tflops / result.peak_fraction * chip().clock_mhz / result.times.chip.clock_mhz
 
 
 def lanes_tflops() -> float:
