@@ -168,7 +168,8 @@ cdef class Machine:
         if len(arrays) > 1 << 12 or (rows >> 33).any() or (row_bits >> 37).any():
             raise UnsupportedError("timing engine: at most 4096 arrays of at most 2^33 rows and 2^34 bytes a row")
         views, shown = self.arrays[:, 3] >= 0, self.arrays[self.arrays[:, 3] >= 0, 3]
-        if (shown >= len(arrays)).any() or views[shown].any() or (rows[shown] >> 30).any() or (self.arrays[:, 4] >> 26).any():
+        is_too_large = (rows[shown] >> 30).any() or (self.arrays[:, 4] >> 26).any()
+        if (shown >= len(arrays)).any() or views[shown].any() or is_too_large:
             raise UnsupportedError(
                 "timing engine: a view is of an array of the program, of at most 2^30 rows and 2^26 bytes a row")
         if l2_capacity:
