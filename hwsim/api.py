@@ -6,6 +6,7 @@ timing machine gives the program's cycles. This module only connects these parts
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,14 +38,17 @@ from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
 from hwsim.resolve.library_call import (
     OWN_OPTIONS,
+    PLAIN,
     EpilogueUse,
     LibraryCall,
+    at_seconds,
     checked_against,
     in_order,
     library_call,
     library_times,
     warnings_of,
 )
+from hwsim.resolve.library_scheme import SchemeCalls, calls_of, without_decided
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
@@ -229,9 +233,7 @@ def _by_instruction(request: Request) -> Request:
         return request
     fmt = str(request.format or native_format(request.device, request.problem.input_format))
     spec = dot_spec(request.device, wanted)
-    own, taken = format_of(fmt), format_of(spec.a)
-    is_wider = taken.fraction_bits >= own.fraction_bits and taken.exponent_bits >= own.exponent_bits
-    if fmt == spec.a or spec.a != spec.b or own.is_integer or taken.is_integer or not is_wider:
+    if fmt == spec.a or spec.a != spec.b or not format_of(spec.a).holds(format_of(fmt)):
         return request
     return replace(request, format=spec.a)
 
@@ -255,26 +257,31 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
     own, mapping = given.own, dict(given.mapping)
     checked_against(own, given.scheme, mapping, request.scheme.name)
     layouts = str(mapping.get("a_layout") or "rows"), str(mapping.get("b_layout") or "rows")
+    is_plain = request.scheme.name == PLAIN
     fmt = own["format"] or native_format(request.device, request.problem.input_format)
+    calls = SchemeCalls(dict(request.scheme_options), str(fmt), layouts)
+    if not is_plain:
+        calls = calls_of(request, layouts, str(own["library"]))
     m, n, k = operands.sizes
     m, n = own["shape"] or (m, n)
-    accumulate = given.scheme.get("accumulate")
+    accumulate = given.scheme.get("accumulate") if is_plain else None
     epilogue = request.schedule.epilogue
     call = library_call(
         own["library"],
         request.device,
         (m, n, k),
-        format=str(fmt),
+        format=calls.format,
         output=own["output"],
         accumulate=None if accumulate is None else str(accumulate),
-        layouts=layouts,
+        layouts=calls.layouts,
         batch=request.problem.matrices,
         epilogue=EpilogueUse(
             own["bias"] is not None,
-            own["c"] is not None,
+            own["c"] is not None or calls.adds,
             epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
         ),
         is_at_own_clock=own["clock_mhz"] is None,
+        count=calls.count,
     )
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}
@@ -284,9 +291,10 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
     epilogue = replace(epilogue, product_format=call.product_format)
     return replace(
         request,
-        format=str(fmt),
+        format=calls.format if is_plain else request.format,
+        scheme_options=calls.options,
         problem=problem,
-        schedule=replace(call.choice.schedule, epilogue=epilogue),
+        schedule=replace(calls.schedule(call.choice.schedule), epilogue=epilogue),
         scheduled=True,
         mapping=mapping,
         library=call,
@@ -517,12 +525,16 @@ def _as_library_ran(
     if record.library is None:
         return None
     epilogue, layouts = record.schedule.epilogue, record.problem
-    said = {"alpha": epilogue.alpha, "beta": epilogue.beta, "output": record.output, "library": record.library.name}
-    for fmt in dict.fromkeys((dot_spec(chip, record.unit).a, record.problem.input_format)):
+    said: dict[str, Any] = {"library": record.library.name}
+    formats: list[str | None] = [None]
+    if record.scheme == PLAIN:
+        said |= {"alpha": epilogue.alpha, "beta": epilogue.beta, "output": record.output}
+        formats = list(dict.fromkeys((dot_spec(chip, record.unit).a, record.problem.input_format)))
+    for fmt in formats:
         asked = replace(
             given,
             own=given.own | said | {"format": fmt},
-            scheme={one.name: one.value for one in record.scheme_options if one.name in OWN_OPTIONS},
+            scheme=_said(record),
             mapping={"a_layout": layouts.a_layout, "b_layout": layouts.b_layout},
         )
         try:
@@ -534,6 +546,14 @@ def _as_library_ran(
         if replace(resolved.gemm, mapping=None) == replace(record, mapping=None):
             return request, resolved, own
     return None
+
+
+def _said(record: Gemm) -> dict[str, Any]:
+    """The scheme's options that a request for a record of a library call gave."""
+    options = {one.name: one.value for one in record.scheme_options}
+    if record.scheme != PLAIN:
+        return without_decided(options)
+    return {name: value for name, value in options.items() if name in OWN_OPTIONS}
 
 
 def _result(
@@ -598,7 +618,27 @@ def _times(request: Request, resolved: Resolved, own: Mapping[str, Any]) -> Time
     call = request.library
     if call is None or call.times is None:
         return times
-    return library_times(call, resolved, times, _estimate_us(call, resolved))
+    if request.scheme.name == PLAIN:
+        return library_times(call, resolved, times, _estimate_us(call, resolved))
+    product, of_program = _product_seconds(request, call)
+    if times.seconds is None or product is None:
+        return times
+    operations = 2 * request.problem.matrices * math.prod(request.problem.sizes)
+    return at_seconds(times, times.seconds + call.count * (product - (of_program or 0.0)), operations)
+
+
+def _product_seconds(request: Request, call: LibraryCall) -> tuple[float | None, float | None]:
+    """Seconds of one product of a scheme as the library runs it, and by its program alone."""
+    problem, native = request.problem, scheme_of(PLAIN)
+    own = dict(zip("mnk", problem.sizes, strict=True)) | {"format": call.format, "library": call.id.name}
+    given = sort_by_owner({**own, "exact": False, "a_layout": call.layouts[0], "b_layout": call.layouts[1]}, native)
+    operands = _Operands(None, None, problem.sizes, problem.lead, drawn=False)
+    alone = _request(request.device, native, given, operands, None)
+    resolved = _with_program(alone, _resolved(alone))
+    times = Times(resolved.no_program) if resolved.program is None else _program_times(resolved, given.own)
+    assert alone.library is not None
+    found = library_times(alone.library, resolved, times, _estimate_us(alone.library, resolved))
+    return found.seconds, times.seconds
 
 
 def _estimate_us(call: LibraryCall, resolved: Resolved) -> float:

@@ -66,6 +66,11 @@ class Format:
         """Whether the format is a two's complement or unsigned integer."""
         return self.exponent_bits == 0
 
+    def holds(self, other: Format) -> bool:
+        """Whether it is a float format with all values of another one."""
+        is_float = not self.is_integer and not other.is_integer
+        return is_float and self.fraction_bits >= other.fraction_bits and self.exponent_bits >= other.exponent_bits
+
     @property
     def precision(self) -> int:
         """Significand bits of a normal number, including the leading one."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.expressions import parts_of
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.patterns import Choices, match, spell
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
 from hwsim.numerics import units
 
 if TYPE_CHECKING:
@@ -117,6 +118,15 @@ def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = No
     if dot_spec(device, name).scale_format is not None:
         raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
     return name
+
+
+def instruction_taking(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
+    """As `instruction_for`; `wanted` may also be an instruction for wider floats, which hold these exactly."""
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        if format_of(spec.a).holds(format_of(a)) and format_of(spec.b).holds(format_of(b)):
+            a, b = spec.a, spec.b
+    return instruction_for(device, a, b, wanted)
 
 
 def _native_variant(device: DeviceModel, a: str, b: str) -> str | None:

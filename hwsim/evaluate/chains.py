@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from hwsim._kernels import gemm, promote
 from hwsim.arithmetic.instruction_order import Runs, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
-from hwsim.devices import dot_spec, find, instruction_for
+from hwsim.devices import dot_spec, find, instruction_taking
 from hwsim.errors import UnsupportedError
 from hwsim.numerics.units import FusedUnit, IntegerUnit
+from hwsim.operands import Operand
 
 if TYPE_CHECKING:
     from hwsim.arithmetic.lanes import AdditionSpecials
     from hwsim.devices.device import Device
     from hwsim.devices.model import InstructionModel
-    from hwsim.gemm.plan import Plan, Stage, Term
+    from hwsim.evaluate.split import Pieces
+    from hwsim.gemm.plan import Plan, Side, Stage, Term
     from hwsim.gemm.schedule import Run
     from hwsim.numerics.units import DotSpec
 
@@ -49,7 +51,7 @@ class Chains:
             for i, j in term.products:
                 pair = (plan.a_pieces[i].format, plan.b_pieces[j].format)
                 if pair not in self._units:
-                    name = instruction_for(device, *pair, wanted)
+                    name = instruction_taking(device, *pair, wanted)
                     model = find(device, name)
                     assert model is not None
                     self._units[pair] = (name, dot_spec(device, name), model)
@@ -63,6 +65,18 @@ class Chains:
     def spec(self, term: Term) -> DotSpec:
         """The dot unit and formats of a term's first product; the term's results are in its format d."""
         return self._unit(term.products[0])[1]
+
+    def taken(self, side: Side, given: Pieces) -> Pieces:
+        """The pieces in the formats that the instructions take: an instruction asked for may be for wider floats."""
+        pieces = self.plan.a_pieces if side == "a" else self.plan.b_pieces
+        wide = {pair[side == "b"]: spec.a if side == "a" else spec.b for pair, (_, spec, _) in self._units.items()}
+        if all(wide.get(piece.format, piece.format) == piece.format for piece in pieces):
+            return given
+        codes = tuple(
+            Operand(codes, piece.format).converted(wide.get(piece.format, piece.format)).codes
+            for codes, piece in zip(given.codes, pieces, strict=True)
+        )
+        return dataclasses.replace(given, codes=codes)
 
     def step(self, term: Term) -> int:
         """The K of one instruction of a term."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.devices import instruction_for
+from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
@@ -24,6 +24,7 @@ from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
 from hwsim.formats import code_dtype, format_of
+from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
 from hwsim.gemm.summation import Chain, Reduction
@@ -82,7 +83,7 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
     """The name of the instruction of the plan's first product."""
     i, j = plan.terms[0].products[0]
-    return instruction_for(device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction)
+    return instruction_taking(device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction)
 
 
 def evaluate(
@@ -111,6 +112,7 @@ def evaluate(
     (m, k), n = left.shape, right.shape[1]
     if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
         return np.empty((m, n), code_dtype(format_of(job.output)))
+    left, right = job.chains.taken("a", left), job.chains.taken("b", right)
     cuts = schedule.layout(k) if layout is None else layout
     rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
     with np.errstate(all="ignore"):
@@ -210,8 +212,10 @@ class _PlanEvaluation:
                 f"schedule: a written-out sum is for products that join at their end and start from zero; "
                 f"{plan.scheme} joins groups, or C is in the accumulator"
             )
+        is_in_turn = schedule.merge_into == "output" and len(plan.terms) > 1
+        self.steps = sequential_form(plan.combine) if is_in_turn else None
         if schedule.merge_into == "output" and (
-            not self.is_float or self.patch is not None or self.output != self.spec.d
+            not self.is_float or (self.patch is not None and self.steps is None) or self.output != self.spec.d
         ):
             raise UnsupportedError(
                 f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
@@ -244,15 +248,15 @@ class _PlanEvaluation:
             else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
         ]
-        if self.schedule.merge_into == "output" and len(slices) > 1:
+        if self.schedule.merge_into == "output" and len(slices) > 1 and len(self.plan.terms) == 1:
             return self._into_output([part.joined(values) for values in slices], c, bias, threads)
         parts = slices[0]
-        if len(slices) > 1:
+        if len(slices) > 1 and self.steps is None:
             parts = [self._merge([values[t] for values in slices]) for t in range(len(parts))]
         special = None if self.patch is None else self.patch.find(a, b, part.k)
         if isinstance(parts[0], _UnitResult) and special is None and self._is_unit_result(bias):
             return parts[0].codes
-        acc = part.joined(parts)
+        acc = part.joined(parts) if len(slices) == 1 or self.steps is None else self._calls_into_output(slices)
         if a.exponents is not None and b.exponents is not None:
             acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
         if special is not None and self.is_float:
@@ -304,6 +308,22 @@ class _PlanEvaluation:
                 value = lanes.add(value, lanes.multiply(self.schedule.epilogue.alpha, slice_sum))
         assert value is not None
         return self.epilogue.biased_codes(value, lanes, None, threads)
+
+    def _calls_into_output(self, slices: Sequence[Sequence[_UnitResult | Value]]) -> Value:
+        """The terms as calls that add to C, each slice of K of each of them in turn (merge_into = "output")."""
+        assert self.steps is not None
+        join, total = self.join, None
+        for step in self.steps:
+            ordered = _ordered([self.value(values[step.term]) for values in slices], self.schedule.merge_order)
+            for index, value in enumerate(ordered):
+                added = join.scaled(value, step.own) if step.own else value
+                if total is None:
+                    total = added
+                    continue
+                if step.exponent and not index:
+                    total = join.scaled(total, step.exponent)
+                total = join.add(added, total) if step.order == "value" and not index else join.add(total, added)
+        return total
 
     def _is_unit_result(self, bias: Array | None) -> bool:
         """Whether the result is the unit's own, with nothing done to it."""

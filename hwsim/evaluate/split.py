@@ -52,6 +52,13 @@ class Pieces:
         source = None if self.source is None else Operand(self.source.codes[block], self.source.format)
         return Pieces(codes, exponents, source)
 
+    def picked(self, side: Side, index: Array) -> Pieces:
+        """Some rows of A's pieces, or some columns of B's."""
+        at: tuple[slice | Array, ...] = (index,) if side == "a" else (slice(None), index)
+        exponents = None if self.exponents is None else self.exponents[index]
+        source = None if self.source is None else Operand(self.source.codes[at], self.source.format)
+        return Pieces(tuple(codes[at] for codes in self.codes), exponents, source)
+
     def contiguous(self) -> Pieces:
         """The same pieces with codes in C order."""
         return Pieces(tuple(np.ascontiguousarray(x) for x in self.codes), self.exponents, self.source)

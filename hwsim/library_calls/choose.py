@@ -20,7 +20,7 @@ from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.features import features
+from hwsim.library_calls.features import batch_features, features
 from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
 from hwsim.library_calls.pytorch import (
     BIAS_NOT_ASKED,
@@ -287,8 +287,8 @@ class LibraryOnDevice:
         PyTorch calls, which is how it was asked.
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
-        (docs/library.md). The choice of one product is given for a batch, that of A by rows with as well aligned rows
-        for A by columns, both with evidence "assumption" (but where a file has cuBLASLt's own answer for A by columns).
+        (docs/library.md). Of batches with A by columns cuBLASLt was not asked: the choice of one such product stands
+        for them with evidence "assumption"; so does a file's answer for one product for a batch of it.
 
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
@@ -324,7 +324,7 @@ class LibraryOnDevice:
         choices: list[LibraryChoice] = []
         index: list[int] = []
         sure: list[float] = []
-        for answer, m in zip(_answers(self, told, checked, sizes_m, fast, bias), sizes_m, strict=True):
+        for answer, m in zip(_answers(self, told, checked, sizes_m, fast, bias, 1), sizes_m, strict=True):
             family = FAMILIES.get(answer.order[0])
             key = (answer.order, int(m) if family is not None and family.order_by_m else 0)
             if key not in found:
@@ -427,13 +427,23 @@ def _kind(told: Preference, call: Call, fast: bool | None, bias: bool) -> CallKi
 
 
 def _answers(
-    asked: LibraryOnDevice, told: Preference, call: Call, sizes_m: Sequence[int], fast: bool | None, bias: bool
+    asked: LibraryOnDevice,
+    told: Preference,
+    call: Call,
+    sizes_m: Sequence[int],
+    fast: bool | None,
+    bias: bool,
+    batch: int,
 ) -> list[_Found]:
-    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones."""
+    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones.
+
+    Recorded answers are of single products; for a batch only a user's own stand, where nothing was fitted.
+    """
     found: list[_Found | None] = [None] * len(sizes_m)
     kind = _kind(told, call, fast, bias)
-    files = [] if asked.answers is None else [asked.answers]
-    files += [shipped(asked.version.layers)] if asked.version.layers else []
+    is_fitted = bool(_fitted(store(asked.version.path), asked, call, fast, batch > 1))
+    files = [] if asked.answers is None or (batch > 1 and is_fitted) else [asked.answers]
+    files += [shipped(asked.version.layers)] if asked.version.layers and batch == 1 else []
     for file in files:
         sweep = file.sweep(asked.device, kind)
         rows = [] if sweep is None else sweep.at(sizes_m, call.n, call.k)
@@ -453,22 +463,38 @@ def _answers(
             missing.setdefault(is_aligned, []).append(place)
     for places in missing.values():
         sizes = np.array([sizes_m[place] for place in places])
-        for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias), strict=True):
+        for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias, batch), strict=True):
             found[place] = one
     return [one for one in found if one is not None]
 
 
 def _fitted_answers(
-    asked: LibraryOnDevice, told: Preference, call: Call, sizes_m: NDArray[np.int64], fast: bool | None, bias: bool
+    asked: LibraryOnDevice,
+    told: Preference,
+    call: Call,
+    sizes_m: NDArray[np.int64],
+    fast: bool | None,
+    bias: bool,
+    batch: int,
 ) -> list[_Found]:
-    """What the trees give for sizes m of one alignment."""
-    trees = store(asked.version.path)
-    entry = _entry(trees, asked, told, call._replace(m=int(sizes_m[0])), fast, bias)
-    values = features(sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k))
+    """What the trees give for sizes m of one alignment: the choice of one product with A by rows, then what another
+    layout or a batch makes of it.
+    """
+    trees, first = store(asked.version.path), call._replace(m=int(sizes_m[0]))
+    entry = _entry(trees, asked, told, first, fast, bias)
+    sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
+    values = features(*sizes)
     labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
+    further = _further(trees, asked, first, fast, batch)
+    for one in further:
+        own = batch_features(*sizes, batch) if one.batched else values
+        before = np.array(entry.order, np.float64)[labels].T
+        labels, sure = trees.tree(f"{one.name}.order").leaves(np.concatenate([own, before]))
+        entry = one
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
     is_asked = REDUCTION_MASKS[told.reductions] | entry.reductions == entry.reductions
     is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
+    is_asked &= len(further) == (batch > 1) + (call.a_layout == "columns") <= 1
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
         _Found(entry.order[label], None, confidence, evidence)
@@ -476,12 +502,19 @@ def _fitted_answers(
     ]
 
 
+def _further(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, batch: int) -> list[Entry]:
+    """The models that start from the choice of one product with A by rows: of A by columns, then of batches."""
+    found = _fitted(trees, asked, call, fast, False)[:1] if call.a_layout == "columns" else []
+    by_rows = call._replace(a_layout="rows")
+    return found + (_fitted(trees, asked, by_rows, fast, True, like=call)[:1] if batch > 1 else [])
+
+
 @lru_cache(maxsize=CACHED)
 def _chosen(
     asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, bias: bool, batch: int
 ) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
-    (found,) = _answers(asked, told, call, [call.m], fast, bias)
+    (found,) = _answers(asked, told, call, [call.m], fast, bias, batch)
     trees = store(asked.version.path)
     number, stages, slices, reduction, custom = found.order
     tile_k, count = trees.stages.get(stages, (None, 0))
@@ -492,7 +525,7 @@ def _chosen(
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
     order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores))
-    is_guess = call.a_layout == "columns" and found.evidence != ANSWERED
+    is_guess = batch > 1 and found.evidence == ANSWERED
     family = FAMILIES.get(number)
     name = f"algorithm {number}"
     cublaslts = tile
@@ -513,7 +546,7 @@ def _chosen(
         schedule=order.schedule,
         known=order.known,
         confidence=found.confidence,
-        evidence="assumption" if batch > 1 or is_guess else found.evidence,
+        evidence="assumption" if is_guess else found.evidence,
         seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
     )
 
@@ -523,9 +556,15 @@ def _grain(call: Call) -> int:
     return VECTOR_BYTES // ELEMENT_BYTES[call.operand]
 
 
-def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None) -> list[Entry]:
-    """The fitted models for calls with these operands and this alignment, whatever the preference."""
-    leading = (call.k if call.a_layout == "rows" else call.m, call.n, call.k if call.b_layout == "columns" else call.n)
+def _fitted(
+    trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, batched: bool, like: Call | None = None
+) -> list[Entry]:
+    """The fitted models for calls with these operands, layouts and alignment, whatever the preference.
+
+    like: the call whose alignment it is, where that has another layout.
+    """
+    own = like or call
+    leading = (own.k if own.a_layout == "rows" else own.m, own.n, own.k if own.b_layout == "columns" else own.n)
     is_aligned = all(size % _grain(call) == 0 for size in leading)
     return [
         one
@@ -534,13 +573,13 @@ def _fitted(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None)
         and asked.device in one.devices
         and asked.device in asked.version.devices  # none of a version that is known by a user's file alone
         and one.aligned in (None, is_aligned)
-        and one.b_layout == call.b_layout
+        and (one.a_layout, one.b_layout, one.batched) == (call.a_layout, call.b_layout, batched)
     ]
 
 
 def _entry(trees: Store, asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, bias: bool) -> Entry:
-    """The fitted model for a call. Raises UnsupportedError where there is none."""
-    fits = _fitted(trees, asked, call, fast)
+    """The fitted model for one product of a call, A by rows. Raises UnsupportedError where there is none."""
+    fits = _fitted(trees, asked, call._replace(a_layout="rows"), fast, False, like=call)
     if asked.answers is not None and not fits:
         own, kind = asked.answers, _kind(told, call, fast, bias)
         raise UnsupportedError(
@@ -581,7 +620,8 @@ def _tile(
     values: np.ndarray[Any, Any],
 ) -> tuple[int, ...]:
     """cuBLASLt's numbers of tile, cluster, swizzle, by the model of another workspace if need be; () if not known."""
-    fits = [one for one in _fitted(trees, asked, call, fast) if one.tile is not None]
+    own = call._replace(a_layout="rows")
+    fits = [one for one in _fitted(trees, asked, own, fast, False, like=call) if one.tile is not None]
     wanted = (told.workspace_bytes, REDUCTION_MASKS[told.reductions])
     entry = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
     if entry is None or entry.tile is None:

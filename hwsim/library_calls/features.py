@@ -1,4 +1,5 @@
-"""Facts of a GEMM's sizes on which a library's choice may rest. They know m, n and k; no library and no device."""
+"""Facts of a GEMM's sizes on which a library's choice may rest. They know m, n, k and batches; no library and no
+device."""
 
 from __future__ import annotations
 
@@ -49,6 +50,19 @@ NAMES = (
     *_FIXED,
     *(f"tiles {rows}x{columns}" for rows, columns in TILES),
 )
+
+
+#: Facts of a batch, beside those of one of its products.
+BATCH_NAMES = ("batch", "elements of the batch", *(f"tiles {rows}x{columns} of the batch" for rows, columns in TILES))
+
+
+def batch_features(m: Any, n: Any, k: Any, batch: Any) -> Values:
+    """(features, problems) float64, rows in the order of NAMES and BATCH_NAMES, of batches of such problems."""
+    alone = features(m, n, k)
+    count = np.broadcast_to(np.asarray(batch, np.float64), alone.shape[1:])
+    first = len(_FIXED)
+    elements = alone[first - 1]
+    return np.concatenate([alone, [count, elements * count], alone[first : first + len(TILES)] * count])
 
 
 def features(m: Any, n: Any, k: Any) -> Values:

@@ -23,9 +23,10 @@ UNDEFINED = 0  # cuBLASLt's number of stages that says nothing
 class Entry:
     """One fitted model: for which calls it is, its tables of labels, and how many answers it was fitted to.
 
-    order: rows of (id, stages, slices, reduction, custom option) as cuBLASLt numbers them. tile: rows of (tile,
-    cluster), or None where the model has no tree for them. order_right: share of held-back
-    answers that the order tree gives.
+    batched: is it for batches? Those, and those of A by columns, take the choice for one product with A by rows beside
+    the sizes. order: rows of (id, stages, slices, reduction, custom option) as cuBLASLt numbers them. tile: rows of
+    (tile, cluster), or None where the model has no tree for them. order_right: share of held-back answers that the
+    order tree gives.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Entry:
     tile: tuple[tuple[int, ...], ...] | None
     samples: int
     order_right: float
+    batched: bool = False
 
 
 @dataclass(eq=False)
@@ -82,6 +84,7 @@ def store(name: str) -> Store:
             **{key: one[key] for key in ("name", "operand", "a_layout", "b_layout", "workspace_bytes", "reductions")},
             **{key: one[key] for key in ("aligned", "fast", "samples", "order_right")},
             devices=tuple(one["devices"]),
+            batched=one.get("batched", False),
             order=tuple(tuple(row) for row in one["order"]),
             tile=tuple(tuple(row) for row in one["tile"]) if "tile" in one else None,
         )

@@ -67,7 +67,8 @@ class PytorchGemms:
     def call(
         self, operand: str, output: str, fast: bool | None, a: Tensor, b: Tensor, bias: Tensor | None = None
     ) -> Work:
-        """The PyTorch call for a (m, k) times b (k, n). fast: accumulation of 8-bit floats, None for other operands.
+        """The PyTorch call for a (m, k) times b (k, n), or stacks of them. fast: accumulation of 8-bit floats, None
+        for other operands.
 
         TF32 is allowed, for all fp32 matmuls, as `operand` says.
         """
@@ -83,9 +84,10 @@ class PytorchGemms:
         if bias is not None:
             weight = b.t()
             return lambda: torch.nn.functional.linear(a, weight, bias)
+        multiply = torch.mm if a.ndim == 2 else torch.bmm
         if out == a.dtype:
-            return lambda: torch.mm(a, b)
-        return lambda: torch.mm(a, b, out_dtype=out)
+            return lambda: multiply(a, b)
+        return lambda: multiply(a, b, out_dtype=out)
 
     def kernels(self, work: Work) -> list[str]:
         """Names of what the device ran, in order."""

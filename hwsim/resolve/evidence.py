@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles.provenance import Level
 from hwsim.dataflows.mixed import parts_of
-from hwsim.devices import find, instruction_for, numerics_evidence, timing_evidence
+from hwsim.devices import find, instruction_taking, numerics_evidence, timing_evidence
 from hwsim.devices.patterns import ARITHMETIC
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
@@ -36,7 +36,7 @@ def of_numerics(chip: Device, gemm: Gemm, unit: str) -> Level:
     for plan in plans:
         scaled = any(stage.scale_exponent for term in plan.terms for stage in term.stages)
         pairs = {(plan.a_pieces[i].format, plan.b_pieces[j].format) for term in plan.terms for i, j in term.products}
-        names = {instruction_for(chip, a, b, wanted) for a, b in pairs}
+        names = {instruction_taking(chip, a, b, wanted) for a, b in pairs}
         own = plan is gemm.single and not isinstance(gemm.plan, Mixed)
         names = {unit if own and name == gemm.unit else name for name in names}
         levels += [numerics_evidence(chip, name, scaled=scaled) for name in names]

@@ -38,6 +38,7 @@ SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
 PLAIN = "native"  # the scheme of one product a call
+AROUND = ("c", "bias", "alpha", "beta", "output")  # what a request may add to a product
 LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
 
 
@@ -47,7 +48,8 @@ class LibraryCall:
 
     format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
     None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
-    factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel.
+    factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of such
+    calls, one for each product of a scheme.
     """
 
     id: LibraryId
@@ -61,6 +63,7 @@ class LibraryCall:
     factors: Forest | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,11 @@ def library_call(
     batch: int,
     epilogue: EpilogueUse,
     is_at_own_clock: bool = True,
+    count: int = 1,
 ) -> LibraryCall:
-    """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. Raises UnsupportedError
-    where the library has no such call, or its choice is not known.
+    """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. count: of such calls.
+
+    Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
     m, n, k = sizes
     wide = output or result_format(format)
@@ -97,7 +102,7 @@ def library_call(
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = _guessed(layouts, batch, epilogue, choice.evidence == ANSWERED)
+    guessed = _guessed(layouts, batch, epilogue, choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
@@ -109,7 +114,7 @@ def library_call(
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
     return LibraryCall(
         asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
-        forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice),
+        forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
     )  # fmt: skip
 
 
@@ -123,13 +128,13 @@ def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, ca
     return output if is_rounded_twice else None
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, is_answered: bool) -> list[str]:
+def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, evidence: str) -> list[str]:
     """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
 
-    is_answered: cuBLASLt was asked for these sizes and layouts.
+    evidence: of the choice.
     """
-    found = ["batches"] if batch > 1 else []
-    found += ["A by columns"] if layouts[0] == "columns" and not is_answered else []
+    found = ["batches"] if batch > 1 and evidence == "assumption" else []
+    found += ["A by columns"] if layouts[0] == "columns" and evidence == "assumption" else []
     found += ["a C"] if epilogue.has_c else []
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
@@ -211,7 +216,12 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times, estimate_
         us = seconds * 1e6
         also = facts(call.choice, problem.sizes, call.format, output, call.layouts[1] == "rows", us)
         seconds = with_factor(call.factors, (*found, *also), us) * 1e-6
-    tflops = None if not seconds else 2 * problem.matrices * math.prod(problem.sizes) / seconds / 1e12
+    return at_seconds(times, seconds, 2 * problem.matrices * math.prod(problem.sizes))
+
+
+def at_seconds(times: Times, seconds: float, operations: int) -> Times:
+    """The times with other seconds. operations: floating-point operations of the user's product."""
+    tflops = None if not seconds else operations / seconds / 1e12
     fraction = times.peak_fraction
     if fraction is not None:
         fraction = fraction * tflops / times.tflops if tflops is not None and times.tflops else None
@@ -242,13 +252,16 @@ def checked_against(
     """Raise where a request says what the library decides, or asks for what is no call of it."""
     said = [name for name, value in mapping.items() if value is not None and name not in LAYOUTS_OF]
     said += ["schedule"] if own["schedule"] is not None else []
-    said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
+    if scheme == PLAIN:
+        said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if own["launch_overhead"]:
         raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if said:
         them = "it" if len(said) == 1 else "them"
         raise InputError(f"library = {own['library']!r} decides {', '.join(said)}; leave {them} out")
-    if scheme != PLAIN:
+    around = [name for name in AROUND if own[name] is not None] if scheme != PLAIN else []
+    if around:
         raise UnsupportedError(
-            f"library = {own['library']!r} is for scheme native; of scheme {scheme} run each product by itself"
+            f"library = {own['library']!r}: {', '.join(around)} of scheme {scheme}: which of its calls would add it "
+            "is not known; leave it out, or add it to the result"
         )

@@ -23,6 +23,7 @@ from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import known_libraries
 from hwsim.resolve import evidence
+from hwsim.resolve.library_scheme import as_calls
 from hwsim.resolve.mapping import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
 from hwsim.resolve.record import record_of
@@ -177,7 +178,8 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
     device, problem = request.device, request.problem
     planned = plan_for(device, request.scheme, problem, request.format, request.scheme_options, operands)
     settings = tuple(Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options)
-    gemm = record_of(planned.plan, device, problem, request.schedule, settings)
+    plan = planned.plan if request.library is None else as_calls(planned.plan)
+    gemm = record_of(plan, device, problem, request.schedule, settings)
     gemm, no_program = _mapped(request, gemm)
     given = [name for name, value in request.mapping.items() if value is not None]
     if no_program and given and gemm.mapping is None:

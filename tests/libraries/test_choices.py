@@ -159,8 +159,6 @@ def test_run_refuses_what_the_library_decides() -> None:
     a = np.ones((16, 16), np.float16)
     with pytest.raises(InputError, match="split_k"):
         hwsim.run(a, a, device="h200", library="cublas", split_k=2)
-    with pytest.raises(UnsupportedError, match="scheme native"):
-        hwsim.run(a, a, device="h200", library="cublas", scheme="tf32x3")
     with pytest.raises(InputError, match="give both or neither"):
         hwsim.matmul(a, a, device="h200", at=([0], [0]))
 

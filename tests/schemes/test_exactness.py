@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows.expressions import sequential_form
 from hwsim.errors import InputError
+from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.problem import Problem
 from hwsim.schemes import scheme_of
 from hwsim.schemes.ozaki import slice_bits

@@ -36,11 +36,17 @@ def block(entry: dict, seed: int, shape: tuple[int, int], device: str, library: 
         return x if name == "fp64" else x.astype(np.float32).astype(DTYPES[name])
 
     options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
-    return hwsim.matmul(
-        typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand), device=device, library=library,
-        format=operand, output=output, bias=typed(bias[: shape[1]], output) if has_bias else None,
-        b_layout=entry["b_layout"], shape=(m, n), at=(rows[: shape[0]], columns[: shape[1]]), **options,
-    )  # fmt: skip
+    options |= {"format": operand, "output": output, "shape": (m, n), "at": (rows[: shape[0]], columns[: shape[1]])}
+    layouts = {"a_layout": entry.get("a_layout", "rows"), "b_layout": entry["b_layout"]}
+    left, right = typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand)
+    if entry.get("batch", 1) > 1:  # all products of a batch have one schedule
+        choice = hwsim.library(library, device=device).choose(
+            m=m, n=n, k=k, format=operand, output=output, batch=entry["batch"], **layouts,
+            reductions="compute" if output in ("fp16", "bf16") else "any",
+        )  # fmt: skip
+        return hwsim.matmul(left, right, device=device, schedule=choice.schedule, **options)
+    bias_of = typed(bias[: shape[1]], output) if has_bias else None
+    return hwsim.matmul(left, right, device=device, library=library, bias=bias_of, **layouts, **options)
 
 
 def main() -> int:
@@ -65,7 +71,8 @@ def main() -> int:
             count[operand] += 1
             equal[operand] += same
             if not same:
-                differing.append({x: entry[x] for x in ("kind", "b_layout", "m", "n", "k", "kernels")})
+                names = ("kind", "a_layout", "b_layout", "m", "n", "k", "batch", "kernels")
+                differing.append({x: entry[x] for x in names if x in entry})
     if arguments.json:
         print(json.dumps({"equal": dict(equal), "count": dict(count), "differing": differing}))
     else:
@@ -74,7 +81,9 @@ def main() -> int:
             print(f"{operand:5} {equal[operand]:5} of {count[operand]:5} GEMMs equal in every bit, {100 * share:.1f} %")
         for one in differing:
             sizes = " x ".join(str(one[name]) for name in "mnk")
-            print(f"differs: {one['kind']} {sizes}, B by {one['b_layout']}: {one['kernels'][0][:80]}")
+            batch = f" of {one['batch']}" if "batch" in one else ""
+            layouts = f"A by {one.get('a_layout', 'rows')}, B by {one['b_layout']}"
+            print(f"differs: {one['kind']} {sizes}{batch}, {layouts}: {one['kernels'][0][:80]}")
     return int(bool(differing))
 
 

@@ -2,7 +2,8 @@
 
     python tools/library/fit.py --out configs/libraries/cublas-13.1.trees FOLDER=DEVICE [FOLDER=DEVICE ...]
 
-FOLDER holds what tools/record/cublaslt_choices.py wrote on DEVICE. Takes half an hour on two cores for 50 million
+FOLDER holds what tools/record/cublaslt_choices.py wrote on DEVICE. Models of A by columns and of batches start from
+the simple call's in --out, which must be there. Takes half an hour on two cores for 50 million
 answers. Prints for each tree the share of held-back answers that it gives; of those that it may learn from the last
 2 % are held back, and every 50th chunk is left out of all (tools/library/held_back.py takes rows for the tests from
 them). Kernels that are no nvjet ones are the same on all Hopper chips, so their trees are fitted once.
@@ -19,7 +20,7 @@ import sys
 import time
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +29,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from cublaslt_choices import draw
 from grow import Grown, grow, leaves, packed, pruned
 
-from hwsim.library_calls.features import NAMES, features
+from hwsim.library_calls.features import BATCH_NAMES, NAMES, batch_features, features
 from hwsim.library_calls.orders import NVJET
+from hwsim.library_calls.tree import unpack
 
 SHARES_K = 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES = 4_500_000
 ORDER_PRICE, UNALIGNED_PRICE, TILE_PRICE = 1.0, 2.0, 9.0  # answers that a leaf must mend
+FURTHER_PRICE = 20.0  # the same, of models of A by columns and of batches, for which little room is left
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
@@ -55,6 +58,12 @@ class Model:
     fast: bool | None = None
     devices: tuple[str, ...] = ("h100", "h200")
     tile: bool = True
+    batched: bool = False
+
+    @property
+    def is_further(self) -> bool:
+        """Whether it learns in what the choice differs from that of the simple call: one product, A by rows."""
+        return self.batched or self.a_layout == "columns"
 
     @property
     def name(self) -> str:
@@ -62,6 +71,7 @@ class Model:
         words = [self.operand, *([] if self.fast is None else ["fast" if self.fast else "promoted"])]
         words += [self.a_layout, self.b_layout, f"{self.workspace_bytes // 1024}KiB", f"reductions{self.reductions}"]
         words += [] if self.aligned is None else ["aligned" if self.aligned else "unaligned"]
+        words += ["batch"] if self.batched else []
         return "-".join([*words, *self.devices])
 
 
@@ -109,7 +119,35 @@ def models() -> list[Model]:
                 found.append(Model(fmt, "rows", b, MIB, 7, own, tile=False))
     found.append(Model("int8", "rows", "columns", 32 * MIB, 7, (("any", "int8>int32"),)))
     found.append(Model("int8", "rows", "columns", 0, 7, (("int8", "int8>int32"),)))
+    return found + further_models()
+
+
+def further_models() -> list[Model]:
+    """Those of A by columns and of batches, which start from the choice of the simple call."""
+    found = []
+    for fmt in ("fp16", "bf16", "tf32", "fp32", "fp64"):
+        kind = f"{fmt}>{'fp64' if fmt == 'fp64' else 'fp32'}"
+        for b in ("rows", "columns"):
+            for a, part in (("columns", "turned"), ("rows", "batch")):
+                one = Model(fmt, a, b, 32 * MIB, 7, ((part, kind),), tile=False, batched=part == "batch")
+                if fmt not in ("fp16", "bf16"):
+                    found.append(one)
+                    continue
+                found.append(replace(one, aligned=False))
+                found += [replace(one, aligned=True, devices=(device,)) for device in ("h200", "h100")]
     return found
+
+
+def simple(model: Model) -> Model:
+    """The model of the simple call that a further one starts from."""
+    return next(
+        one
+        for one in models()
+        if (one.operand, one.b_layout, one.aligned) == (model.operand, model.b_layout, model.aligned)
+        and (one.workspace_bytes, one.reductions) == (model.workspace_bytes, model.reductions)
+        and set(model.devices) <= set(one.devices)
+        and not one.is_further
+    )
 
 
 class Answers:
@@ -123,7 +161,9 @@ class Answers:
     def column(
         self, model: Model, part: str, kind: str, *, left_out: bool = False
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Sizes (rows, 3) and answers (rows, 9), or None where it was not asked. left_out: the chunks for tests."""
+        """Sizes (rows, 4: m, n, k, batch) and answers (rows, 9), or None where it was not asked. left_out: the chunks
+        for tests.
+        """
         for one in self.said["columns"]:
             asked = (one.get("workspace_bytes", 32 * MIB), one.get("reductions", 7))
             key = (one["part"], one["kind"], one["a_layout"], one["b_layout"], *asked)
@@ -134,7 +174,7 @@ class Answers:
             wanted = [chunk % LEFT_OUT == LEFT_OUT - 1 for chunk in one["chunks"]]
             chosen = np.repeat(np.array(wanted) == left_out, self.said["chunk"])
             sizes = np.concatenate([draw(part, self.said["seed"], chunk) for chunk in one["chunks"]])
-            return sizes[chosen, :3], self.table[codes[chosen]]
+            return sizes[chosen], self.table[codes[chosen]]
         return None
 
 
@@ -151,7 +191,8 @@ def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarra
     size, answer = np.concatenate(sizes), np.concatenate(answers)
     keep = answer[:, 0] >= 0
     if model.aligned is not None:
-        keep &= ((size[:, 1] % 8 == 0) & (size[:, 2] % 8 == 0)) == model.aligned
+        leading = [0 if model.a_layout == "columns" else 2, 1, 2 if model.b_layout == "columns" else 1]
+        keep &= (size[:, leading] % 8 == 0).all(1) == model.aligned
     size, answer = size[keep], answer[keep]
     order = np.random.default_rng(0).permutation(len(size))[:MOST_SAMPLES]
     return size[order], answer[order]
@@ -182,23 +223,38 @@ def tree_of(values: np.ndarray, labels: np.ndarray, price: float) -> tuple[bytes
     return ready.pack(), table.tolist(), float(right.mean()), len(ready.feature)
 
 
-def fitted(task: tuple[Model, list[tuple[Path, str]], Path]) -> tuple[Model, dict[str, object], dict[str, bytes], str]:
+def simple_choices(model: Model, out: Path, size: np.ndarray) -> np.ndarray:
+    """(5, rows): what the model in the file gives for the simple call, as further models take it."""
+    with zipfile.ZipFile(out) as file:
+        head = json.loads(file.read("head.json"))
+        tree = unpack(file.read(f"{model.name}.order"))
+    (entry,) = (one for one in head["models"] if one["name"] == model.name)
+    labels, _ = tree.leaves(features(*size[:, :3].T))
+    return np.array(entry["order"], float)[labels].T
+
+
+def fitted(
+    task: tuple[Model, list[tuple[Path, str]], Path, Path],
+) -> tuple[Model, dict[str, object], dict[str, bytes], str]:
     """A model's entry of the header, its trees, and a line that says how good they are."""
-    model, given, parts = task
+    model, given, parts, out = task
     kept = parts / f"{model.name}.pickle"
     if kept.exists():
         found: tuple[Model, dict[str, object], dict[str, bytes], str] = pickle.loads(kept.read_bytes())
         return found
     start = time.time()
     size, answer = samples(model, [Answers(folder, device) for folder, device in given])
-    values = features(*size.T)
+    values = batch_features(*size.T) if model.batched else features(*size[:, :3].T)
     order = answer[:, [0, 2, 3, 4, 6]].copy()
     order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
-    data, table, right, nodes = tree_of(values, order, UNALIGNED_PRICE if model.aligned is False else ORDER_PRICE)
+    price = UNALIGNED_PRICE if model.aligned is False else ORDER_PRICE
+    if model.is_further:
+        values, price = np.concatenate([values, simple_choices(simple(model), out, size)]), FURTHER_PRICE
+    data, table, right, nodes = tree_of(values, order, price)
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
-        "fast": model.fast, "devices": model.devices, "order": table, "samples": len(size),
+        "fast": model.fast, "batched": model.batched, "devices": model.devices, "order": table, "samples": len(size),
         "order_right": round(right, 4),
     }  # fmt: skip
     files = {f"{model.name}.order": data}
@@ -228,7 +284,9 @@ def main() -> None:
     arguments.parts.mkdir(parents=True, exist_ok=True)
     given = [(Path(folder), device) for folder, _, device in (x.rpartition("=") for x in arguments.folders)]
     entries, files = [], {}
-    tasks = [(model, given, arguments.parts) for model in models() if re.search(arguments.only, model.name)]
+    tasks = [
+        (model, given, arguments.parts, arguments.out) for model in models() if re.search(arguments.only, model.name)
+    ]
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for _, entry, own, said in pool.map(fitted, tasks):
             print(said, flush=True)
@@ -241,6 +299,7 @@ def main() -> None:
             files |= {name: file.read(name) for name in file.namelist() if name not in {*files, "head.json"}}
     version = Answers(*given[0]).said["version"]
     head = {"library": "cublas", "version": version, "features": [*NAMES, "id", "splitk"], "models": entries}
+    head |= {"batch_features": [*NAMES, *BATCH_NAMES], "further_features": list(ORDER)}
     head |= {"order_fields": ORDER, "tile_fields": SHAPE}
     head["names"] = json.loads((Path(__file__).resolve().parent / "cublaslt_names.json").read_text())
     with zipfile.ZipFile(arguments.out, "w", zipfile.ZIP_LZMA) as file:

@@ -2,9 +2,10 @@
 
     python tools/record/cublas_gemms.py --list gemms.csv --out gemms.npz [--seed 1] [--seconds 120] [--no-times]
 
-gemms.csv has kind, a_layout, b_layout, m, n, k (and batch); kinds are those of cublaslt.py ("bf16>bf16+bias"). Needs a
-GPU, PyTorch with CUDA and NumPy; nothing of hwsim. Only the sampled rows of A and columns of B matter; `drawn` draws
-them again from (seed, index). Times: copies of the GEMM in one CUDA graph, the median replay, over their number.
+gemms.csv has kind, a_layout, b_layout, m, n, k and perhaps batch (every product of it is the same); kinds are those of
+cublaslt.py ("bf16>bf16+bias"). Needs a GPU, PyTorch with CUDA and NumPy; nothing of hwsim. Only the sampled rows of A
+and columns of B matter; `drawn` draws them again from (seed, index). Times: copies of the GEMM in one CUDA graph, the
+median replay, over their number.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ def call(kind: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None)
     """The PyTorch call of a kind."""
     operand, output, fast, _ = parse(kind)
     return GEMMS.call(operand, output, fast, a, b, bias)
+
+
+def stacked(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """(batch, rows, columns) of the same matrix, each stored as it is."""
+    if x.is_contiguous():
+        return x.unsqueeze(0).repeat(batch, 1, 1)
+    return x.t().unsqueeze(0).repeat(batch, 1, 1).transpose(1, 2)
 
 
 def main() -> None:
@@ -68,14 +76,17 @@ def main() -> None:
             if has_bias:
                 bias = GEMMS.fill(1, n, output)[0]
                 bias[over] = torch.from_numpy(bias_values).float().cuda().to(bias.dtype)
-            work = call(
-                kind, stored(a, row["a_layout"] == "columns"), stored(b, row["b_layout"] != "columns").t(), bias
-            )
-            d = work()
+            left, right = stored(a, row["a_layout"] == "columns"), stored(b, row["b_layout"] != "columns").t()
+            batch = int(row.get("batch") or 1)
+            if batch > 1:
+                left, right = stacked(left, batch), stacked(right, batch)
+                entry["batch"] = batch
+            work = call(kind, left, right, bias)
+            d = work()[-1] if batch > 1 else work()
             torch.cuda.synchronize()
             entry["kernels"] = GEMMS.kernels(work)
             if not arguments.no_times:
-                entry["us"] = round(GEMMS.microseconds(work, m * n * k), 4)
+                entry["us"] = round(GEMMS.microseconds(work, m * n * k * batch), 4)
         except Exception as error:
             entries.append(entry | {"error": str(error).splitlines()[0][:200]})
             continue

@@ -1,10 +1,14 @@
 """Run schemes as sequences of cuBLAS calls and fp32 elementwise steps (by way of PyTorch), and keep a block of each.
 
-    python tools/record/cublas_schemes.py --out schemes.npz [--seed 1]
+    python tools/record/cublas_schemes.py --out schemes.npz [--seed 1] [--draw 40]
 
 Needs a GPU, PyTorch with CUDA, and NumPy; nothing of hwsim. Every product is one call over all of K; shapes are large
 enough that cuBLAS does not split K. Kept: the leading rows of A and of B transposed, and the leading block of each C.
 Plain fp32 products on the CUDA cores are kept too, and of them shapes of which some do split.
+
+With --draw N the shapes are drawn: half multiples of 64, a quarter of 8, a quarter of nothing, K to 16384, m or n of 1
+among them, so that cuBLAS takes all kinds of kernels and splits K; of every scheme each product is then a call that
+adds to the C of those before. Operands are not kept: (seed, index) gives them again.
 """
 
 import argparse
@@ -51,7 +55,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor, *, use_tf32: bool = False) -> tor
 def multiword(a: torch.Tensor, b: torch.Tensor, count: int) -> torch.Tensor:
     """tf32x1, x3, x4: accumulating calls."""
     a1, b1 = tf32(a), tf32(b)
-    pairs = ((a1, b1), (a1, b - b1), (a - a1, b1), (a - a1, b - b1))[:count]
+    a2, b2 = tf32(a - a1), tf32(b - b1)  # kernels of FP32, which some shapes get, would take what is not rounded
+    pairs = ((a1, b1), (a1, b2), (a2, b1), (a2, b2))[:count]
     c = multiply(*pairs[0], use_tf32=True)
     for x, y in pairs[1:]:
         c = torch.addmm(c, x, y.t())
@@ -101,6 +106,23 @@ def calls(p: list[torch.Tensor], q: list[torch.Tensor], pairs: tuple[tuple[int, 
     return c
 
 
+def in_turn(p: list[torch.Tensor], q: list[torch.Tensor], pairs: tuple[tuple[int, int], ...], shift: int = 0):
+    """Products of pieces, each a call that adds to C; before the last, C is multiplied by 2^-shift (beta)."""
+    c = None
+    for index, (i, j) in enumerate(pairs):
+        if c is None:
+            c = multiply(p[i], q[j])
+        else:
+            beta = 2.0**-shift if index + 1 == len(pairs) else 1.0
+            c = torch.addmm(c, p[i], q[j].t(), out_dtype=torch.float32, beta=beta)
+    return c
+
+
+def bands(last: int) -> tuple[tuple[int, int], ...]:
+    """The products of bf16x9 (last 4), x6 (2) and x3 (1)."""
+    return tuple((i, band - i) for band in range(last, -1, -1) for i in range(3) if 0 <= band - i < 3)
+
+
 SCHEMES = {
     "tf32x1": lambda a, b: multiword(a, b, 1),
     "tf32x3": lambda a, b: multiword(a, b, 3),
@@ -117,6 +139,31 @@ SCHEMES = {
     "markidis": lambda a, b: calls(halves(a, 0), halves(b, 0), ((1, 1), (0, 1), (1, 0), (0, 0))),
 }
 
+#: The same with every product a call that adds to C.
+ADDING = SCHEMES | {
+    **{
+        f"sgemm-cube.{shift}": lambda a, b, s=shift: in_turn(halves(a, s), halves(b, s), ((0, 1), (1, 0), (0, 0)), s)
+        for shift in (6, 11, 12)
+    },
+    "bf16x9": lambda a, b: in_turn(thirds(a), thirds(b), bands(4)),
+    "bf16x6": lambda a, b: in_turn(thirds(a), thirds(b), bands(2)),
+    "bf16x3": lambda a, b: in_turn(thirds(a), thirds(b), bands(1)),
+}
+UNITS = np.array([64, 64, 8, 1])
+
+
+def shapes(count: int, seed: int) -> list[tuple[int, int, int]]:
+    """Drawn (m, n, k), log-uniform; one in twelve has m or n of 1."""
+    rng, found = np.random.default_rng([seed, count]), []
+    for _ in range(count):
+        unit = int(UNITS[rng.integers(len(UNITS))])
+        sizes = [int(2 ** rng.uniform(3, 12.5)), int(2 ** rng.uniform(3, 12.5)), int(2 ** rng.uniform(4, 14))]
+        sizes = [max(size // unit, 1) * unit for size in sizes]
+        if rng.random() < 1 / 12:
+            sizes[int(rng.integers(2))] = 1
+        found.append((sizes[0], sizes[1], sizes[2]))
+    return found
+
 
 def kernels(work) -> list[str]:
     """Names of the device kernels that `work` starts."""
@@ -131,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--draw", type=int, default=0, help="this many drawn shapes instead of the listed ones")
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -138,10 +186,14 @@ def main() -> None:
     cases = [(shape, kind, SCHEMES) for shape in SHAPES for kind in DRAWS]
     cases += [(shape, "normal", {"fp32": multiply}) for shape in PLAIN]
     cases += [(PLAIN[0], "wide", {"fp32": multiply}), (PLAIN[2], "mixed", {"fp32": multiply})]
+    if arguments.draw:
+        drawn_shapes = shapes(arguments.draw, arguments.seed)
+        cases = [(shape, DRAWS[index % len(DRAWS)], ADDING) for index, shape in enumerate(drawn_shapes)]
     for index, ((m, n, k), kind, schemes) in enumerate(cases):
         rng = np.random.default_rng([arguments.seed, index])
         a, bt = drawn(kind, rng, m, k), drawn(kind, rng, n, k)
-        arrays[f"{index}/a"], arrays[f"{index}/bt"] = a[:BLOCK].copy(), bt[:BLOCK].copy()
+        if not arguments.draw:
+            arrays[f"{index}/a"], arrays[f"{index}/bt"] = a[:BLOCK].copy(), bt[:BLOCK].copy()
         left, right = torch.from_numpy(a).cuda(), torch.from_numpy(bt).cuda()
         for name, scheme in schemes.items():
             d = scheme(left, right)[:BLOCK, :BLOCK].contiguous().cpu().numpy()

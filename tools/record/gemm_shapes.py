@@ -1,10 +1,12 @@
 """Draw GEMMs for cublas_gemms.py: every kind that PyTorch calls, sizes over the whole range.
 
-    python tools/record/gemm_shapes.py --out gemms.csv --count 6000 --seed 11 [--large 0.4]
+    python tools/record/gemm_shapes.py --out gemms.csv --count 6000 --seed 11 [--large 0.4] [--columns] [--batches]
 
 m and n log-uniform in 1 .. 10,000, k in 8 .. 32,768; half of the GEMMs in whole multiples of 64, a quarter of 8, a
 quarter of 1 (e4m3: of 16, int8: of 8); one in twelve has m = 1, one in sixty n = 1. --large: the share, of kinds that
-run on matrix units, that is drawn until m n k is between 2^30 and 2^37. Needs NumPy and nothing of hwsim.
+run on matrix units, that is drawn until m n k is between 2^30 and 2^37. --columns: A is stored by columns. --batches:
+2 to 256 products in a strided batch, as many as keep the batch under 2^36 multiply-adds and 2^27 elements. Both leave
+out e4m3 and int8. Needs NumPy and nothing of hwsim.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ MOST_K, MOST_M = 32768, 10000
 LARGE = (2**30, 2**37)
 MOST_PRODUCTS = {"fp32": 2**35, "fp64": 2**35, "int8": 2**37}
 MOST_ELEMENTS = 2**29
+MOST_BATCHED_PRODUCTS, MOST_BATCHED_ELEMENTS = 2**36, 2**27
 
 
 def one(rng: np.random.Generator, kind: str, large: bool) -> tuple[int, int, int]:
@@ -55,6 +58,12 @@ def one(rng: np.random.Generator, kind: str, large: bool) -> tuple[int, int, int
             return m, n, k
 
 
+def batched(rng: np.random.Generator, m: int, n: int, k: int) -> int:
+    """Products in a batch."""
+    most = min(256, MOST_BATCHED_PRODUCTS // (m * n * k), MOST_BATCHED_ELEMENTS // max(m * k, n * k, m * n))
+    return int(2 * (max(most, 2) / 2) ** rng.random())
+
+
 def main() -> None:
     """Draw and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -62,17 +71,23 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=930)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--large", type=float, default=0.0)
+    parser.add_argument("--columns", action="store_true")
+    parser.add_argument("--batches", action="store_true")
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
-    shares = np.array([share for *_, share in KINDS], float)
+    kinds = [x for x in KINDS if len(x[1]) > 1] if arguments.columns or arguments.batches else list(KINDS)
+    shares = np.array([share for *_, share in kinds], float)
     with arguments.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["kind", "a_layout", "b_layout", "m", "n", "k"])
+        writer.writerow(["kind", "a_layout", "b_layout", "m", "n", "k", "batch"])
         for _ in range(arguments.count):
-            kind, layouts, _ = KINDS[rng.choice(len(KINDS), p=shares / shares.sum())]
+            kind, layouts, _ = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
             large = kind.split(">")[0] not in MOST_PRODUCTS and rng.random() < arguments.large
             sizes = one(rng, kind, large)
-            writer.writerow([kind, "rows", layouts[rng.integers(len(layouts))], *sizes])
+            by_columns = arguments.columns and not (arguments.batches and rng.random() < 1 / 2)
+            batch = batched(rng, *sizes) if arguments.batches else 1
+            a_layout = "columns" if by_columns else "rows"
+            writer.writerow([kind, a_layout, layouts[rng.integers(len(layouts))], *sizes, batch])
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
 from hwsim.dataflows.elementwise import WORD_BITS, bytes_of, depth
-from hwsim.dataflows.expressions import has_integer_parts, operations, parts_of
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts, operations, parts_of
 from hwsim.gemm.plan import OperandSum, Plan, TermValue
 
 if TYPE_CHECKING:

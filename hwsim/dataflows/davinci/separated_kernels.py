@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.vector_epilogue import WORDS, StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes
-from hwsim.dataflows.expressions import has_integer_parts, operations
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts, operations
 from hwsim.gemm.plan import Plan, TermValue
 from hwsim.program.ir import GlobalArray
 

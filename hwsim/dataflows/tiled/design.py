@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth, link_engine, vector_of
-from hwsim.dataflows.expressions import JoinStep, sequential_form
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import JoinStep, sequential_form
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Piece, TermValue
 

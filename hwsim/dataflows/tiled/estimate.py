@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.expressions import operations
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import operations
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.expressions import has_integer_parts, operations, scaled, sequential_form
 from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts, operations, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, Order
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
