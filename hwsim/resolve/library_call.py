@@ -102,7 +102,7 @@ def library_call(
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = _guessed(layouts, batch, epilogue, choice.evidence)
+    guessed = _guessed(layouts, batch, epilogue, wide, choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
@@ -128,14 +128,14 @@ def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, ca
     return output if is_rounded_twice else None
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, evidence: str) -> list[str]:
+def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, output: str, evidence: str) -> list[str]:
     """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
 
     evidence: of the choice.
     """
     found = ["batches"] if batch > 1 and evidence == "assumption" else []
     found += ["A by columns"] if layouts[0] == "columns" and evidence == "assumption" else []
-    found += ["a C"] if epilogue.has_c else []
+    found += ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
 
