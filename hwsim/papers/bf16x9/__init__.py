@@ -4,6 +4,7 @@ from hwsim.papers.bf16x9 import (
     applications_speed,
     condition_sweep,
     definitions,
+    exponent_maps,
     pieces,
     power,
     scaling,
@@ -21,4 +22,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *pieces.EXPERIMENTS,
     *special_products.EXPERIMENTS,
     *condition_sweep.EXPERIMENTS,
+    *exponent_maps.EXPERIMENTS,
 )

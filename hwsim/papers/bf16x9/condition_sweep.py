@@ -264,7 +264,7 @@ EXPERIMENTS = (
             "fig4-condition-average-shy",
         ),
         measure_generator,
-        {"quick": 2.0, "full": 2.0},
+        {"quick": 1.0, "full": 1.0},
     ),
     Experiment(
         "condition-sweep",
@@ -273,6 +273,6 @@ EXPERIMENTS = (
             "fig4-maximum-better", "fig4-error-rises-with-condition", "sec8-accuracy-kept",
         ),
         measure_errors,
-        {"quick": 5.0, "full": 1500.0},
+        {"quick": 4.0, "full": 1400.0},
     ),
 )  # fmt: skip
