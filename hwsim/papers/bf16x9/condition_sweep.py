@@ -168,7 +168,7 @@ class RelativeErrors:
 
 
 @dataclass(slots=True)
-class Comparison:
+class MethodErrors:
     """The errors of native FP32 and BF16x9 at one condition number; better, worse: elements of BF16x9's."""
 
     native: RelativeErrors = field(default_factory=RelativeErrors)
@@ -187,9 +187,9 @@ def relative_errors(method: str, a: Array, b: Array, **options: Any) -> Array:
     return np.asarray(np.abs(product(method, a, b, **options) - exact) / np.abs(exact))
 
 
-def comparison(condition: float, pairs: int) -> Comparison:
+def comparison(condition: float, pairs: int) -> MethodErrors:
     """Both methods on the pairs of a condition number."""
-    found = Comparison()
+    found = MethodErrors()
     for a, b in operands(condition, pairs):
         native, x9 = (relative_errors(method, a, b) for method in ("native", "x9"))
         found.native.add(native)
@@ -235,14 +235,14 @@ def measure_errors(scale: Scale) -> Found:
             "mean_relative_error": native + x9,
             "median_relative_error": [getattr(one, method).median for method in METHODS for one in every],
             "mean_greatest_error": [getattr(one, method).mean_greatest for method in METHODS for one in every],
-            "better_percent": [100 - one for one in better] + better,
+            "better_percent": [one.percent(one.worse) for one in every] + better,
         },
         "condition", "mean_relative_error", "method", "xy",
     )  # fmt: skip
     return Found(measured, notes, (series,))
 
 
-def _other_orders(found: Comparison) -> str:
+def _other_orders(found: MethodErrors) -> str:
     """How the comparison at a condition number of 1000 moves with the order in which either method adds."""
     a, b = next(operands(CONDITIONS[2], GENERATED))
     native, x9 = (float(relative_errors(method, a, b).mean()) for method in METHODS)
