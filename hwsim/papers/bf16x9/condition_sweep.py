@@ -212,8 +212,8 @@ def measure_errors(scale: Scale) -> Found:
     points = {condition: comparison(condition, PAIRS[scale]) for condition in CONDITIONS}
     every = list(points.values())
     better = [one.percent(one.better) for one in every]
-    kept = [points[condition].x9.mean / points[condition].native.mean for condition in OVER_CONDITIONS]
-    kept += [normal_ratio(size) for size in NORMAL_SIZES]
+    by_case = [points[condition].x9.mean / points[condition].native.mean for condition in OVER_CONDITIONS]
+    by_case += [normal_ratio(size) for size in NORMAL_SIZES]
     native, x9 = ([getattr(one, method).mean for one in every] for method in ("native", "x9"))
     measured: dict[str, dict[str, Quantity]] = {
         "fig4-average-better": {"ratio": [one.native.mean / one.x9.mean for one in every]},
@@ -222,7 +222,7 @@ def measure_errors(scale: Scale) -> Found:
         "fig4-not-few-cases": {"median_ratio": [one.native.median / one.x9.median for one in every]},
         "fig4-maximum-better": {"ratio": [one.native.mean_greatest / one.x9.mean_greatest for one in every]},
         "fig4-error-rises-with-condition": {"native": native, "emulated": x9},
-        "sec8-accuracy-kept": {"ratio": kept},
+        "sec8-accuracy-kept": {"ratio": by_case},
     }
     order = _other_orders(points[CONDITIONS[2]])
     pairs = f"{PAIRS[scale]} pairs per condition number, the paper 10000. " if scale == "quick" else ""
