@@ -49,11 +49,27 @@ def spread_normal(m: int, n: int, k: int, seed: int, span: int) -> tuple[NDArray
 def conditioned(size: int, seed: int, condition: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """A and B, size x size, whose dot products mostly have about this condition number |x| |y| / |x.y| (BF16x9, 5).
 
-    C has elements of 0.9 to 1.1 over the condition number, of either sign, and 1 at a random place of each column; A is
-    a random orthogonal matrix and B = A^T C, so that A B = C, with rows of A and columns of B of length about one.
+    A is the orthogonal matrix of `conditioned_factors` and B = A^T C, so that A B = C, with rows of A and columns of B
+    of length about one.
+    """
+    a, c = conditioned_factors(size, seed, condition)
+    return a, a.T @ c
+
+
+def conditioned_factors(size: int, seed: int, condition: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A, a random orthogonal matrix, and C = A B of `conditioned`.
+
+    C has elements of 0.9 to 1.1 over the condition number, of either sign, and 1 at a random place of each column.
     """
     rng = np.random.default_rng(seed)
     c = rng.uniform(0.9, 1.1, (size, size)) / condition * rng.choice((-1.0, 1.0), (size, size))
     c[rng.integers(0, size, size), np.arange(size)] = 1.0
-    a = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    return a, a.T @ c
+    return np.linalg.qr(rng.standard_normal((size, size)))[0], c
+
+
+def dot_conditions(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """The condition number |x| |y| / |x.y| of each dot product of A B, (..., m, n), in fp64; infinite where x.y = 0."""
+    left, right = (np.asarray(x, np.float64) for x in (a, b))
+    lengths = np.linalg.norm(left, axis=-1)[..., :, None] * np.linalg.norm(right, axis=-2)[..., None, :]
+    with np.errstate(divide="ignore"):
+        return np.asarray(lengths / np.abs(left @ right))

@@ -1,6 +1,16 @@
 """The experiments that measure the claims of configs/papers/bf16x9.yaml."""
 
-from hwsim.papers.bf16x9 import applications_speed, definitions, pieces, power, scaling, special_products, speed
+from hwsim.papers.bf16x9 import (
+    applications_speed,
+    condition_sweep,
+    definitions,
+    exponent_maps,
+    pieces,
+    power,
+    scaling,
+    special_products,
+    speed,
+)
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -11,4 +21,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *definitions.EXPERIMENTS,
     *pieces.EXPERIMENTS,
     *special_products.EXPERIMENTS,
+    *condition_sweep.EXPERIMENTS,
+    *exponent_maps.EXPERIMENTS,
 )
