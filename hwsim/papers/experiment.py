@@ -17,10 +17,11 @@ SCALES: tuple[Scale, ...] = ("quick", "full")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns of numbers or names of equal length, for a CSV file and a plot.
+    """Columns of numbers or names of equal length, for a CSV file and a plot laid out as the paper's.
 
     x, y: columns of the plot's axes, where it has one; by: the column whose values are its lines; log: axes that are
-    logarithmic ("x", "y", "xy").
+    logarithmic ("x", "y", "xy"). An x of names gives groups of bars. value: the column that a map over x and y shows as
+    colours.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Series:
     y: str | None = None
     by: str | None = None
     log: str = ""
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ from hwsim.papers.reproduce import ClaimOutcome, Reproduction
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SHOWN = 6  # elements of a series in a table
 CLAIMS_FILE = "claims.json"
+#: Okabe and Ito's colours, which are told apart with every kind of colour vision, and markers for those who print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+MARKERS = "osD^vPX*"
+LETTERS_SIDE_BY_SIDE = 60  # of names on an axis
 
 
 def summary(outcomes: Sequence[ClaimOutcome]) -> str:
@@ -45,13 +49,18 @@ def table(outcomes: Iterable[ClaimOutcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(paper: str, outcomes: Sequence[ClaimOutcome]) -> str:
-    """A paper's claims, those that do not hold with what is known of why, and what nobody can ask a simulator."""
+def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()) -> str:
+    """A paper's claims, those that do not hold with what is known of why, and what nobody can ask a simulator.
+
+    plots: names of the files of its figures, beside the page.
+    """
     said = claims.read(paper)
     text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{table(outcomes)}"
     noted = [one for one in outcomes if one.note]
     if noted:
         text += "\n## Notes\n\n" + "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note)}\n" for one in noted)
+    if plots:
+        text += "\n## Figures\n\n" + "\n".join(f"![{Path(name).stem}]({name})\n" for name in plots)
     return text
 
 
@@ -67,17 +76,19 @@ def write(folder: Path, found: Reproduction) -> list[Path]:
     paths = [folder / CLAIMS_FILE]
     write_text(paths[0], json.dumps([one.to_dict() for one in found.outcomes], indent=1, default=str) + "\n")
     for paper, series in found.series.items():
-        paths.append(folder / f"{paper}.md")
-        write_text(paths[-1], page(paper, [one for one in found.outcomes if one.paper == paper]))
+        plots = []
         for one in series:
             make_folder(folder / "data")
             paths.append(folder / "data" / f"{paper}-{one.name}.csv")
             write_text(paths[-1], _csv(one))
             if one.x and one.y and (image := _plot(one)) is not None:
                 make_folder(folder / "plots")
-                paths.append(folder / "plots" / f"{paper}-{one.name}.png")
+                plots.append(f"plots/{paper}-{one.name}.png")
+                paths.append(folder / plots[-1])
                 with whole_file(paths[-1]) as file:
                     file.write(image)
+        paths.append(folder / f"{paper}.md")
+        write_text(paths[-1], page(paper, [one for one in found.outcomes if one.paper == paper], plots))
     return paths
 
 
@@ -95,23 +106,59 @@ def _plot(series: Series) -> bytes | None:
         from matplotlib.figure import Figure  # optional
     except ImportError:
         return None
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes: Any = figure.add_subplot()
     assert series.x is not None and series.y is not None
     x, y = series.columns[series.x], series.columns[series.y]
     names = series.columns[series.by] if series.by else [""] * len(x)
-    for name in dict.fromkeys(names):
-        own = [i for i, other in enumerate(names) if other == name]
-        axes.plot([x[i] for i in own], [y[i] for i in own], marker="o", markersize=3, label=str(name))
+    lines = list(dict.fromkeys(names))
+    axes.set_prop_cycle(color=COLOURS)
+    if series.value is not None:
+        _draw_map(figure, axes, series)
+    elif any(isinstance(one, str) for one in x):
+        _draw_bars(axes, series, lines)
+    else:
+        for number, name in enumerate(lines):
+            own = [i for i, other in enumerate(names) if other == name]
+            marker = MARKERS[number % len(MARKERS)]
+            axes.plot([x[i] for i in own], [y[i] for i in own], marker=marker, markersize=3.5, label=str(name))
     axes.set(xlabel=series.x, ylabel=series.y, title=series.name)
     for letter, scale in (("x", axes.set_xscale), ("y", axes.set_yscale)):
         if letter in series.log:
             scale("log")
-    if series.by:
-        axes.legend(fontsize="small")
+    if series.by and series.value is None:
+        axes.legend(fontsize="small", title=series.by)
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=120)
     return image.getvalue()
+
+
+def _draw_bars(axes: Any, series: Series, lines: Sequence[Any]) -> None:
+    """Bars over names, a group of the lines' bars for each name."""
+    assert series.x is not None and series.y is not None
+    x, y = series.columns[series.x], series.columns[series.y]
+    names = series.columns[series.by] if series.by else [""] * len(x)
+    groups = list(dict.fromkeys(str(one) for one in x))
+    width = 0.8 / len(lines)
+    for number, name in enumerate(lines):
+        own = [i for i, other in enumerate(names) if other == name]
+        places = [groups.index(str(x[i])) + (number - (len(lines) - 1) / 2) * width for i in own]
+        axes.bar(places, [y[i] for i in own], width, label=str(name))
+    turned = sum(len(name) for name in groups) > LETTERS_SIDE_BY_SIDE
+    axes.set_xticks(range(len(groups)), groups, rotation=30 if turned else 0, ha="right" if turned else "center")
+
+
+def _draw_map(figure: Any, axes: Any, series: Series) -> None:
+    """Cells over the values of x and y, coloured by a third column; a cell that was not measured stays empty."""
+    assert series.x is not None and series.y is not None and series.value is not None
+    x, y = (series.columns[name] for name in (series.x, series.y))
+    across, up = (sorted(set(one)) for one in (x, y))
+    cells = [[float("nan")] * len(across) for _ in up]
+    for left, below, value in zip(x, y, series.columns[series.value], strict=True):
+        if isinstance(value, int | float):
+            cells[up.index(below)][across.index(left)] = float(value)
+    image = axes.pcolormesh(across, up, cells, shading="nearest", cmap="viridis")
+    figure.colorbar(image, ax=axes, label=series.value)
 
 
 def _numbers(values: Mapping[str, Any]) -> str:

@@ -150,3 +150,19 @@ def test_a_summary_over_papers(runs: Counted, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(reproduce.PACKAGES, "le-gemm", empty)
     text = reproduce_text.summary(reproduce.reproduce([PAPER, "le-gemm"]).outcomes)
     assert text.count("\n") == 5 and text.splitlines()[-1].startswith("| all |")
+
+
+def test_a_page_shows_its_figures_as_bars_lines_and_maps(tmp_path: Path) -> None:
+    """Names on x are bars, a third column makes a map; cells that were not measured stay empty."""
+    pytest.importorskip("matplotlib", reason="matplotlib: pip install 'hwsim[plot]'")
+    series = (
+        Series("bars", {"kernel": ["a", "b", "a", "b"], "ms": [1, 2, 3, 4], "by": [1, 1, 2, 2]}, "kernel", "ms", "by"),
+        Series("map", {"x": [1, 2, 1], "y": [1, 1, 2], "db": [0.5, None, 3.0]}, "x", "y", value="db"),
+        Series("lines", {"n": [1, 2], "ms": [3.0, 4.0]}, "n", "ms", log="xy"),
+    )
+    found = reproduce.Reproduction((), {"le-gemm": series})
+    paths = reproduce_text.write(tmp_path, found)
+    images = [path for path in paths if path.suffix == ".png"]
+    assert [path.stem for path in images] == ["le-gemm-bars", "le-gemm-map", "le-gemm-lines"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in images)
+    assert all(f"](plots/{path.name})" in (tmp_path / "le-gemm.md").read_text() for path in images)

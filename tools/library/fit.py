@@ -36,9 +36,9 @@ from hwsim.library_calls.tree import unpack
 SHARES_K = 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
-MOST_SAMPLES = 4_500_000
+MOST_SAMPLES, MOST_FURTHER = 4_500_000, 800_000  # MOST_FURTHER: of models of A by columns and of batches
 ORDER_PRICE, UNALIGNED_PRICE, TILE_PRICE = 1.0, 2.0, 9.0  # answers that a leaf must mend
-FURTHER_PRICE = 20.0  # the same, of models of A by columns and of batches, for which little room is left
+FURTHER_PRICE = 6.0  # the same, of models of A by columns and of batches, for which little room is left
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
@@ -194,7 +194,7 @@ def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarra
         leading = [0 if model.a_layout == "columns" else 2, 1, 2 if model.b_layout == "columns" else 1]
         keep &= (size[:, leading] % 8 == 0).all(1) == model.aligned
     size, answer = size[keep], answer[keep]
-    order = np.random.default_rng(0).permutation(len(size))[:MOST_SAMPLES]
+    order = np.random.default_rng(0).permutation(len(size))[: MOST_FURTHER if model.is_further else MOST_SAMPLES]
     return size[order], answer[order]
 
 

@@ -208,9 +208,9 @@ def _series(cells: tuple[MapCell, ...]) -> list[Series]:
                 column: [value(one) for one in cells],
                 "region": [one.region for one in cells],
             },
-            "exponent_a",
-            column,
             "exponent_b",
+            "exponent_a",
+            value=column,
         )
         for name, (column, value) in maps.items()
     ]
@@ -227,7 +227,7 @@ def _wide(scale: Scale) -> Series:
                 values = (a, b, ratio(exact, multiplied("native", left, right)))
                 for column, value in zip(columns.values(), values, strict=True):
                     column.append(value)
-    return Series("fig5", columns, "exponent_a", "snr_db", "exponent_b")
+    return Series("fig5", columns, "exponent_b", "exponent_a", value="snr_db")
 
 
 EXPERIMENTS = (
