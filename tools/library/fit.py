@@ -178,6 +178,13 @@ class Answers:
         return None
 
 
+def is_aligned(model: Model, size: np.ndarray) -> np.ndarray:
+    """Whether the rows of A, B and C are whole 16 bytes, of 16-bit operands with these sizes."""
+    leading = [0 if model.a_layout == "columns" else 2, 1, 2 if model.b_layout == "columns" else 1]
+    aligned: np.ndarray = (size[:, leading] % 8 == 0).all(1)
+    return aligned
+
+
 def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarray]:
     """All that a model may learn from, in an order of chance that is always the same."""
     sizes, answers = [], []
@@ -191,8 +198,7 @@ def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarra
     size, answer = np.concatenate(sizes), np.concatenate(answers)
     keep = answer[:, 0] >= 0
     if model.aligned is not None:
-        leading = [0 if model.a_layout == "columns" else 2, 1, 2 if model.b_layout == "columns" else 1]
-        keep &= (size[:, leading] % 8 == 0).all(1) == model.aligned
+        keep &= is_aligned(model, size) == model.aligned
     size, answer = size[keep], answer[keep]
     order = np.random.default_rng(0).permutation(len(size))[: MOST_FURTHER if model.is_further else MOST_SAMPLES]
     return size[order], answer[order]
