@@ -1,6 +1,15 @@
 """The experiments that measure the claims of configs/papers/bf16x9.yaml."""
 
-from hwsim.papers.bf16x9 import applications_speed, definitions, pieces, power, scaling, special_products, speed
+from hwsim.papers.bf16x9 import (
+    applications_speed,
+    circuit_contraction,
+    definitions,
+    pieces,
+    power,
+    scaling,
+    special_products,
+    speed,
+)
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -8,6 +17,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *scaling.EXPERIMENTS,
     *power.EXPERIMENTS,
     *applications_speed.EXPERIMENTS,
+    *circuit_contraction.EXPERIMENTS,
     *definitions.EXPERIMENTS,
     *pieces.EXPERIMENTS,
     *special_products.EXPERIMENTS,
