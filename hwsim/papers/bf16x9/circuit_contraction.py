@@ -39,6 +39,7 @@ MOST, LESS = 32, 28  # log2 of the elements of a slice's largest tensor: 32 GiB,
 OPERATIONS = 8  # of a complex multiply-add
 LEAST_K = 16  # of a product that runs in another method than native FP32
 QUBITS: dict[Scale, int] = {"quick": 20, "full": 24}
+SMALLER = 16  # qubits of a what-if
 SEEDS: dict[Scale, int] = {"quick": 3, "full": 5}
 TRIES = 256  # greedy paths, of which the cheapest is taken
 SLICE = 64  # least K of a slice where native FP32 splits K, as a what-if
@@ -223,9 +224,10 @@ def deep_products(path: ContractionPath) -> list[int]:
 def measure_amplitudes(scale: Scale) -> Found:
     """Fig. 9 and TF32: a stand-in small enough for exact bits."""
     size = (QUBITS[scale], SEEDS[scale])
-    base, same = errors(*size), errors(*size, gates_in_fp32=True)
-    native = ((0, NATIVE), (1, NATIVE))
+    base, native = errors(*size), ((0, NATIVE), (1, NATIVE))
     split, joined = (errors(*size, way, wanted=native) for way in (split_deep, one_sum))
+    few = errors(SMALLER, SEEDS[scale], wanted=(*native, (0, EMULATED)))
+    reasons = noted(base, AmplitudeWhatIfs(errors(*size, gates_in_fp32=True), split, joined, few))
     fp32, own = base.median(0, NATIVE), base.median(0, EMULATED)
     pairs = list(zip(base.to_fp64[0, EMULATED], base.to_fp64[0, NATIVE], strict=True))
     rms = {
@@ -242,37 +244,74 @@ def measure_amplitudes(scale: Scale) -> Found:
             "ratio": base.median(1, NATIVE) / fp32, "ratio_bf16x9": base.median(1, EMULATED) / own,
         },
     }  # fmt: skip
-    reasons = noted(base, same, split, joined)
     notes = {id: named(scale) + reasons.get(id, "") for id in measured}
     return Found(measured, notes, (boxes(base),))
 
 
-def noted(
-    base: AmplitudeErrors, same: AmplitudeErrors, split: AmplitudeErrors, joined: AmplitudeErrors
-) -> dict[str, str]:
-    """What moves the result: native FP32's order of summation first."""
-    fp32, own, less = base.median(0, NATIVE), base.median(0, EMULATED), split.median(0, NATIVE)
+@dataclass(frozen=True)
+class AmplitudeWhatIfs:
+    """same: gates rounded to fp32 in the reference too. split: native FP32 with K in slices. joined: real and imaginary
+    parts in one sum. smaller: fewer qubits, SMALLER.
+    """
+
+    same: AmplitudeErrors
+    split: AmplitudeErrors
+    joined: AmplitudeErrors
+    smaller: AmplitudeErrors
+
+
+def noted(base: AmplitudeErrors, other: AmplitudeWhatIfs) -> dict[str, str]:
+    """What moves the result: native FP32's order of summation first, and with it k."""
+    fp32, own, less = base.median(0, NATIVE), base.median(0, EMULATED), other.split.median(0, NATIVE)
+    few, deepest = other.smaller, max(deep_products(path_of(SMALLER, 0)))
+    few_fp32 = few.median(0, NATIVE)
     why = (
-        f"Native FP32 adds all of k in one chain. With K in up to {SLICES} slices of {SLICE} or more, summed "
-        f"apart, its error falls from {fp32:.1e} to {less:.1e}, "
+        f"Native FP32 adds all of k in one chain. With K in up to {SLICES} slices of {SLICE} or more, summed apart, "
+        f"its median error falls from {fp32:.1e} to {less:.1e}, "
     )
-    gates = f"with the same rounded gates in the reference {same.median(0, EMULATED) / same.median(0, NATIVE):.2f}"
-    paths = {name: one.median(1, NATIVE) / one.median(0, NATIVE) for name, one in (("s", split), ("j", joined))}
+    fewer = f"on {SMALLER} qubits (k of path 0 at most {deepest})"
+    gates = f"with the same rounded gates in the reference {ratio(other.same, 0):.2f}"
+    paths = {
+        name: one.median(1, NATIVE) / one.median(0, NATIVE) for name, one in (("s", other.split), ("j", other.joined))
+    }
+    pairs = list(zip(base.to_fp64[0, EMULATED], other.split.to_fp64[0, NATIVE], strict=True))
+    medians = ", ".join(f"{np.median(x) / np.median(y):.2f}" for x, y in pairs)
+    spreads = ", ".join(f"{quartiles(x) / quartiles(y):.2f}" for x, y in pairs)
     return {
-        "fig9-about-same": f"{why}and the ratio is {own / less:.2f}; {gates}.",
+        "fig9-about-same": f"{why}and the ratio is {own / less:.2f}; {fewer} {ratio(few, 0):.2f}; {gates}.",
+        "fig9-slightly-smaller": f"{why}and the ratios are {medians}.",
+        "fig9-more-uniform": (
+            f"The distance of the quartiles shrinks with the error itself: over the median it is "
+            f"{relative_spread(base, EMULATED):.2f} with BF16x9, {relative_spread(base, NATIVE):.2f} with native FP32. "
+            f"{why}and the ratios are {spreads}."
+        ),
         "fig9-emulated-against-native": (
             f"{why}so that BF16x9's own error ({own:.1e}) is as large; two independent errors differ by the root of "
-            "the sum of squares, and only the rounding of gates and of the products of small k is common to both."
+            "the sum of squares, and only the rounding of gates and of the products of small k is common to both. "
+            f"Over native FP32's error the difference is {pooled(base.between) / fp32:.2f}; {fewer} "
+            f"{pooled(few.between) / few_fp32:.2f}."
         ),
         "fig9-path-difference": (
-            f"{why}and the difference is {pooled(split.paths) / less:.2f} of it; with real and imaginary parts in one "
-            f"sum of twice the length {pooled(joined.paths) / joined.median(0, NATIVE):.2f}."
+            f"{why}and the difference is {pooled(other.split.paths) / less:.2f} of it (before: "
+            f"{pooled(base.paths) / fp32:.2f}); {fewer} {pooled(few.paths) / few_fp32:.2f}; with real and imaginary "
+            f"parts in one sum of twice the length {pooled(other.joined.paths) / other.joined.median(0, NATIVE):.2f}."
         ),
         "fig9-path-accuracy": (
-            f"The paths have other k. {why}and the ratio is {paths['s']:.2f}; with real and imaginary parts in one sum "
-            f"of twice the length {paths['j']:.2f}."
+            f"The paths have other k. {why}and the ratio of the paths is {paths['s']:.2f}; {fewer} "
+            f"{few.median(1, NATIVE) / few_fp32:.2f}; with real and imaginary parts in one sum of twice the length "
+            f"{paths['j']:.2f}."
         ),
     }
+
+
+def ratio(errors_of: AmplitudeErrors, path: int) -> float:
+    """The median error of BF16x9 over that of native FP32."""
+    return errors_of.median(path, EMULATED) / errors_of.median(path, NATIVE)
+
+
+def relative_spread(errors_of: AmplitudeErrors, method: str) -> float:
+    """The distance of the quartiles over the median, path 0, mean over the seeds."""
+    return float(np.mean([quartiles(one) / np.median(one) for one in errors_of.to_fp64[0, method]]))
 
 
 def boxes(base: AmplitudeErrors) -> Series:

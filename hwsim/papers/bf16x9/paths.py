@@ -110,13 +110,17 @@ def best(names: Sequence[Sequence[int]], seed: int, tries: int, most: int | None
 
 def sliced(path: ContractionPath, most: int) -> ContractionPath:
     """The path with as many names sliced as it takes, each time the name of the largest tensors that costs least."""
-    while path.width > most:
-        large = [names & ~path.sliced for names in path.names if (names & ~path.sliced).bit_count() == path.width]
-        union = 0
-        for names in large:
-            union |= names
-        options = [
-            replace(path, sliced=path.sliced | 1 << name) for name in range(union.bit_length()) if union >> name & 1
-        ]
-        path = min(options, key=lambda one: one.multiply_adds)
-    return path
+    count = max(names.bit_length() for names in path.names)
+    in_tensor, in_pair = (
+        np.array([[names >> name & 1 for name in range(count)] for names in every])
+        for every in (path.names, [path.names[a] | path.names[b] for a, b in path.pairs])
+    )
+    kept = np.array([not path.sliced >> name & 1 for name in range(count)])
+    while True:
+        sizes = in_tensor[:, kept].sum(axis=1)
+        if sizes.max() <= most:
+            return replace(path, sliced=sum(1 << int(name) for name in np.flatnonzero(~kept)))
+        costs = 2.0 ** in_pair[:, kept].sum(axis=1)
+        saved = costs @ in_pair  # a pair without the name is contracted twice for nothing
+        saved[~(kept & in_tensor[sizes == sizes.max()].any(axis=0))] = -1
+        kept[saved.argmax()] = False
