@@ -28,8 +28,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(contraction, "SEEDS", {"quick": 1})
     monkeypatch.setattr(contraction, "COUNTED", {"quick": 8})
     yield
-    for kept in (contraction.run, contraction.errors):
-        kept.cache_clear()
+    for one in (contraction.run, contraction.errors):
+        one.cache_clear()
 
 
 def verdicts(name: str) -> dict[str, str]:

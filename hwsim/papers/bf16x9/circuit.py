@@ -141,16 +141,16 @@ def network(circuit: RandomCircuit, bits: Array, open: tuple[int, ...]) -> Netwo
         for side, qubit in enumerate(gate.qubits):
             wire[qubit], latest[qubit] = 2 * number + side, number
         names.append([2 * number, 2 * number + 1, *(x for x in inputs if x is not None)])
-    ends = []
+    outputs = []
     for qubit, own in enumerate(circuit.last):
         number, name = latest[qubit], wire[qubit]
         assert name is not None
         axis = names[number].index(name)
         tensor = np.moveaxis(np.tensordot(own, tensors[number], (1, axis)), 0, axis)
         if qubit in open:
-            ends.append(name)
+            outputs.append(name)
         else:
             tensor = np.take(tensor, int(bits[qubit]), axis)
             del names[number][axis]
         tensors[number] = tensor
-    return Network(tensors, [tuple(x) for x in names], tuple(ends))
+    return Network(tensors, [tuple(x) for x in names], tuple(outputs))

@@ -150,7 +150,6 @@ class AmplitudeErrors:
     to_fp64: Mapping[tuple[int, str], list[Array]]
     between: list[Array]
     paths: list[Array]
-    least_depth: int
 
     def median(self, path: int, method: str) -> float:
         """Over bit strings and seeds."""
@@ -186,20 +185,17 @@ def errors(
     to_fp64: dict[tuple[int, str], list[Array]] = {key: [] for key in wanted}
     between: list[Array] = []
     paths: list[Array] = []
-    depths: list[int] = []
     for seed in range(seeds):
         exact = reference(qubits, seed, gates_in_fp32=gates_in_fp32)
         size = np.sqrt(np.mean(np.abs(exact) ** 2))
         found = {key: run(qubits, seed, *key, product) for key in wanted}
         for key in wanted:
             to_fp64[key].append(np.abs(found[key].amplitudes - exact) / size)
-            if key[1] == EMULATED:
-                depths.extend(found[key].depths)
         pairs = ((between, (0, EMULATED)), (paths, (1, NATIVE)))
         for series, other in pairs:
             if other in found:
                 series.append(np.abs(found[other].amplitudes - found[0, NATIVE].amplitudes) / size)
-    return AmplitudeErrors(to_fp64, between, paths, min(depths, default=0))
+    return AmplitudeErrors(to_fp64, between, paths)
 
 
 def named(scale: Scale) -> str:
@@ -418,12 +414,12 @@ def measure_costs(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("amplitude-range", ("section6-amplitude-range",), measure_range, {"quick": 0.5, "full": 10.0}),
+    Experiment("amplitude-range", ("section6-amplitude-range",), measure_range, {"quick": 2.0, "full": 40.0}),
     Experiment(
         "contraction-costs",
         ("section6-cost-concentrated", "section6-k16-dominates"),
         measure_costs,
-        {"quick": 8.0, "full": 120.0},
+        {"quick": 7.0, "full": 120.0},
     ),
     Experiment(
         "contracted-amplitudes",
@@ -432,6 +428,6 @@ EXPERIMENTS = (
             "fig9-emulated-against-native", "fig9-path-difference", "fig9-path-accuracy",
         ),
         measure_amplitudes,
-        {"quick": 25.0, "full": 2400.0},
+        {"quick": 18.0, "full": 2400.0},
     ),
 )  # fmt: skip

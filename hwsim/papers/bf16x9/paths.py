@@ -47,8 +47,8 @@ class ContractionPath:
     @property
     def multiply_adds(self) -> int:
         """Complex ones, of all slices."""
-        kept = ~self.sliced
-        each = sum(1 << ((self.names[a] | self.names[b]) & kept).bit_count() for a, b in self.pairs)
+        within = ~self.sliced
+        each = sum(1 << ((self.names[a] | self.names[b]) & within).bit_count() for a, b in self.pairs)
         return each << self.sliced.bit_count()
 
     @property
@@ -115,12 +115,12 @@ def sliced(path: ContractionPath, most: int) -> ContractionPath:
         np.array([[names >> name & 1 for name in range(count)] for names in every])
         for every in (path.names, [path.names[a] | path.names[b] for a, b in path.pairs])
     )
-    kept = np.array([not path.sliced >> name & 1 for name in range(count)])
+    whole = np.array([not path.sliced >> name & 1 for name in range(count)])
     while True:
-        sizes = in_tensor[:, kept].sum(axis=1)
+        sizes = in_tensor[:, whole].sum(axis=1)
         if sizes.max() <= most:
-            return replace(path, sliced=sum(1 << int(name) for name in np.flatnonzero(~kept)))
-        costs = 2.0 ** in_pair[:, kept].sum(axis=1)
+            return replace(path, sliced=sum(1 << int(name) for name in np.flatnonzero(~whole)))
+        costs = 2.0 ** in_pair[:, whole].sum(axis=1)
         saved = costs @ in_pair  # a pair without the name is contracted twice for nothing
-        saved[~(kept & in_tensor[sizes == sizes.max()].any(axis=0))] = -1
-        kept[saved.argmax()] = False
+        saved[~(whole & in_tensor[sizes == sizes.max()].any(axis=0))] = -1
+        whole[saved.argmax()] = False
