@@ -54,7 +54,7 @@ def test_contraction_along_either_path_gives_amplitudes_of_the_state() -> None:
     state = state_vector(random_circuit(FEW, contraction.LAYERS, 0))
     assert np.linalg.norm(state) == pytest.approx(1, rel=1e-13)
     own = state[tuple(bits[: FEW - contraction.OPEN])].ravel()
-    net = contraction.stand_in(FEW, 0)
+    net = contraction.patch_network(FEW, 0)
     ways = [contraction.path_of(FEW, number) for number in (0, 1)]
     assert ways[0].pairs != ways[1].pairs
     for path in ways:

@@ -33,7 +33,7 @@ LAYERS = 12
 OPEN = 6  # qubits whose values the 64 bit strings go through
 RANGE_QUBITS: dict[Scale, int] = {"quick": 16, "full": 20}
 WHOLE = 53  # qubits of the paper's circuit
-COUNTED: dict[Scale, int] = {"quick": 64, "full": 1024}  # greedy paths of which the cheapest is taken, of 53 qubits
+COUNTED: dict[Scale, int] = {"quick": 32, "full": 1024}  # greedy paths of which the cheapest is taken, of 53 qubits
 PATHS = 3
 MOST, LESS = 32, 28  # log2 of the elements of a slice's largest tensor: 32 GiB, and a what-if
 OPERATIONS = 8  # of a complex multiply-add
@@ -111,7 +111,7 @@ def on_device(net: Network, path: ContractionPath, method: str, product: Callabl
 
 
 @cache
-def stand_in(qubits: int, seed: int) -> Network:
+def patch_network(qubits: int, seed: int) -> Network:
     """A seed's circuit and bit string; the open qubits are the outermost."""
     bits = np.random.default_rng([seed, qubits]).integers(0, 2, qubits)
     return network(random_circuit(qubits, LAYERS, seed), bits, tuple(range(qubits - OPEN, qubits)))
@@ -120,18 +120,18 @@ def stand_in(qubits: int, seed: int) -> Network:
 @cache
 def path_of(qubits: int, number: int, tries: int = TRIES, most: int | None = None) -> ContractionPath:
     """A path of the layout's network: it is the same for all seeds of gates."""
-    return best(stand_in(qubits, 0).names, number, tries, most)
+    return best(patch_network(qubits, 0).names, number, tries, most)
 
 
 @cache
 def run(qubits: int, seed: int, path: int, method: str, product: Callable[..., Array]) -> DeviceRun:
     """A run of a seed's circuit along a path."""
-    return on_device(stand_in(qubits, seed), path_of(qubits, path), method, product)
+    return on_device(patch_network(qubits, seed), path_of(qubits, path), method, product)
 
 
 def reference(qubits: int, seed: int, *, gates_in_fp32: bool = False) -> Array:
     """The amplitudes in fp64, from gates in fp64 or in fp32."""
-    net = stand_in(qubits, seed)
+    net = patch_network(qubits, seed)
     if gates_in_fp32:
         net = Network([x.astype(np.complex64) for x in net.tensors], net.names, net.open)
     return contracted(net, path_of(qubits, 0), np.matmul, np.complex128)
