@@ -2,6 +2,7 @@
 
 from hwsim.papers.bf16x9 import (
     applications_speed,
+    circuit_contraction,
     condition_sweep,
     definitions,
     exponent_maps,
@@ -18,6 +19,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *scaling.EXPERIMENTS,
     *power.EXPERIMENTS,
     *applications_speed.EXPERIMENTS,
+    *circuit_contraction.EXPERIMENTS,
     *definitions.EXPERIMENTS,
     *pieces.EXPERIMENTS,
     *special_products.EXPERIMENTS,
