@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -12,7 +13,11 @@ import pytest
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
 
-SCHEMES = Path(__file__).resolve().parent.parent / "golden" / "h200_schemes" / "schemes.npz"
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "library"))
+import compare_schemes  # noqa: E402
+
+SCHEMES = ROOT / "tests" / "golden" / "h200_schemes" / "schemes.npz"
 CUBLAS = {"device": "h200", "library": "cublas"}
 RAGGED = ((100, 77, 1001), (1, 64, 4096), (33, 200, 6000), (24, 160, 512), (130, 1, 100))
 
@@ -115,6 +120,13 @@ def test_recorded_schemes_need_no_hint() -> None:
             whole = entry["m"], entry["n"]
             c = hwsim.matmul(a, bt.T, **CUBLAS, scheme=name, b_layout="columns", shape=whole, at=at, **options)
             assert np.array_equal(bits(c), bits(d)), entry
+
+
+@pytest.mark.parametrize(("device", "expected"), [("h200", 156), ("h100", 156)])
+def test_drawn_schemes_equal_the_calls_on_the_chip(device: str, expected: int) -> None:
+    """Of the smaller shapes; docs/library.md has the whole. More is better, and then the page is behind."""
+    equal, count, others = compare_schemes.compared(SCHEMES.parent / f"drawn_{device}.npz", device, 300_000)
+    assert (sum(equal.values()), sum(count.values())) == (expected, 159), others
 
 
 def test_its_record_gives_bits_and_times_again() -> None:

@@ -18,8 +18,6 @@ import numpy as np
 import hwsim
 from hwsim.errors import UnsupportedError
 
-BLOCK = 24  # rows and columns that are compared, as the recorder kept them
-
 
 def drawn(kind: str, rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
     """As tools/record/cublas_schemes.py draws them, which needs PyTorch."""
@@ -45,30 +43,29 @@ def scheme_of(recorded: str) -> tuple[str, dict[str, object]]:
     return name, options | ({"rounding": "RNE"} if name == "markidis" else {})
 
 
-def main() -> int:
-    """Compare and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+def compared(file: Path, device: str, most: int | None = None) -> tuple[Counter, Counter, list[dict]]:
+    """Of each scheme the products equal in every bit, and all; and what is known of the others. most: elements of A and
+    B, beyond which a case is left out (its operands are drawn whole).
+    """
     equal, count, others = Counter(), Counter(), []
-    with np.load(arguments.file) as archive:
+    with np.load(file) as archive:
         said = json.loads(str(archive["meta"]))
         operands: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for entry in said["entries"]:
             index, (m, n, k) = entry["case"], (entry[x] for x in "mnk")
+            if most is not None and (m + n) * k > most:
+                continue
             if index not in operands:
                 rng = np.random.default_rng([said["seed"], index])
                 operands = {index: (drawn(entry["operands"], rng, m, k), drawn(entry["operands"], rng, n, k))}
-            a, bt = (x[:BLOCK] for x in operands[index])
             d = archive[f"{index}/{entry['scheme']}/d"]
+            a, bt = (x[:rows] for x, rows in zip(operands[index], d.shape, strict=True))
             name, options = scheme_of(entry["scheme"])
             at = np.arange(len(a)), np.arange(len(bt))
             line = {x: entry[x] for x in ("scheme", "m", "n", "k", "operands")}
             try:
                 run = hwsim.run(
-                    a, bt.T, device=arguments.device, scheme=name, library="cublas", b_layout="columns",
+                    a, bt.T, device=device, scheme=name, library="cublas", b_layout="columns",
                     shape=(m, n), at=at, timing=False, **options,
                 )  # fmt: skip
             except UnsupportedError as error:
@@ -82,6 +79,18 @@ def main() -> int:
                 kernel, cut = run.gemm.decided("kernel"), run.gemm.decided("split_k")
                 ran = [x for x in entry["kernels"] if "gemm" in x.lower() or "nvjet" in x or "cutlass" in x.lower()]
                 others.append(line | {"hwsim": f"{kernel.value}, {cut.value} slices: {kernel.why}", "ran": ran})
+    return equal, count, others
+
+
+def main() -> int:
+    """Compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--most", type=int, help="elements of A and B, beyond which a case is left out")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    equal, count, others = compared(arguments.file, arguments.device, arguments.most)
     if arguments.json:
         print(json.dumps({"equal": dict(equal), "count": dict(count), "others": others}))
     else:

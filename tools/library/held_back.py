@@ -1,7 +1,7 @@
 """Take rows for the tests from the chunks of answers that tools/library/fit.py leaves out.
 
     python tools/library/held_back.py --out tests/golden/h200_library/answers_of_calls.csv.gz FOLDER=DEVICE [...]
-    python tools/library/held_back.py --further --out tests/golden/h200_library/answers_further.csv.gz FOLDER=DEVICE [...]
+    python tools/library/held_back.py --further --out tests/golden/h200_library/answers_further.csv.gz FOLDER=DEVICE
 
 For each model but those of cuBLAS's default preference (32 MiB of workspace, any reduction), which are the calls that
 PyTorch makes for narrow results, biases, e4m3 and int8: ROWS answers of each source, with what was asked. --further:
