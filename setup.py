@@ -26,7 +26,7 @@ SOURCE, VARIANT = ROOT / "kernels_ext/src", ROOT / "kernels_ext/variant"
 # Contraction stays off: a fused multiply-add that the source does not ask for changes bits.
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-std=gnu11", "-pthread"]
 # Code that Cython writes for one call of a kernel; where the loops are in the .pyx itself it gets FLAGS.
-WRAPPER_FLAGS = {name: [*FLAGS, "-O1"] for name in ("convert", "dot", "engine", "lanes")}
+WRAPPER_FLAGS = {name: [*FLAGS, "-O1"] for name in ("convert", "dot", "engine", "lanes", "program")}
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 VARIANTS = {"baseline": []}
 if X86:

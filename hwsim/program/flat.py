@@ -14,21 +14,17 @@ from struct import pack
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim._kernels.program import Flattener
 from hwsim.program.forms import FormReader
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     CORE,
-    Advance,
-    Affine,
     GlobalArray,
-    GlobalTile,
     Instr,
     Kernel,
     LocalTile,
     Loop,
     Node,
-    Stream,
-    Tile,
 )
 from hwsim.program.rename import has_like_arrays
 
@@ -141,8 +137,8 @@ def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
 
 def flatten(
     kernel: Kernel,
-    engines: Mapping[str, int],
-    arrays: Mapping[str, int],
+    engines: dict[str, int],
+    arrays: dict[str, int],
     column_major: Collection[str] = (),
     reader: FormReader | None = None,
 ) -> FlatKernel:
@@ -151,7 +147,48 @@ def flatten(
 
     Raises KeyError for a name that the checker refuses.
     """
-    return _Flattener(kernel, engines, arrays, column_major, reader).flatten()
+    made = Flattener(
+        (Instr, Loop, LocalTile),
+        _OPCODE,
+        engines,
+        arrays,
+        {buffer.name: i for i, buffer in enumerate(kernel.buffers)},
+        {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)},
+        frozenset(column_major),
+        reader,
+    )
+    sizes: list[int] = []
+    try:
+        for group in kernel.groups:
+            before = made.count
+            for stream in group.streams:
+                made.stream(stream.body, stream.derived, CORE)
+            sizes.append(made.count - before)
+    except OverflowError as error:
+        raise OverflowError(f"an integer of a program is beyond 64 bits ({error})") from error
+    tables = made.tables()
+    tables["semaphore_initial"] = np.array([s.initial for s in kernel.semaphores], np.int64)
+    tables["semaphore_pieces"] = np.array([s.pieces for s in kernel.semaphores], np.int64)
+    return FlatKernel(
+        tables["instr"],
+        tables["tile"],
+        tables["affine"],
+        tables["term"],
+        tables["sync"],
+        tables.pop("zero_list"),
+        tables.pop("zero_variable"),
+        kernel,
+        np.array([b.slots for b in kernel.buffers], np.int64),
+        tables["semaphore_initial"],
+        tables["semaphore_pieces"],
+        tuple(sizes),
+        made.skipped,
+        tables,
+        tuple(made.kinds),
+        tuple(made.firsts),
+        tuple(made.examples),
+        tuple(made.forms),
+    )
 
 
 def flattened(
@@ -198,192 +235,6 @@ def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -
 
 # at most so many kernels, and instructions of all of them
 _CACHE: IdentityCache[tuple[tuple[str, ...], FlatKernel]] = IdentityCache(1024, 1 << 16)
-
-
-class _Flattener:
-    def __init__(
-        self,
-        kernel: Kernel,
-        engines: Mapping[str, int],
-        arrays: Mapping[str, int],
-        column_major: Collection[str],
-        reader: FormReader | None,
-    ) -> None:
-        self.kernel, self.engines, self.arrays, self.column_major = kernel, engines, arrays, column_major
-        self.reader = reader
-        self.forms: dict[Hashable, int] = {}  # the number of each form
-        self.kinds: list[int] = []
-        self.firsts: list[int] = []
-        self.examples: list[Instr] = []
-        self.buffers = {buffer.name: i for i, buffer in enumerate(kernel.buffers)}
-        self.semaphores = {semaphore.name: i for i, semaphore in enumerate(kernel.semaphores)}
-        self.instrs = self.tile_count = self.sync_count = 0
-        self.node: list[int] = []  # row after row, as in the tables below
-        self.derived: list[int] = []
-        self.stream: list[int] = []
-        self.instr: list[int] = []
-        self.tile: list[int] = []
-        self.affine: list[int] = []
-        self.term: list[int] = []
-        self.sync: list[int] = []
-        self.zero_list: list[int] = []
-        self.zero_variable: list[int] = []
-        self.skipped = False
-        self.variables: dict[str, int] = {}
-        self.tiles: dict[int, tuple[int, ...]] = {}  # of the stream, by identity: many instructions share a slot's tile
-        self.affines: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}  # of the stream: each stands once
-        self.places: dict[int, int] = {}  # the same by identity: many tiles share an expression
-
-    def flatten(self) -> FlatKernel:
-        """Build the tables."""
-        sizes: list[int] = []
-        for group in self.kernel.groups:
-            before = self.instrs
-            for stream in group.streams:
-                self._stream(stream)
-            sizes.append(self.instrs - before)
-        made = FlatKernel(
-            packed(self.instr, len(INSTR_COLUMNS)),
-            packed(self.tile, len(TILE_COLUMNS)),
-            packed(self.affine, 3),
-            packed(self.term, 2),
-            packed(self.sync, 2),
-            packed(self.zero_list, 2),
-            packed(self.zero_variable, 1),
-            self.kernel,
-            np.array([b.slots for b in self.kernel.buffers], np.int64),
-            np.array([s.initial for s in self.kernel.semaphores], np.int64),
-            np.array([s.pieces for s in self.kernel.semaphores], np.int64),
-            tuple(sizes),
-            self.skipped,
-            {
-                "node": packed(self.node, len(NODE_COLUMNS)),
-                "derived": packed(self.derived, len(DERIVED_COLUMNS)),
-                "stream": packed(self.stream, 5),
-            },
-            tuple(self.kinds),
-            tuple(self.firsts),
-            tuple(self.examples),
-            tuple(self.forms),
-        )
-        for name in ("instr", "tile", "affine", "term", "sync", "semaphore_initial", "semaphore_pieces"):
-            made.walked[name] = getattr(made, name)  # type: ignore[index]
-        return made
-
-    def _stream(self, stream: Stream) -> None:
-        self.variables, self.affines, self.places, self.tiles = {CORE: 0}, {}, {}, {}
-        first, first_derived = len(self.node) // 4, len(self.derived) // 4
-        self._nodes(stream.body, first)
-        for one in stream.derived:
-            index = self._variable(one.name)
-            self.derived += (index, self._affine(one.of), one.divisor, int(one.part == "remainder"))
-        nodes = len(self.node) // 4 - first
-        self.stream += (first, nodes, len(self.variables), first_derived, len(stream.derived))
-
-    def _variable(self, name: str) -> int:
-        return self.variables.setdefault(name, len(self.variables))
-
-    def _nodes(self, body: tuple[Node, ...], first: int) -> None:
-        """Add the nodes of a body. first: the stream's first node."""
-        out, variables = self.node, self.variables
-        for node in body:
-            kind = type(node)
-            if kind is Instr:
-                out += (NODE_INSTR, self._instr(node), 0, 0)  # type: ignore[arg-type]
-            elif kind is Loop:
-                self._loop(node, first)  # type: ignore[arg-type]
-            else:
-                assert isinstance(node, Advance)
-                out += (NODE_ADVANCE, variables.setdefault(node.counter, len(variables)), node.by, 0)
-
-    def _loop(self, loop: Loop, first: int) -> None:
-        if loop.count == 0:
-            self.skipped = True
-            return
-        out, index = self.node, self._variable(loop.name)
-        start = len(out)
-        out += (NODE_LOOP, index, loop.count, 0)
-        self._nodes(loop.body, first)
-        out += (NODE_END, index, loop.count, start // 4 + 1 - first)
-        out[start + 3] = len(out) // 4 - first
-
-    def _instr(self, instr: Instr) -> int:
-        tile, sync, semaphores, known = self.tile, self.sync, self.semaphores, self.tiles
-        first_tile, first_wait = self.tile_count, self.sync_count
-        writes, reads, waits, signals, zero_loops = instr.writes, instr.reads, instr.waits, instr.signals, instr.zero_at
-        for one in writes:
-            tile += known.get(id(one)) or self._tile(one)
-        for one in reads:
-            tile += known.get(id(one)) or self._tile(one)
-        for wait in waits:
-            sync += (semaphores[wait.semaphore], wait.count)
-        for signal in signals:
-            sync += (semaphores[signal.semaphore], signal.count)
-        zero_at, writing, reading, waiting, signalling = -1, len(writes), len(reads), len(waits), len(signals)
-        if zero_loops is not None:
-            zero_at = len(self.zero_list) // 2
-            self.zero_list += (len(self.zero_variable), len(zero_loops))
-            self.zero_variable += [self._variable(name) for name in zero_loops]
-        self.instr += (
-            self.engines[instr.engine],
-            _OPCODE[instr.opcode],
-            instr.repeat,
-            first_tile,
-            writing,
-            reading,
-            first_wait,
-            waiting,
-            first_wait + waiting,
-            signalling,
-            zero_at,
-            instr.scale_exponent,
-        )
-        if self.reader is not None:
-            kind = self.forms.setdefault(self.reader.form_of(instr), len(self.firsts))
-            if kind == len(self.firsts):
-                self.firsts.append(self.instrs)
-                self.examples.append(instr)
-            self.kinds.append(kind)
-        self.tile_count = first_tile + writing + reading
-        self.sync_count = first_wait + waiting + signalling
-        self.instrs += 1
-        return self.instrs - 1
-
-    def _tile(self, tile: Tile) -> tuple[int, ...]:
-        """The row of a tile that the stream has not had yet."""
-        places = self.places
-        made: tuple[int, ...]
-        if type(tile) is LocalTile:
-            slot = places.get(id(tile.slot))
-            if slot is None:
-                slot = self._affine(tile.slot)
-            made = (TILE_LOCAL, self.buffers[tile.buffer], tile.rows, tile.cols, -1, -1, slot, tile.row, tile.col)
-        else:
-            assert isinstance(tile, GlobalTile)
-            row, col = places.get(id(tile.row)), places.get(id(tile.col))
-            if row is None:
-                row = self._affine(tile.row)
-            if col is None:
-                col = self._affine(tile.col)
-            if tile.array in self.column_major:
-                made = (TILE_GLOBAL, self.arrays[tile.array], tile.cols, tile.rows, col, row, -1, 0, 0)
-            else:
-                made = (TILE_GLOBAL, self.arrays[tile.array], tile.rows, tile.cols, row, col, -1, 0, 0)
-        self.tiles[id(tile)] = made
-        return made
-
-    def _affine(self, affine: Affine) -> int:
-        terms = affine.terms
-        key = affine.constant, terms
-        known = self.affines.get(key)
-        if known is None:
-            variables = self.variables
-            known = self.affines[key] = len(self.affine) // 3
-            self.affine += (affine.constant, len(self.term) // 2, len(terms))
-            for name, coefficient in terms:
-                self.term += (variables.setdefault(name, len(variables)), coefficient)
-        self.places[id(affine)] = known
-        return known
 
 
 def packed(values: Sequence[int], columns: int) -> Table:

@@ -32,37 +32,26 @@ _BUFFER_KEY = _all_but(Buffer, "name")
 
 
 class FormReader:
-    """Computes forms of the instructions of one kernel. arrays: of the program; buffers: of the kernel.
+    """Reads what makes up the forms of one kernel's instructions. arrays: of the program; buffers: of the kernel.
 
-    A form is everything in an instruction except names, tile positions, waits, signals and scalars, as a hashable key;
-    in place of the names of arrays and buffers stand their properties: of an array its format, its order, and whether
-    the tile covers whole lines of it.
+    A form is a tuple of an instruction's `key`, the number of tiles that it writes, and the forms of its tiles: of
+    everything in it except names, tile positions, waits, signals and scalars. In place of the names of arrays and
+    buffers stand their properties: of an array its format, its order, and whether the tile covers whole lines of it.
     """
+
+    key = staticmethod(_INSTR_KEY)
 
     def __init__(self, arrays: Iterable[GlobalArray], buffers: Iterable[Buffer]) -> None:
         self.arrays = {one.name: (one.format, one.order, one.stored[1]) for one in arrays}
         self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
-        self.tiles: dict[int, Hashable] = {}  # forms of tiles by identity: many instructions share a tile
 
-    def form_of(self, instr: Instr) -> Hashable:
-        """The form of an instruction that lives as long as the reader. Raises KeyError where an array or a buffer is
-        missing.
-        """
-        tiles = self.tiles
-        form: list[Hashable] = [_INSTR_KEY(instr), len(instr.writes)]
-        for tile in instr.writes + instr.reads:
-            form.append(tiles.get(id(tile)) or self._tile(tile))
-        return tuple(form)
-
-    def _tile(self, tile: Tile) -> Hashable:
+    def tile_form(self, tile: Tile) -> Hashable:
+        """The form of a tile. Raises KeyError where its array or buffer is missing."""
         if isinstance(tile, LocalTile):
-            made: Hashable = (self.buffers[tile.buffer], *_LOCAL_KEY(tile))
-        else:
-            format, order, line = self.arrays[tile.array]
-            is_whole = (tile.cols if order == "rows" else tile.rows) == line
-            made = (format, order, is_whole, tile.rows, tile.cols)
-        self.tiles[id(tile)] = made
-        return made
+            return self.buffers[tile.buffer], _LOCAL_KEY(tile)
+        format, order, line = self.arrays[tile.array]
+        is_whole = (tile.cols if order == "rows" else tile.rows) == line
+        return format, order, is_whole, tile.rows, tile.cols
 
 
 def parts_of(device: Device) -> tuple[object, ...]:

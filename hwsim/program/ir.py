@@ -257,6 +257,7 @@ class Advance:
 Node = Instr | Loop | Advance
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Stream:
     """One instruction stream of a core. derived: variables for the affine expressions in it."""
