@@ -27,7 +27,8 @@ cdef enum:
 
 
 cdef class Maker:
-    """Makes instances of a frozen dataclass with slots, as its `__new__`: called with the class and the values of fields.
+    """Makes instances of a frozen dataclass with slots, as its `__new__`: called with the class and the
+    values of fields.
 
     members: the descriptors of the slots; names, defaults: of the fields; missing: the default of one that has none.
     """
@@ -93,8 +94,8 @@ cdef class Rows:
 cdef class Flattener:
     """The tables of one kernel, stream by stream; see hwsim.program.flat for the columns.
 
-    kinds: the classes of instructions, loops and tiles in buffers. opcodes, engines, arrays, buffers, semaphores: numbers
-    by name. column_major: arrays whose tiles have rows and columns exchanged. reader: a FormReader, or None.
+    kinds: the classes of instructions, loops and tiles in buffers. opcodes, engines, arrays, buffers, semaphores:
+    numbers by name. column_major: arrays whose tiles have rows and columns exchanged. reader: a FormReader, or None.
     """
 
     cdef object instr_class, loop_class, local_class, reader, form_key, form_of_tile
