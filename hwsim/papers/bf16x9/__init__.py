@@ -1,6 +1,15 @@
 """The experiments that measure the claims of configs/papers/bf16x9.yaml."""
 
-from hwsim.papers.bf16x9 import applications_speed, definitions, pieces, power, scaling, special_products, speed
+from hwsim.papers.bf16x9 import (
+    applications_speed,
+    definitions,
+    pieces,
+    power,
+    scaling,
+    special_products,
+    spectral_transform,
+    speed,
+)
 from hwsim.papers.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -11,4 +20,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *definitions.EXPERIMENTS,
     *pieces.EXPERIMENTS,
     *special_products.EXPERIMENTS,
+    *spectral_transform.EXPERIMENTS,
 )

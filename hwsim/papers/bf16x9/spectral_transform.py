@@ -1,0 +1,312 @@
+"""ecTrans' round trips, reduced: errors of temperature and wind after many pairs of transforms, Section 6.1, Fig. 7, 8.
+
+It knows the sizes, seeds and precisions; the transform itself is in `sphere`. Only the Legendre GEMMs are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import hwsim
+from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere, projected
+from hwsim.papers.conditions import Quantity
+from hwsim.papers.experiment import Experiment, Found, Scale, Series
+
+Array = NDArray[Any]
+DEVICE = "b200"
+#: Precision of the GEMMs -> arguments of hwsim.matmul.
+METHODS: Mapping[str, dict[str, Any]] = {
+    "native": {"format": "fp32"},
+    "x9": {"scheme": "bf16x9"},
+    "x6": {"scheme": "bf16x6"},
+    "3xtf32": {"scheme": "tf32x3"},
+    "tf32": {"format": "tf32"},
+    "markidis": {"scheme": "markidis"},
+    "ootomo": {"scheme": "ootomo-fp16"},
+}
+EXACT = "exact"  # for comparison: the GEMMs in FP64, rounded once
+NAMES = {"native": "FP32", "x9": "BF16x9", "3xtf32": "3xTF32", "tf32": "TF32"}
+WINDS = ("U", "V")
+PLOTTED = ("native", "x9", "3xtf32")
+PAIRS, EARLY, STEP = 1000, 100, 10
+BLOCK = 32  # a multiple of every instruction's K, so that zeros beside a block change no bit
+BINS = 60
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Whose transform, of which seeds. scalar_wind: U and V a second time, as scalars. merged: the GEMMs of all orders
+    as one with a block-diagonal matrix, whose bits are the same; it suits small ones.
+    """
+
+    sphere: Sphere
+    seeds: int
+    scalar_wind: bool
+    merged: bool
+
+
+LOW: dict[Scale, Setting] = {
+    "quick": Setting(Sphere(29, (0, 8, 20), 64), 3, False, True),
+    "full": Setting(Sphere(399, (0, 1, 50, 100, 200, 300, 390), 864), 3, False, False),
+}
+HIGH: dict[Scale, Setting] = {
+    "quick": Setting(Sphere(61, (0, 24), 128), 1, True, True),
+    "full": Setting(Sphere(799, (0, 200, 400, 600, 780), 1620), 1, True, False),
+}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of the fields T, U, V and, as scalars, "U scalar" and "V scalar". final: field after the last pair less the first
+    one, (seed, latitude, longitude). rms: of Eq. 6 after every STEP pairs, (pair, seed).
+    """
+
+    final: Mapping[str, Array]
+    rms: Mapping[str, Array]
+
+    def deviation(self, field: str) -> Array:
+        """Standard deviation over the grid points, by seed."""
+        return np.asarray(self.final[field].std(axis=(1, 2)))
+
+    def percentile(self, field: str) -> Array:
+        """The 99th of the absolute error, by seed."""
+        return np.asarray(np.percentile(np.abs(self.final[field]), 99, axis=(1, 2)))
+
+    def after(self, pairs: int, field: str) -> float:
+        """RMS error after so many pairs, mean of the seeds."""
+        return float(self.rms[field][pairs // STEP - 1].mean())
+
+    def growth(self, field: str) -> float:
+        """RMS error per pair, from EARLY to PAIRS."""
+        return (self.after(PAIRS, field) - self.after(EARLY, field)) / (PAIRS - EARLY)
+
+
+def exact(a: Array, b: Array) -> Array:
+    """The products in FP64, rounded to FP32."""
+    return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32))
+
+
+def stacked(a: Array, b: Array, method: str) -> Array:
+    """Products of a stack, by a method of METHODS."""
+    return np.asarray(hwsim.matmul(a, b, device=DEVICE, **METHODS[method]))
+
+
+def merged(a: Array, b: Array, method: str) -> Array:
+    """The same bits from one product with a block-diagonal matrix."""
+    count, rows, depth = a.shape
+    padded = -(-depth // BLOCK) * BLOCK
+    left = np.zeros((count, rows, count, padded), a.dtype)
+    left[np.arange(count), :, np.arange(count), :depth] = a
+    right = np.zeros((count, padded, b.shape[2]), b.dtype)
+    right[:, :depth] = b
+    found = hwsim.matmul(
+        left.reshape(count * rows, -1), right.reshape(count * padded, -1), device=DEVICE, threads=1, **METHODS[method]
+    )
+    return np.asarray(found).reshape(count, rows, -1)
+
+
+@cache
+def errors(setting: Setting, method: str, pairs: int = PAIRS) -> Errors:
+    """Errors of round trips with a method of METHODS, or with EXACT."""
+    sphere = setting.sphere
+    seeds = range(setting.seeds)
+    winds = np.stack([sphere.winds(seed) for seed in seeds], axis=1)
+    scalars = [sphere.temperature(seed) for seed in seeds]
+    names = ["T"]
+    if setting.scalar_wind:
+        scalars += [projected(sphere, winds[0]), projected(sphere, winds[1])]
+        names += ["U scalar", "V scalar"]
+    names += ["U", "V"]
+    product = exact if method == EXACT else partial(merged if setting.merged else stacked, method=method)
+    trips = RoundTrips(sphere, np.concatenate(scalars), winds[0], winds[1], product)
+    first = trips.grid.astype(np.float64)
+    rms = []
+    for pair in range(1, pairs + 1):
+        trips.step()
+        if pair % STEP == 0:
+            rms.append(np.linalg.norm(trips.grid - first, axis=(1, 2)) / np.linalg.norm(first, axis=(1, 2)))
+    shape = (len(names), setting.seeds)
+    final = (trips.grid - first).reshape(*shape, *first.shape[1:])
+    history = np.asarray(rms).reshape(-1, *shape)
+    return Errors(
+        {name: final[i] for i, name in enumerate(names)}, {name: history[:, i] for i, name in enumerate(names)}
+    )
+
+
+def mean_deviations(setting: Setting, method: str, fields: tuple[str, ...] = WINDS) -> list[float]:
+    """Standard deviation of the error of each field, mean of the seeds."""
+    found = errors(setting, method)
+    return [float(found.deviation(field).mean()) for field in fields]
+
+
+def line_r2(x: Array, y: Array) -> float:
+    """Coefficient of determination of the straight line through points."""
+    return float(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+def described(setting: Setting, instead: str) -> str:
+    """What was run."""
+    sphere = setting.sphere
+    orders = ", ".join(str(m) for m in sphere.orders)
+    return (
+        f"Run: TCo{sphere.truncation}{instead} with the zonal wave numbers {orders}, every latitude with"
+        f" {sphere.longitudes} longitudes, {PAIRS} pairs, seeds 0 to {setting.seeds - 1}."
+    )
+
+
+def densities(name: str, setting: Setting, methods: tuple[str, ...], fields: tuple[str, ...]) -> tuple[Series, ...]:
+    """Probability density of the error, a series for each field."""
+    found = []
+    for field in fields:
+        values = {method: errors(setting, method).final[field].ravel() for method in methods}
+        widest = max(float(np.percentile(np.abs(x), 99.5)) for x in values.values())
+        edges = np.linspace(-widest, widest, BINS + 1)
+        columns: dict[str, list[Any]] = {"error": [], "density": [], "precision": []}
+        for method, x in values.items():
+            density, _ = np.histogram(x, edges)
+            columns["error"] += ((edges[1:] + edges[:-1]) / 2).tolist()
+            columns["density"] += (density / (x.size * (edges[1] - edges[0]))).tolist()
+            columns["precision"] += [NAMES[method]] * BINS
+        found.append(Series(f"{name}-{field.lower()}", columns, "error", "density", "precision"))
+    return tuple(found)
+
+
+def measure_low(scale: Scale) -> Found:
+    """Fig. 7 and what its section says of growth: temperature and wind at the low resolution."""
+    setting = LOW[scale]
+    native, x9 = errors(setting, "native"), errors(setting, "x9")
+    ratio = x9.deviation("T") / native.deviation("T")
+    tails = x9.percentile("T") / native.percentile("T")
+
+    def worst(found: Errors) -> list[float]:
+        absolute = np.abs(found.final["T"])
+        return [float(np.percentile(absolute, 99)), float(absolute.max())]
+
+    wind = {method: mean_deviations(setting, method) for method in ("native", "x9", "3xtf32", EXACT)}
+    growth = {method: [errors(setting, method).growth(field) for field in WINDS] for method in ("native", "x9", EXACT)}
+    measured: dict[str, dict[str, Quantity]] = {
+        "fig7-temperature-same": {"ratio": ratio.tolist(), "tail_ratio": tails.tolist()},
+        "fig7-temperature-below-tenth": {"error_bf16x9": worst(x9), "error_fp32": worst(native)},
+        "fig7-velocity-equal": {"ratio": [a / b for a, b in zip(wind["x9"], wind["native"], strict=True)]},
+        "fig7-3xtf32-velocity-worse": {
+            "error_3xtf32": wind["3xtf32"], "error_fp32": wind["native"], "error_bf16x9": wind["x9"],
+        },
+        "section6-slower-growth": {"growth_bf16x9": growth["x9"], "growth_fp32": growth["native"]},
+    }  # fmt: skip
+    run = described(setting, "" if scale == "full" else " instead of TCo399")
+    bias = {method: float(np.abs(errors(setting, method).final["T"].mean(axis=(1, 2))).mean()) for method in PLOTTED}
+    unit = errors(setting, EXACT)
+    floor = [a / b for a, b in zip(wind[EXACT], wind["native"], strict=True)]
+    slow = [a / b for a, b in zip(growth[EXACT], growth["native"], strict=True)]
+    of_wind = (
+        f"With GEMMs in FP64 the wind's deviation is still {floor[0]:.2f} (U) and {floor[1]:.2f} (V) of native FP32's: "
+        "that share is of FP32 outside the GEMMs, mostly the conversion to vorticity and divergence."
+    )
+    notes = {
+        "fig7-temperature-same": (
+            f"{run} With GEMMs in FP64 the width is {(unit.deviation('T') / native.deviation('T')).mean():.2f} of "
+            f"native FP32's, so the GEMMs make it, by errors that repeat in each pair. Mean shift of the field after "
+            f"all pairs: native {bias['native']:.4f} K, BF16x9 {bias['x9']:.4f} K, 3xTF32 {bias['3xtf32']:.4f} K; it "
+            "does not enter a standard deviation."
+        ),
+        "fig7-temperature-below-tenth": run,
+        "fig7-velocity-equal": f"{run} {of_wind}",
+        "fig7-3xtf32-velocity-worse": f"{run} {of_wind}",
+        "section6-slower-growth": (
+            f"{run} With GEMMs in FP64 the wind's error grows at {slow[0]:.2f} (U) and {slow[1]:.2f} (V) of native "
+            "FP32's rate: no GEMM could lower it further."
+        ),
+    }
+    return Found(measured, notes, densities("fig7", setting, PLOTTED, ("T", *WINDS)))
+
+
+def measure_growth(scale: Scale) -> Found:
+    """How temperature's error grows with the pairs, with native FP32 and with one TF32 product."""
+    setting = LOW[scale]
+    native, tf32 = errors(setting, "native"), errors(setting, "tf32")
+    pairs = np.arange(STEP, PAIRS + 1, STEP)
+    series = tf32.rms["T"].mean(axis=1)
+    finite = int(np.argmin(np.isfinite(series))) if not np.isfinite(series).all() else len(series)
+    below = int(np.argmax(series >= 1)) if (series >= 1).any() else len(series)
+    last = min(finite, below)
+    x, y = pairs[:last].astype(np.float64), np.log10(series[:last])
+    slope = np.log10(native.after(PAIRS, "T") / native.after(EARLY, "T")) / np.log10(PAIRS / EARLY)
+    measured: dict[str, dict[str, Quantity]] = {
+        "section6-growth-law": {
+            "fp32_slope": float(slope), "tf32_r2_semilog": line_r2(x, y), "tf32_r2_loglog": line_r2(np.log10(x), y),
+            "growth_tf32": float(series[finite - 1] / series[0]),
+            "growth_fp32": native.after(PAIRS, "T") / native.after(STEP, "T"),
+        },
+    }  # fmt: skip
+    late = np.log10(series[finite - 1] / series[finite // 2 - 1]) / np.log10(finite / (finite // 2))
+    notes = {
+        "section6-growth-law": (
+            f"{described(setting, '' if scale == 'full' else ' instead of TCo399')} TF32's error over the second half "
+            f"of the pairs has the slope {late:.2f} in the double logarithmic plot (1: linear) and is "
+            f"{series[finite - 1]:.3g} at the end."
+        )
+    }
+    columns: dict[str, list[Any]] = {"pairs": [], "rms_error": [], "precision": []}
+    for method in ("native", "tf32", "x9", "3xtf32"):
+        columns["pairs"] += pairs.tolist()
+        columns["rms_error"] += errors(setting, method).rms["T"].mean(axis=1).tolist()
+        columns["precision"] += [NAMES[method]] * len(pairs)
+    return Found(measured, notes, (Series("section6-growth", columns, "pairs", "rms_error", "precision", log="xy"),))
+
+
+def measure_high(scale: Scale) -> Found:
+    """Fig. 8, and whether the conversion of wind makes the difference, at the high resolution."""
+    setting = HIGH[scale]
+    fields = ("T", *WINDS)
+    found = {method: mean_deviations(setting, method, fields) for method in ("native", "x9", "3xtf32", EXACT)}
+    native, x9 = errors(setting, "native"), errors(setting, "x9")
+
+    def ratio(suffix: str) -> float:
+        each = [x9.deviation(name + suffix).mean() / native.deviation(name + suffix).mean() for name in WINDS]
+        return float(np.sqrt(each[0] * each[1]))
+
+    measured: dict[str, dict[str, Quantity]] = {
+        "fig8-below-fp32": {"error_bf16x9": found["x9"], "error_fp32": found["native"]},
+        "fig8-below-3xtf32": {"error_bf16x9": found["x9"], "error_3xtf32": found["3xtf32"]},
+        "section6-velocity-conversion-cause": {"ratio_converted": ratio(""), "ratio_scalar": ratio(" scalar")},
+    }
+    run = described(setting, " instead of TCo3999")
+    floor = [a / b for a, b in zip(found[EXACT], found["native"], strict=True)]
+    note = (
+        f"{run} With GEMMs in FP64 the deviations are {floor[0]:.2f} (T), {floor[1]:.2f} (U) and {floor[2]:.2f} (V) of "
+        "native FP32's: what is left is of FP32 outside the GEMMs, for wind mostly the conversion."
+    )
+    notes = {
+        "fig8-below-fp32": note,
+        "fig8-below-3xtf32": note,
+        "section6-velocity-conversion-cause": (
+            f"{note} The scalars U and V are first projected to the truncation, as FP64 transforms them."
+        ),
+    }
+    return Found(measured, notes, densities("fig8", setting, PLOTTED, fields))
+
+
+EXPERIMENTS = (
+    Experiment(
+        "spectral-low",
+        (
+            "fig7-temperature-same", "fig7-temperature-below-tenth", "fig7-velocity-equal",
+            "fig7-3xtf32-velocity-worse", "section6-slower-growth",
+        ),
+        measure_low,
+        {"quick": 16.0, "full": 900.0},
+    ),
+    Experiment("spectral-growth", ("section6-growth-law",), measure_growth, {"quick": 3.0, "full": 200.0}),
+    Experiment(
+        "spectral-high",
+        ("fig8-below-fp32", "fig8-below-3xtf32", "section6-velocity-conversion-cause"),
+        measure_high,
+        {"quick": 16.0, "full": 2400.0},
+    ),
+)  # fmt: skip
