@@ -24,40 +24,42 @@ DEVICE = "b200"
 METHODS: Mapping[str, dict[str, Any]] = {
     "native": {"format": "fp32"},
     "x9": {"scheme": "bf16x9"},
-    "x6": {"scheme": "bf16x6"},
     "3xtf32": {"scheme": "tf32x3"},
     "tf32": {"format": "tf32"},
-    "markidis": {"scheme": "markidis"},
-    "ootomo": {"scheme": "ootomo-fp16"},
 }
 EXACT = "exact"  # for comparison: the GEMMs in FP64, rounded once
+WIDE = "wide"  # and the conversion of wind to vorticity and divergence as well
 NAMES = {"native": "FP32", "x9": "BF16x9", "3xtf32": "3xTF32", "tf32": "TF32"}
 WINDS = ("U", "V")
 PLOTTED = ("native", "x9", "3xtf32")
-PAIRS, EARLY, STEP = 1000, 100, 10
-BLOCK = 32  # a multiple of every instruction's K, so that zeros beside a block change no bit
+PAIRS = 1000  # the paper's
+STEP = 10  # pairs between two records
 BINS = 60
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Whose transform, of which seeds. scalar_wind: U and V a second time, as scalars. merged: the GEMMs of all orders
-    as one with a block-diagonal matrix, whose bits are the same; it suits small ones.
+    """Whose transform, of how many seeds, how often. early: growth is counted from this pair on. wind: with U and V.
+    scalar_wind: U and V a second time, as scalars.
     """
 
     sphere: Sphere
     seeds: int
-    scalar_wind: bool
-    merged: bool
+    pairs: int = 1000
+    early: int = 100
+    wind: bool = True
+    scalar_wind: bool = False
 
 
 LOW: dict[Scale, Setting] = {
-    "quick": Setting(Sphere(29, (0, 8, 20), 64), 3, False, True),
-    "full": Setting(Sphere(399, (0, 1, 50, 100, 200, 300, 390), 864), 3, False, False),
+    "quick": Setting(Sphere(399, (0, 1, 50), 108), 2, 40, 10),
+    "full": Setting(Sphere(399, (0, 1, 50, 100, 200, 300, 390), 864), 3),
 }
+#: Temperature alone, for what only the last of a thousand pairs tells.
+LONG: dict[Scale, Setting] = {"quick": Setting(Sphere(199, (0,), 4), 2, wind=False), "full": LOW["full"]}
 HIGH: dict[Scale, Setting] = {
-    "quick": Setting(Sphere(61, (0, 24), 128), 1, True, True),
-    "full": Setting(Sphere(799, (0, 200, 400, 600, 780), 1620), 1, True, False),
+    "quick": Setting(Sphere(799, (0, 1, 50), 108), 1, 20, 10, scalar_wind=True),
+    "full": Setting(Sphere(799, (0, 200, 400, 600, 780), 1620), 1, scalar_wind=True),
 }
 
 
@@ -82,52 +84,34 @@ class Errors:
         """RMS error after so many pairs, mean of the seeds."""
         return float(self.rms[field][pairs // STEP - 1].mean())
 
-    def growth(self, field: str) -> float:
-        """RMS error per pair, from EARLY to PAIRS."""
-        return (self.after(PAIRS, field) - self.after(EARLY, field)) / (PAIRS - EARLY)
-
 
 def exact(a: Array, b: Array) -> Array:
     """The products in FP64, rounded to FP32."""
     return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32))
 
 
-def stacked(a: Array, b: Array, method: str) -> Array:
+def simulated(a: Array, b: Array, method: str) -> Array:
     """Products of a stack, by a method of METHODS."""
     return np.asarray(hwsim.matmul(a, b, device=DEVICE, **METHODS[method]))
 
 
-def merged(a: Array, b: Array, method: str) -> Array:
-    """The same bits from one product with a block-diagonal matrix."""
-    count, rows, depth = a.shape
-    padded = -(-depth // BLOCK) * BLOCK
-    left = np.zeros((count, rows, count, padded), a.dtype)
-    left[np.arange(count), :, np.arange(count), :depth] = a
-    right = np.zeros((count, padded, b.shape[2]), b.dtype)
-    right[:, :depth] = b
-    found = hwsim.matmul(
-        left.reshape(count * rows, -1), right.reshape(count * padded, -1), device=DEVICE, threads=1, **METHODS[method]
-    )
-    return np.asarray(found).reshape(count, rows, -1)
-
-
 @cache
-def errors(setting: Setting, method: str, pairs: int = PAIRS) -> Errors:
-    """Errors of round trips with a method of METHODS, or with EXACT."""
-    sphere = setting.sphere
-    seeds = range(setting.seeds)
-    winds = np.stack([sphere.winds(seed) for seed in seeds], axis=1)
-    scalars = [sphere.temperature(seed) for seed in seeds]
-    names = ["T"]
+def errors(setting: Setting, method: str) -> Errors:
+    """Errors of round trips with a method of METHODS, with EXACT or WIDE."""
+    sphere, seeds = setting.sphere, range(setting.seeds)
+    names, scalars = ["T"], [sphere.temperature(seed) for seed in seeds]
+    winds = [np.zeros((0, *scalars[0].shape[1:]))] * 2
+    if setting.wind:
+        winds = list(np.stack([sphere.winds(seed) for seed in seeds], axis=1))
     if setting.scalar_wind:
-        scalars += [projected(sphere, winds[0]), projected(sphere, winds[1])]
+        scalars += [projected(sphere, one) for one in winds]
         names += ["U scalar", "V scalar"]
-    names += ["U", "V"]
-    product = exact if method == EXACT else partial(merged if setting.merged else stacked, method=method)
-    trips = RoundTrips(sphere, np.concatenate(scalars), winds[0], winds[1], product)
+    names += WINDS if setting.wind else ()
+    product = exact if method in (EXACT, WIDE) else partial(simulated, method=method)
+    trips = RoundTrips(sphere, np.concatenate(scalars), winds[0], winds[1], product, wide=method == WIDE)
     first = trips.grid.astype(np.float64)
     rms = []
-    for pair in range(1, pairs + 1):
+    for pair in range(1, setting.pairs + 1):
         trips.step()
         if pair % STEP == 0:
             rms.append(np.linalg.norm(trips.grid - first, axis=(1, 2)) / np.linalg.norm(first, axis=(1, 2)))
@@ -145,6 +129,12 @@ def mean_deviations(setting: Setting, method: str, fields: tuple[str, ...] = WIN
     return [float(found.deviation(field).mean()) for field in fields]
 
 
+def growth(setting: Setting, method: str) -> list[float]:
+    """RMS error of the winds per pair, from the early pair to the last."""
+    found, pairs = errors(setting, method), setting.pairs - setting.early
+    return [(found.after(setting.pairs, field) - found.after(setting.early, field)) / pairs for field in WINDS]
+
+
 def line_r2(x: Array, y: Array) -> float:
     """Coefficient of determination of the straight line through points."""
     return float(np.corrcoef(x, y)[0, 1] ** 2)
@@ -154,9 +144,26 @@ def described(setting: Setting, instead: str) -> str:
     """What was run."""
     sphere = setting.sphere
     orders = ", ".join(str(m) for m in sphere.orders)
+    pairs = "" if setting.pairs == PAIRS else f" instead of {PAIRS}, as errors grow about in proportion"
     return (
-        f"Run: TCo{sphere.truncation}{instead} with the zonal wave numbers {orders}, every latitude with"
-        f" {sphere.longitudes} longitudes, {PAIRS} pairs, seeds 0 to {setting.seeds - 1}."
+        f"Run: TCo{sphere.truncation}{instead}, zonal wave number{'s' * (len(sphere.orders) > 1)} {orders} alone, "
+        f"{sphere.longitudes} longitudes, {setting.pairs} pairs{pairs}, {setting.seeds} "
+        f"seed{'s' * (setting.seeds > 1)}."
+    )
+
+
+def of_native(setting: Setting, method: str, fields: tuple[str, ...] = WINDS) -> str:
+    """Deviations by those of native FP32, as text."""
+    pairs = zip(mean_deviations(setting, method, fields), mean_deviations(setting, "native", fields), strict=True)
+    return ", ".join(f"{field} {a / b:.2f}" for field, (a, b) in zip(fields, pairs, strict=True))
+
+
+def wind_note(setting: Setting) -> str:
+    """How much of wind's error is of the GEMMs."""
+    return (
+        f"Deviations by native FP32's: BF16x9 {of_native(setting, 'x9')}; GEMMs in FP64 {of_native(setting, EXACT)}; "
+        f"the conversion to vorticity and divergence in FP64 as well {of_native(setting, WIDE)}. What GEMMs in "
+        "FP64 leave is of FP32 outside them."
     )
 
 
@@ -177,6 +184,22 @@ def densities(name: str, setting: Setting, methods: tuple[str, ...], fields: tup
     return tuple(found)
 
 
+def worst(found: Errors) -> list[float]:
+    """The 99th percentile of temperature's absolute error, and the greatest."""
+    absolute = np.abs(found.final["T"])
+    return [float(np.percentile(absolute, 99)), float(absolute.max())]
+
+
+def growths(name: str, setting: Setting, methods: tuple[str, ...], field: str) -> Series:
+    """RMS error over the number of pairs."""
+    columns: dict[str, list[Any]] = {"pairs": [], "rms_error": [], "precision": []}
+    for method in methods:
+        columns["pairs"] += list(range(STEP, setting.pairs + 1, STEP))
+        columns["rms_error"] += errors(setting, method).rms[field].mean(axis=1).tolist()
+        columns["precision"] += [NAMES[method]] * (setting.pairs // STEP)
+    return Series(name, columns, "pairs", "rms_error", "precision", log="xy")
+
+
 def measure_low(scale: Scale) -> Found:
     """Fig. 7 and what its section says of growth: temperature and wind at the low resolution."""
     setting = LOW[scale]
@@ -184,30 +207,21 @@ def measure_low(scale: Scale) -> Found:
     ratio = x9.deviation("T") / native.deviation("T")
     tails = x9.percentile("T") / native.percentile("T")
 
-    def worst(found: Errors) -> list[float]:
-        absolute = np.abs(found.final["T"])
-        return [float(np.percentile(absolute, 99)), float(absolute.max())]
-
-    wind = {method: mean_deviations(setting, method) for method in ("native", "x9", "3xtf32", EXACT)}
-    growth = {method: [errors(setting, method).growth(field) for field in WINDS] for method in ("native", "x9", EXACT)}
+    wind = {method: mean_deviations(setting, method) for method in PLOTTED}
+    rates = {method: growth(setting, method) for method in ("native", "x9", EXACT)}
     measured: dict[str, dict[str, Quantity]] = {
         "fig7-temperature-same": {"ratio": ratio.tolist(), "tail_ratio": tails.tolist()},
-        "fig7-temperature-below-tenth": {"error_bf16x9": worst(x9), "error_fp32": worst(native)},
         "fig7-velocity-equal": {"ratio": [a / b for a, b in zip(wind["x9"], wind["native"], strict=True)]},
         "fig7-3xtf32-velocity-worse": {
             "error_3xtf32": wind["3xtf32"], "error_fp32": wind["native"], "error_bf16x9": wind["x9"],
         },
-        "section6-slower-growth": {"growth_bf16x9": growth["x9"], "growth_fp32": growth["native"]},
+        "section6-slower-growth": {"growth_bf16x9": rates["x9"], "growth_fp32": rates["native"]},
     }  # fmt: skip
-    run = described(setting, "" if scale == "full" else " instead of TCo399")
+    run = described(setting, "")
     bias = {method: float(np.abs(errors(setting, method).final["T"].mean(axis=(1, 2))).mean()) for method in PLOTTED}
     unit = errors(setting, EXACT)
-    floor = [a / b for a, b in zip(wind[EXACT], wind["native"], strict=True)]
-    slow = [a / b for a, b in zip(growth[EXACT], growth["native"], strict=True)]
-    of_wind = (
-        f"With GEMMs in FP64 the wind's deviation is still {floor[0]:.2f} (U) and {floor[1]:.2f} (V) of native FP32's: "
-        "that share is of FP32 outside the GEMMs, mostly the conversion to vorticity and divergence."
-    )
+    slow = [a / b for a, b in zip(rates[EXACT], rates["native"], strict=True)]
+    of_wind = wind_note(setting)
     notes = {
         "fig7-temperature-same": (
             f"{run} With GEMMs in FP64 the width is {(unit.deviation('T') / native.deviation('T')).mean():.2f} of "
@@ -215,56 +229,57 @@ def measure_low(scale: Scale) -> Found:
             f"all pairs: native {bias['native']:.4f} K, BF16x9 {bias['x9']:.4f} K, 3xTF32 {bias['3xtf32']:.4f} K; it "
             "does not enter a standard deviation."
         ),
-        "fig7-temperature-below-tenth": run,
         "fig7-velocity-equal": f"{run} {of_wind}",
         "fig7-3xtf32-velocity-worse": f"{run} {of_wind}",
         "section6-slower-growth": (
             f"{run} With GEMMs in FP64 the wind's error grows at {slow[0]:.2f} (U) and {slow[1]:.2f} (V) of native "
-            "FP32's rate: no GEMM could lower it further."
+            "FP32's rate."
         ),
     }
-    return Found(measured, notes, densities("fig7", setting, PLOTTED, ("T", *WINDS)))
+    growing = tuple(growths(f"section6-growth-{field.lower()}", setting, PLOTTED, field) for field in WINDS)
+    return Found(measured, notes, (*densities("fig7", setting, PLOTTED, ("T", *WINDS)), *growing))
 
 
-def measure_growth(scale: Scale) -> Found:
-    """How temperature's error grows with the pairs, with native FP32 and with one TF32 product."""
-    setting = LOW[scale]
-    native, tf32 = errors(setting, "native"), errors(setting, "tf32")
-    pairs = np.arange(STEP, PAIRS + 1, STEP)
+def measure_long(scale: Scale) -> Found:
+    """Temperature's error after all pairs, and how it grows with native FP32 and with one TF32 product."""
+    setting = LONG[scale]
+    native, x9, tf32 = (errors(setting, method) for method in ("native", "x9", "tf32"))
+    last_pair = setting.pairs
+    pairs = np.arange(STEP, last_pair + 1, STEP)
     series = tf32.rms["T"].mean(axis=1)
     finite = int(np.argmin(np.isfinite(series))) if not np.isfinite(series).all() else len(series)
     below = int(np.argmax(series >= 1)) if (series >= 1).any() else len(series)
     last = min(finite, below)
     x, y = pairs[:last].astype(np.float64), np.log10(series[:last])
-    slope = np.log10(native.after(PAIRS, "T") / native.after(EARLY, "T")) / np.log10(PAIRS / EARLY)
+    slope = np.log10(native.after(last_pair, "T") / native.after(setting.early, "T"))
+    slope /= np.log10(last_pair / setting.early)
     measured: dict[str, dict[str, Quantity]] = {
+        "fig7-temperature-below-tenth": {"error_bf16x9": worst(x9), "error_fp32": worst(native)},
         "section6-growth-law": {
             "fp32_slope": float(slope), "tf32_r2_semilog": line_r2(x, y), "tf32_r2_loglog": line_r2(np.log10(x), y),
             "growth_tf32": float(series[finite - 1] / series[0]),
-            "growth_fp32": native.after(PAIRS, "T") / native.after(STEP, "T"),
+            "growth_fp32": native.after(last_pair, "T") / native.after(STEP, "T"),
         },
     }  # fmt: skip
     late = np.log10(series[finite - 1] / series[finite // 2 - 1]) / np.log10(finite / (finite // 2))
+    run = described(setting, "" if scale == "full" else " instead of TCo399")
     notes = {
+        "fig7-temperature-below-tenth": run,
         "section6-growth-law": (
-            f"{described(setting, '' if scale == 'full' else ' instead of TCo399')} TF32's error over the second half "
+            f"{run} TF32's error over the second half "
             f"of the pairs has the slope {late:.2f} in the double logarithmic plot (1: linear) and is "
-            f"{series[finite - 1]:.3g} at the end."
-        )
+            f"{series[finite - 1]:.3g} at the end: what TF32 makes of the Legendre functions is the same in each pair. "
+            "Operands truncated to TF32 rather than rounded, tried at TCo99, bring no straighter line over n."
+        ),
     }
-    columns: dict[str, list[Any]] = {"pairs": [], "rms_error": [], "precision": []}
-    for method in ("native", "tf32", "x9", "3xtf32"):
-        columns["pairs"] += pairs.tolist()
-        columns["rms_error"] += errors(setting, method).rms["T"].mean(axis=1).tolist()
-        columns["precision"] += [NAMES[method]] * len(pairs)
-    return Found(measured, notes, (Series("section6-growth", columns, "pairs", "rms_error", "precision", log="xy"),))
+    return Found(measured, notes, (growths("section6-growth", setting, ("native", "x9", "tf32"), "T"),))
 
 
 def measure_high(scale: Scale) -> Found:
     """Fig. 8, and whether the conversion of wind makes the difference, at the high resolution."""
     setting = HIGH[scale]
     fields = ("T", *WINDS)
-    found = {method: mean_deviations(setting, method, fields) for method in ("native", "x9", "3xtf32", EXACT)}
+    found = {method: mean_deviations(setting, method, fields) for method in PLOTTED}
     native, x9 = errors(setting, "native"), errors(setting, "x9")
 
     def ratio(suffix: str) -> float:
@@ -277,11 +292,7 @@ def measure_high(scale: Scale) -> Found:
         "section6-velocity-conversion-cause": {"ratio_converted": ratio(""), "ratio_scalar": ratio(" scalar")},
     }
     run = described(setting, " instead of TCo3999")
-    floor = [a / b for a, b in zip(found[EXACT], found["native"], strict=True)]
-    note = (
-        f"{run} With GEMMs in FP64 the deviations are {floor[0]:.2f} (T), {floor[1]:.2f} (U) and {floor[2]:.2f} (V) of "
-        "native FP32's: what is left is of FP32 outside the GEMMs, for wind mostly the conversion."
-    )
+    note = f"{run} {wind_note(setting)} Temperature, GEMMs in FP64: {of_native(setting, EXACT, ('T',))}."
     notes = {
         "fig8-below-fp32": note,
         "fig8-below-3xtf32": note,
@@ -295,18 +306,20 @@ def measure_high(scale: Scale) -> Found:
 EXPERIMENTS = (
     Experiment(
         "spectral-low",
-        (
-            "fig7-temperature-same", "fig7-temperature-below-tenth", "fig7-velocity-equal",
-            "fig7-3xtf32-velocity-worse", "section6-slower-growth",
-        ),
+        ("fig7-temperature-same", "fig7-velocity-equal", "fig7-3xtf32-velocity-worse", "section6-slower-growth"),
         measure_low,
-        {"quick": 16.0, "full": 900.0},
+        {"quick": 12.0, "full": 1500.0},
     ),
-    Experiment("spectral-growth", ("section6-growth-law",), measure_growth, {"quick": 3.0, "full": 200.0}),
+    Experiment(
+        "spectral-long",
+        ("fig7-temperature-below-tenth", "section6-growth-law"),
+        measure_long,
+        {"quick": 12.0, "full": 150.0},
+    ),
     Experiment(
         "spectral-high",
         ("fig8-below-fp32", "fig8-below-3xtf32", "section6-velocity-conversion-cause"),
         measure_high,
-        {"quick": 16.0, "full": 2400.0},
+        {"quick": 12.0, "full": 3000.0},
     ),
-)  # fmt: skip
+)

@@ -180,10 +180,14 @@ class RoundTrips:
     """Fields in FP32 that are transformed to spectra and back, again and again.
 
     scalars, u, v: (field, latitude, longitude). The Legendre functions are FP32 numbers, the same for both ways.
+    wide: wind goes through vorticity and divergence in FP64, and is rounded after it.
     """
 
-    def __init__(self, sphere: Sphere, scalars: Array, u: Array, v: Array, product: Product) -> None:
+    def __init__(
+        self, sphere: Sphere, scalars: Array, u: Array, v: Array, product: Product, *, wide: bool = False
+    ) -> None:
         self.sphere, self.product = sphere, product
+        self.converted = np.complex128 if wide else np.complex64
         self.functions = sphere.functions.astype(np.float32)
         self.count = len(scalars), len(u)
         self.grid = np.concatenate([scalars, u, v]).astype(np.float32)
@@ -196,9 +200,10 @@ class RoundTrips:
         sphere, (scalars, winds) = self.sphere, self.count
         spectrum = sphere.direct(sphere.scatter(self.grid) * self.by_cosine, self.product, self.functions)
         spectrum[:, :, :scalars] *= (sphere.numbers[1] <= sphere.truncation)[..., None]
-        u, v = spectrum[:, :, scalars : scalars + winds], spectrum[:, :, scalars + winds :]
-        pair = sphere.wind(*sphere.curl(u, v))
-        spectrum = np.concatenate([spectrum[:, :, :scalars], *pair], axis=2)
+        wind = spectrum[:, :, scalars:].astype(self.converted)
+        spectrum[:, :, scalars:] = np.concatenate(
+            sphere.wind(*sphere.curl(wind[:, :, :winds], wind[:, :, winds:])), axis=2
+        )
         self.grid = sphere.gather(sphere.inverse(spectrum, self.product, self.functions) * self.by_cosine)
 
 
