@@ -10,6 +10,7 @@ from hwsim.papers.bf16x9 import (
     power,
     scaling,
     special_products,
+    spectral_transform,
     speed,
 )
 from hwsim.papers.experiment import Experiment
@@ -25,4 +26,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *special_products.EXPERIMENTS,
     *condition_sweep.EXPERIMENTS,
     *exponent_maps.EXPERIMENTS,
+    *spectral_transform.EXPERIMENTS,
 )
