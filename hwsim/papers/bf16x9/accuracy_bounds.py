@@ -127,7 +127,7 @@ EXPERIMENTS = (
         "bounds",
         ("eq1-absolute-bound", "eq3-relative-bound", "eq3-observed-bits-better", "eq3-worst-case-reached"),
         measure_bounds,
-        {"quick": 5.0, "full": 50.0},
+        {"quick": 10.0, "full": 60.0},
     ),
     Experiment("absorbed-errors", ("sec2-beta-absorbs",), measure_absorbed, {"quick": 1.0, "full": 1.0}),
     Experiment("more-often-better", ("sec2-more-often-better",), measure_more_often, {"quick": 3.0, "full": 3.0}),

@@ -197,7 +197,7 @@ EXPERIMENTS = (
             "intro-x9-more-accurate-than-x6", "intro-x9-more-accurate-than-fp16",
         ),
         measure_conditioned,
-        {"quick": 15.0, "full": 150.0},
+        {"quick": 10.0, "full": 90.0},
     ),
     Experiment(
         "normal-operands",
