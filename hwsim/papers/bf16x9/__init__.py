@@ -1,6 +1,9 @@
 """The experiments that measure the claims of configs/papers/bf16x9.yaml."""
 
 from hwsim.papers.bf16x9 import (
+    accuracy_bounds,
+    accuracy_range,
+    accuracy_schemes,
     applications_speed,
     circuit_contraction,
     condition_sweep,
@@ -27,4 +30,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *condition_sweep.EXPERIMENTS,
     *exponent_maps.EXPERIMENTS,
     *spectral_transform.EXPERIMENTS,
+    *accuracy_bounds.EXPERIMENTS,
+    *accuracy_schemes.EXPERIMENTS,
+    *accuracy_range.EXPERIMENTS,
 )
