@@ -24,7 +24,7 @@ KINDS = ("definition", "bits", "design")
 PREFIXES = ("abstract-", "intro-", "sec2-", "sec4-", "sec8-", "eq1-", "eq2-", "eq4-", "eq5-", "fig1-", "fig2-", "fig3-")
 ELSEWHERE = ("intro-hybrid-fastest",)  # in test_bf16x9_speed.py
 #: Claim -> why no experiment measures it.
-NOT_MEASURED = (("eq2-condition-number", "hwsim has no function for a condition number"),)
+NOT_MEASURED = (("eq2-condition-number", "with the condition sweep"),)
 
 
 def verdicts(name: str) -> dict[str, str]:

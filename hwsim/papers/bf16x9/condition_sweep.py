@@ -124,6 +124,13 @@ def measure_generator(scale: Scale) -> Found:
     return Found(measured, notes, (series,))
 
 
+def measure_definition(scale: Scale) -> Found:
+    """Condition numbers of two dot products in the plane, the second of unit vectors 60 degrees apart."""
+    left = np.array([[[3.0, 4.0]], [[1.0, 0.0]]])
+    right = np.array([[[5.0], [0.0]], [[np.cos(np.pi / 3)], [np.sin(np.pi / 3)]]])
+    return Found({"eq2-condition-number": {"kappa": inputs.dot_conditions(left, right).ravel().tolist()}})
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +264,7 @@ def _other_orders(found: MethodErrors) -> str:
 
 
 EXPERIMENTS = (
+    Experiment("condition-number", ("eq2-condition-number",), measure_definition, {"quick": 0.1, "full": 0.1}),
     Experiment(
         "condition-generator",
         (
