@@ -44,6 +44,11 @@ class Entry:
     order_right: float
     batched: bool = False
 
+    @property
+    def is_further(self) -> bool:
+        """Whether it takes the choice for the simple call beside the sizes."""
+        return self.batched or self.a_layout == "columns"
+
 
 @dataclass(eq=False)
 class Store:

@@ -171,11 +171,14 @@ def test_calls_that_were_not_asked_about_are_assumptions() -> None:
     a, b = operands(16, 16, 64, np.float16)
     run = hwsim.run(a, b, **CUBLAS, timing=False, format="fp16")
     assert run.evidence["schedule"] == "fitted"
-    for given in ({"c": np.ones((16, 16), np.float16), "output": "fp16"}, {"alpha": 1.7}, {"a_layout": "columns"}):
+    for given in ({"c": np.ones((16, 16), np.float16), "output": "fp16"}, {"alpha": 1.7}, {"alpha": 0.5}):
         found = hwsim.run(a, b, **CUBLAS, timing=False, format="fp16", **given)
         assert found.evidence["schedule"] == "assumption" and "not asked" in found.gemm.decided("kernel").why
-    stack = hwsim.run(np.stack([a, a]), b, **CUBLAS, timing=False, format="fp16")
-    assert stack.evidence["schedule"] == "assumption"
+    stack = np.stack([a, a])
+    assert hwsim.run(stack, b, **CUBLAS, timing=False, format="fp16").evidence["schedule"] == "fitted"
+    assert hwsim.run(a, b, **CUBLAS, timing=False, format="fp16", a_layout="columns").evidence["schedule"] == "fitted"
+    both = hwsim.run(stack, b, **CUBLAS, timing=False, format="fp16", a_layout="columns")
+    assert both.evidence["schedule"] == "assumption"
     # lda of 202 bytes is none that TMA takes
     choose = hwsim.library("cublas", device="h200").choose
     assert not choose(m=101, n=1024, k=1024, format="bf16", a_layout="columns").kernel.startswith("nvjet")
