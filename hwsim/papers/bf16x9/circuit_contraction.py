@@ -28,6 +28,9 @@ METHODS: dict[str, dict[str, Any]] = {
     NATIVE: {"format": "fp32"},
     EMULATED: {"scheme": "bf16x9"},
     TF32: {"scheme": "tf32x1"},
+    "BF16x6": {"scheme": "bf16x6"},
+    "Markidis": {"scheme": "markidis"},
+    "Ootomo": {"scheme": "ootomo-fp16"},
 }
 LAYERS = 12
 OPEN = 6  # qubits whose values the 64 bit strings go through

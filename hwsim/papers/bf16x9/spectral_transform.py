@@ -26,6 +26,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "x9": {"scheme": "bf16x9"},
     "3xtf32": {"scheme": "tf32x3"},
     "tf32": {"format": "tf32"},
+    "x6": {"scheme": "bf16x6"},
+    "markidis": {"scheme": "markidis"},
+    "ootomo": {"scheme": "ootomo-fp16"},
 }
 EXACT = "exact"  # for comparison: the GEMMs in FP64, rounded once
 WIDE = "wide"  # and the conversion of wind to vorticity and divergence as well
