@@ -144,8 +144,10 @@ def _draw_bars(axes: Any, series: Series, lines: Sequence[Any]) -> None:
         own = [i for i, other in enumerate(names) if other == name]
         places = [groups.index(str(x[i])) + (number - (len(lines) - 1) / 2) * width for i in own]
         axes.bar(places, [y[i] for i in own], width, label=str(name))
-    turned = sum(len(name) for name in groups) > LETTERS_SIDE_BY_SIDE
-    axes.set_xticks(range(len(groups)), groups, rotation=30 if turned else 0, ha="right" if turned else "center")
+    is_slanted = sum(len(name) for name in groups) > LETTERS_SIDE_BY_SIDE
+    axes.set_xticks(
+        range(len(groups)), groups, rotation=30 if is_slanted else 0, ha="right" if is_slanted else "center"
+    )
 
 
 def _draw_map(figure: Any, axes: Any, series: Series) -> None:

@@ -115,7 +115,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cluster_energies, "ATOMS", {"quick": (4,)})
     for name, value in (("QUBITS", 12), ("SEEDS", 1)):
         monkeypatch.setattr(circuit_contraction, name, {"quick": value})
-    setting = spectral_transform.Setting(Sphere(19, (0, 3), 8), 1, 10, 10)
+    setting = spectral_transform.TransformSetting(Sphere(19, (0, 3), 8), 1, 10, 10)
     for name in ("LOW", "HIGH"):
         monkeypatch.setattr(spectral_transform, name, {"quick": setting})
     clear()

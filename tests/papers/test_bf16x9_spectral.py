@@ -13,7 +13,7 @@ import pytest
 from hwsim.gemm.plan import Plan
 from hwsim.papers import claims
 from hwsim.papers.bf16x9 import spectral_transform
-from hwsim.papers.bf16x9.spectral_transform import EXPERIMENTS, Setting
+from hwsim.papers.bf16x9.spectral_transform import EXPERIMENTS
 from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere, projected
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
@@ -96,7 +96,7 @@ def _misscaled(scheme: Scheme, options: Any, problem: Any) -> Plan:
 @pytest.mark.usefixtures("clean")
 def test_verdicts_and_a_wrong_scale_of_the_middle_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one wave number, as at the scale "quick" with three."""
-    monkeypatch.setitem(spectral_transform.LOW, "quick", Setting(Sphere(399, (1,), 4), 1, 20, 10))
+    monkeypatch.setitem(spectral_transform.LOW, "quick", TransformSetting(Sphere(399, (1,), 4), 1, 20, 10))
     found = verdicts("spectral-low")
     assert found["section6-slower-growth"] == found["fig7-3xtf32-velocity-worse"] == "holds"
     assert found["fig7-temperature-same"] == "fails"

@@ -21,7 +21,7 @@ FIELDS = ("T", "U", "V")
 SEEDS = 1  # of circuits and of the chain
 
 
-def fields(setting: spectral_transform.Setting, method: str) -> list[float]:
+def fields(setting: spectral_transform.TransformSetting, method: str) -> list[float]:
     """RMS error of temperature and wind after the last pair of transforms."""
     found = spectral_transform.errors(setting, SPECTRAL[method])
     return [found.after(setting.pairs, field) for field in FIELDS]

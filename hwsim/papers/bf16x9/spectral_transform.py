@@ -41,7 +41,7 @@ BINS = 60
 
 
 @dataclass(frozen=True)
-class Setting:
+class TransformSetting:
     """Whose transform, of how many seeds, how often. early: growth is counted from this pair on. wind: with U and V.
     scalar_wind: U and V a second time, as scalars.
     """
@@ -54,20 +54,23 @@ class Setting:
     scalar_wind: bool = False
 
 
-LOW: dict[Scale, Setting] = {
-    "quick": Setting(Sphere(399, (0, 1, 50), 108), 2, 30, 10),
-    "full": Setting(Sphere(399, (0, 1, 50, 100, 200, 300, 390), 864), 3),
+LOW: dict[Scale, TransformSetting] = {
+    "quick": TransformSetting(Sphere(399, (0, 1, 50), 108), 2, 30, 10),
+    "full": TransformSetting(Sphere(399, (0, 1, 50, 100, 200, 300, 390), 864), 3),
 }
 #: Temperature alone, for what only the last of a thousand pairs tells.
-LONG: dict[Scale, Setting] = {"quick": Setting(Sphere(199, (0,), 4), 2, wind=False), "full": LOW["full"]}
-HIGH: dict[Scale, Setting] = {
-    "quick": Setting(Sphere(799, (0, 1, 50), 108), 1, 20, 10, scalar_wind=True),
-    "full": Setting(Sphere(799, (0, 100, 200, 400), 864), 1, scalar_wind=True),
+LONG: dict[Scale, TransformSetting] = {
+    "quick": TransformSetting(Sphere(199, (0,), 4), 2, wind=False),
+    "full": LOW["full"],
+}
+HIGH: dict[Scale, TransformSetting] = {
+    "quick": TransformSetting(Sphere(799, (0, 1, 50), 108), 1, 20, 10, scalar_wind=True),
+    "full": TransformSetting(Sphere(799, (0, 100, 200, 400), 864), 1, scalar_wind=True),
 }
 
 
 @dataclass(frozen=True)
-class Errors:
+class TransformErrors:
     """Of the fields T, U, V and, as scalars, "U scalar" and "V scalar". final: field after the last pair less the first
     one, (seed, latitude, longitude). rms: of Eq. 6 after every STEP pairs, (pair, seed).
     """
@@ -99,8 +102,8 @@ def simulated(a: Array, b: Array, method: str) -> Array:
 
 
 @cache
-def errors(setting: Setting, method: str) -> Errors:
-    """Errors of round trips with a method of METHODS, with EXACT or WIDE."""
+def errors(setting: TransformSetting, method: str) -> TransformErrors:
+    """TransformErrors of round trips with a method of METHODS, with EXACT or WIDE."""
     sphere, seeds = setting.sphere, range(setting.seeds)
     names, scalars = ["T"], [sphere.temperature(seed) for seed in seeds]
     winds = [np.zeros((0, *scalars[0].shape[1:]))] * 2
@@ -121,18 +124,18 @@ def errors(setting: Setting, method: str) -> Errors:
     shape = (len(names), setting.seeds)
     final = (trips.grid - first).reshape(*shape, *first.shape[1:])
     history = np.asarray(rms).reshape(-1, *shape)
-    return Errors(
+    return TransformErrors(
         {name: final[i] for i, name in enumerate(names)}, {name: history[:, i] for i, name in enumerate(names)}
     )
 
 
-def mean_deviations(setting: Setting, method: str, fields: tuple[str, ...] = WINDS) -> list[float]:
+def mean_deviations(setting: TransformSetting, method: str, fields: tuple[str, ...] = WINDS) -> list[float]:
     """Standard deviation of the error of each field, mean of the seeds."""
     found = errors(setting, method)
     return [float(found.deviation(field).mean()) for field in fields]
 
 
-def growth(setting: Setting, method: str) -> list[float]:
+def growth(setting: TransformSetting, method: str) -> list[float]:
     """RMS error of the winds per pair, from the early pair to the last."""
     found, pairs = errors(setting, method), setting.pairs - setting.early
     return [(found.after(setting.pairs, field) - found.after(setting.early, field)) / pairs for field in WINDS]
@@ -143,7 +146,7 @@ def line_r2(x: Array, y: Array) -> float:
     return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 
-def described(setting: Setting, instead: str) -> str:
+def described(setting: TransformSetting, instead: str) -> str:
     """What was run."""
     sphere = setting.sphere
     orders = ", ".join(str(m) for m in sphere.orders)
@@ -155,13 +158,13 @@ def described(setting: Setting, instead: str) -> str:
     )
 
 
-def of_native(setting: Setting, method: str, fields: tuple[str, ...] = WINDS) -> str:
+def of_native(setting: TransformSetting, method: str, fields: tuple[str, ...] = WINDS) -> str:
     """Deviations by those of native FP32, as text."""
     pairs = zip(mean_deviations(setting, method, fields), mean_deviations(setting, "native", fields), strict=True)
     return ", ".join(f"{field} {a / b:.2f}" for field, (a, b) in zip(fields, pairs, strict=True))
 
 
-def wind_note(setting: Setting) -> str:
+def wind_note(setting: TransformSetting) -> str:
     """How much of wind's error is of the GEMMs."""
     return (
         f"Deviations by native FP32's: BF16x9 {of_native(setting, 'x9')}; GEMMs in FP64 {of_native(setting, EXACT)}; "
@@ -170,7 +173,9 @@ def wind_note(setting: Setting) -> str:
     )
 
 
-def densities(name: str, setting: Setting, methods: tuple[str, ...], fields: tuple[str, ...]) -> tuple[Series, ...]:
+def densities(
+    name: str, setting: TransformSetting, methods: tuple[str, ...], fields: tuple[str, ...]
+) -> tuple[Series, ...]:
     """Probability density of the error, a series for each field."""
     found = []
     for field in fields:
@@ -187,13 +192,13 @@ def densities(name: str, setting: Setting, methods: tuple[str, ...], fields: tup
     return tuple(found)
 
 
-def worst(found: Errors) -> list[float]:
+def worst(found: TransformErrors) -> list[float]:
     """The 99th percentile of temperature's absolute error, and the greatest."""
     absolute = np.abs(found.final["T"])
     return [float(np.percentile(absolute, 99)), float(absolute.max())]
 
 
-def growths(name: str, setting: Setting, methods: tuple[str, ...], field: str) -> Series:
+def growths(name: str, setting: TransformSetting, methods: tuple[str, ...], field: str) -> Series:
     """RMS error over the number of pairs."""
     columns: dict[str, list[Any]] = {"pairs": [], "rms_error": [], "precision": []}
     for method in methods:
