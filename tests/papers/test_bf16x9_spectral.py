@@ -13,7 +13,7 @@ import pytest
 from hwsim.gemm.plan import Plan
 from hwsim.papers import claims
 from hwsim.papers.bf16x9 import spectral_transform
-from hwsim.papers.bf16x9.spectral_transform import EXPERIMENTS
+from hwsim.papers.bf16x9.spectral_transform import EXPERIMENTS, TransformSetting
 from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere, projected
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme

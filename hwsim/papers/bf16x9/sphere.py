@@ -2,7 +2,7 @@
 
 It knows Gauss latitudes, associated Legendre functions, the symmetry of the hemispheres, wind from vorticity and
 divergence, and test fields. Zonal wave numbers do not mix in it, so a sample of them can be run alone. The Legendre
-functions are made in extended precision and kept in FP32; everything beside the GEMMs (FFT too) is FP32.
+functions are made in extended precision and stored in FP32; everything beside the GEMMs (FFT too) is FP32.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sphere:
 
     @property
     def degrees(self) -> int:
-        """Total wave numbers n - m kept of an order: to truncation + 1, which winds need; even."""
+        """Total wave numbers n - m taken of an order: to truncation + 1, which winds need; even."""
         count = self.truncation + 2 - min(self.orders)
         return count + count % 2
 
@@ -147,10 +147,10 @@ class Sphere:
         kind = u.real.dtype
         lower, upper = ((n + 1) * down / EARTH_RADIUS).astype(kind), (n * up / EARTH_RADIUS).astype(kind)
         along = (1j * m / EARTH_RADIUS).astype(u.dtype)
-        kept = (n <= self.truncation).astype(kind)
+        chosen = (n <= self.truncation).astype(kind)
         vorticity = along * v + (lower * _last(u) - upper * _next(u))
         divergence = along * u - (lower * _last(v) - upper * _next(v))
-        return vorticity * kept, divergence * kept
+        return vorticity * chosen, divergence * chosen
 
     def spectrum(self, seed: int, exponent: float, count: int) -> Array:
         """Random spectra whose energy falls as n^exponent; the wave numbers carried share that of each n."""

@@ -120,10 +120,10 @@ class TreeState:
         left, right = self.parts[2 * node], self.parts[2 * node + 1]
         energy = self._seen(isometry, self._energy_of(isometry, (left, right, around), (1 - side, 2)), side)
         if side == 0:
-            ends = self._end(isometry, around.left, 2, 0), self._end(isometry, right.left, 1, 0)
+            outermost = self._end(isometry, around.left, 2, 0), self._end(isometry, right.left, 1, 0)
         else:
-            ends = self._end(isometry, left.right, 0, 1), self._end(isometry, around.right, 2, 1)
-        return Part(energy, *ends)
+            outermost = self._end(isometry, left.right, 0, 1), self._end(isometry, around.right, 2, 1)
+        return Part(energy, *outermost)
 
     # --- optimisation -------------------------------------------------------------------------------------------------
 
