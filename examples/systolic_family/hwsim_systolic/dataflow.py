@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, combine_pass, lower_pass
-from hwsim.dataflows.expressions import has_integer_parts
 from hwsim.dataflows.options import TILE_OPTION
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
@@ -20,6 +19,7 @@ from hwsim.dataflows.records import check_carried, decision, mapping_of, plan_of
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import Option, keyed_tile
 from hwsim.gemm.plan import Plan, TermValue
