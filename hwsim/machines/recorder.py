@@ -124,16 +124,18 @@ class Recorder:
         return rows
 
     def _note_fills(self, one: KernelTables) -> None:
-        names = [semaphore.name for semaphore in one.kernel.semaphores]
-        change: dict[int, tuple[str, int]] = {}
-        for number, name in enumerate(names):
-            buffer, _, state = name.rpartition(".")
-            if state in ("full", "free") and {f"{buffer}.full", f"{buffer}.free"} <= set(names):
-                change[number] = (buffer, 1 if state == "full" else -1)
-        first, count = (INSTR_COLUMNS.index(name) for name in ("first_signal", "signals"))
-        for instr, row in enumerate(one.flat.instr.tolist() if change else ()):
-            found = one.tables["sync"][row[first] : row[first] + row[count]].tolist()
-            if fills := tuple((change[s][0], change[s][1] * n) for s, n in found if s in change):
+        buffers = {
+            number: semaphore.name.removesuffix(".free")
+            for number, semaphore in enumerate(one.kernel.semaphores)
+            if semaphore.name.endswith(".free")
+        }
+        places = [INSTR_COLUMNS.index(name) for name in ("first_wait", "waits", "first_signal", "signals")]
+        for instr, row in enumerate(one.flat.instr.tolist() if buffers else ()):
+            first_wait, waits, first_signal, signals = (row[i] for i in places)
+            sync = one.tables["sync"]
+            taken = sync[first_wait : first_wait + waits].tolist()
+            given = (sync[first_signal : first_signal + signals] * (1, -1)).tolist()
+            if fills := tuple((buffers[s], n) for s, n in [*taken, *given] if s in buffers):
                 self.fills[self.index, instr] = fills
 
 

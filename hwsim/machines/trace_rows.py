@@ -93,8 +93,8 @@ class TickRows:
     rows: ROW_DTYPE, (n,). The other fields are the names that kernel, engine, opcode, label, array and cause
     index; causes[0] is "" (did not wait), then "empty" (nothing had been issued) and "semaphore:<name>".
     complete: False when there were more instructions than rows asked for. events: how many there were. fills: by
-    (kernel, instr), the buffers (name, count) that its signals say are fuller or, negative, emptier, where a pair of
-    semaphores NAME.full and NAME.free counts them.
+    (kernel, instr), the slots that it takes from a buffer when it starts (name, number) or, negative, gives back when
+    it is complete, as the buffer's semaphore NAME.free counts them.
     """
 
     rows: NDArray[Any]

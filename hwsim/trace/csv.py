@@ -8,6 +8,7 @@ from typing import IO
 
 from hwsim.trace.rows import TraceRows
 
+ROWS_PER_WRITE = 1 << 14
 FIELDS = (
     "kernel",
     "core",
@@ -24,17 +25,20 @@ FIELDS = (
     "bytes",
     "macs",
     "waited_for",
+    "number",
+    "signaller",
 )
 
 
 def write(trace: TraceRows, file: IO[bytes]) -> None:
     """Write `trace` to a binary file, UTF-8."""
-    columns = [trace.tiles() if name == "tile" else trace.column(name).tolist() for name in FIELDS]
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     try:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FIELDS)
-        writer.writerows(zip(*columns, strict=True))
+        for part in trace.blocks(ROWS_PER_WRITE):
+            columns = [part.tiles() if name == "tile" else part.column(name).tolist() for name in FIELDS]
+            writer.writerows(zip(*columns, strict=True))
         text.flush()
     finally:
         text.detach()
