@@ -61,8 +61,8 @@ class Counter(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Something on a track from one time to another, in whole cycles. flow: 0, or the flow that leaves here; arrives: 0,
-    or the flow that comes in.
+    """Something on a track from one time to another, in whole cycles. flow: the flow that leaves here, arrives: the one
+    that comes in; 0: none.
     """
 
     pid: int

@@ -44,17 +44,66 @@ def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | 
     file.write(pending)
 
 
+# Numbers of at most 14 bits, and the same with more bytes to follow: larger ones are put together from these.
+_LAST_TWO = [bytes((x,)) if x < 0x80 else bytes((x & 0x7F | 0x80, x >> 7)) for x in range(1 << 14)]
+_MORE_TWO = [bytes((x & 0x7F | 0x80, x >> 7 | 0x80)) for x in range(1 << 14)]
+
+
 def varint(value: int) -> bytes:
     """A number of at most 64 bits, seven bits to a byte, the lowest first; a negative one as its two's complement."""
+    if 0 <= value < 1 << 14:
+        return _LAST_TWO[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    out = b""
+    while value >= 1 << 14:
+        out += _MORE_TWO[value & 0x3FFF]
+        value >>= 14
+    return out + _LAST_TWO[value]
+
+
+def _key(field: int, wire: int) -> bytes:
+    return varint(field << 3 | wire)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _key(field, VARINT) + varint(value)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _key(field, LENGTH) + varint(len(content)) + content
+
+
+_STATE = 1, 2  # flags of a sequence
+VARINT, FIXED64, LENGTH = 0, 1, 2  # wire types
+
+
+def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | None = None) -> None:
+    """Write `trace` to a binary file. progress: called with the share done."""
+    packets = _Packets()
+    pending = bytearray()
+    for event in events(trace, progress):
+        packets.add(pending, event)
+        if len(pending) >= BYTES_PER_WRITE:
+            file.write(pending)
+            pending.clear()
+    file.write(pending)
+
+
+# Numbers of at most 14 bits, and the same with more bytes to follow: larger ones are put together from these.
+_LAST_TWO = [bytes((x,)) if x < 0x80 else bytes((x & 0x7F | 0x80, x >> 7)) for x in range(1 << 14)]
+_MORE_TWO = [bytes((x & 0x7F | 0x80, x >> 7 | 0x80)) for x in range(1 << 14)]
+
+
+def varint(value: int) -> bytes:
+    """A number of at most 64 bits, seven bits to a byte, the lowest first; a negative one as its two's complement."""
+    if 0 <= value < 1 << 14:
+        return _LAST_TWO[value]
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    out = b""
+    while value >= 1 << 14:
+        out += _MORE_TWO[value & 0x3FFF]
+        value >>= 14
+    return out + _LAST_TWO[value]
 
 
 def _key(field: int, wire: int) -> bytes:
@@ -75,8 +124,10 @@ def _double(field: int, value: float) -> bytes:
 
 _STATE = _number(SEQUENCE, 1) + _number(SEQUENCE_FLAGS, NEEDS_STATE)
 _BEGIN, _END, _POINT = (_number(TYPE, kind) for kind in (BEGIN, END, POINT))
-_AT, _INTEGER, _TEXT_IID = _key(TIMESTAMP, VARINT), _key(INTEGER, VARINT), _key(TEXT_IID, VARINT)
+_AT, _INTEGER, _DOUBLE = _key(TIMESTAMP, VARINT), _key(INTEGER, VARINT), _key(DOUBLE, FIXED64)
+_FILE, _EVENT, _ANNOTATION = _key(PACKET, LENGTH), _key(TRACK_EVENT, LENGTH), _key(ANNOTATION, LENGTH)
 _FLOW, _LAST_FLOW = _key(FLOW, FIXED64), _key(LAST_FLOW, FIXED64)
+_PACK_DOUBLE, _PACK_FIXED = struct.Struct("<d").pack, struct.Struct("<Q").pack
 
 
 class _Packets:
@@ -86,6 +137,8 @@ class _Packets:
         self.events: dict[str, bytes] = {}
         self.annotations: dict[str, bytes] = {}
         self.texts: dict[str, bytes] = {}
+        self.tracks: dict[int, tuple[bytes, bytes]] = {}  # how an event begins a slice; what ends one
+        self.points: dict[int, bytes] = {}
         self.fresh = bytearray()  # interned data of the packet being made
         self.first = True
 
@@ -95,8 +148,11 @@ class _Packets:
             case Slice():
                 self._slice(out, event)
             case Point(_, number, _, _, time, value):
-                body = _POINT + _number(TRACK_UUID, number) + _double(VALUE, value)
-                _packet(out, _AT + varint(time) + _STATE + _message(TRACK_EVENT, body))
+                head = self.points.get(number)
+                if head is None:
+                    body = _POINT + _number(TRACK_UUID, number) + _key(VALUE, FIXED64)
+                    head = self.points[number] = _STATE + _EVENT + varint(len(body) + 8) + body
+                _packet(out, _AT + varint(time) + head + _PACK_DOUBLE(value))
             case Process(pid, name):
                 about = _number(PID, pid) + _message(PROCESS_NAME, name.encode())
                 self._descriptor(out, PROCESS_TRACKS + pid, _message(PROCESS, about))
@@ -116,29 +172,33 @@ class _Packets:
         _packet(out, head + _message(TRACK_DESCRIPTOR, _number(UUID, uuid) + about))
 
     def _slice(self, out: bytearray, one: Slice) -> None:
-        track = _number(TRACK_UUID, one.track)
-        body = [_BEGIN, track, self._known(self.events, EVENT_NAMES, NAME_IID, one.name)]
-        body += [_message(ANNOTATION, self._annotation(name, value)) for name, value in one.values.items()]
+        track = self.tracks.get(one.track)
+        if track is None:
+            uuid = _number(TRACK_UUID, one.track)
+            track = self.tracks[one.track] = _BEGIN + uuid, _STATE + _message(TRACK_EVENT, _END + uuid)
+        event = bytearray(track[0])
+        event += self.events.get(one.name) or self._known(self.events, EVENT_NAMES, NAME_IID, one.name)
+        for name, value in one.values.items():
+            note = self.annotations.get(name) or self._known(self.annotations, ANNOTATION_NAMES, ANNOTATION_NAME, name)
+            if isinstance(value, int):
+                note += _INTEGER + varint(value)
+            elif isinstance(value, float):
+                note += _DOUBLE + _PACK_DOUBLE(value)
+            elif value in self.texts or len(self.texts) < TEXTS:
+                note += self._known(self.texts, ANNOTATION_TEXTS, TEXT_IID, value)
+            else:
+                note += _message(TEXT, value.encode())
+            event += _ANNOTATION + varint(len(note)) + note
         if one.flow:
-            body.append(_FLOW + struct.pack("<Q", one.flow))
+            event += _FLOW + _PACK_FIXED(one.flow)
         if one.arrives:
-            body.append(_LAST_FLOW + struct.pack("<Q", one.arrives))
-        begin = _message(TRACK_EVENT, b"".join(body))
+            event += _LAST_FLOW + _PACK_FIXED(one.arrives)
+        begin = _EVENT + varint(len(event)) + event
         if self.fresh:
             begin = _message(INTERNED, bytes(self.fresh)) + begin
             self.fresh.clear()
         _packet(out, _AT + varint(one.start) + _STATE + begin)
-        _packet(out, _AT + varint(one.end) + _STATE + _message(TRACK_EVENT, _END + track))
-
-    def _annotation(self, name: str, value: Any) -> bytes:
-        known = self._known(self.annotations, ANNOTATION_NAMES, ANNOTATION_NAME, name)
-        if isinstance(value, int):
-            return known + _INTEGER + varint(value)
-        if isinstance(value, float):
-            return known + _double(DOUBLE, value)
-        if value in self.texts or len(self.texts) < TEXTS:
-            return known + self._known(self.texts, ANNOTATION_TEXTS, TEXT_IID, value)
-        return known + _message(TEXT, value.encode())
+        _packet(out, _AT + varint(one.end) + track[1])
 
     def _known(self, table: dict[str, bytes], kind: int, field: int, text: str) -> bytes:
         """The field that names `text` by its number, which it is given here the first time."""
@@ -151,4 +211,4 @@ class _Packets:
 
 
 def _packet(out: bytearray, content: bytes) -> None:
-    out += _message(PACKET, content)
+    out += _FILE + varint(len(content)) + content
