@@ -44,21 +44,19 @@ def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | 
     file.write(pending)
 
 
-# Numbers of at most 14 bits, and the same with more bytes to follow: larger ones are put together from these.
-_LAST_TWO = [bytes((x,)) if x < 0x80 else bytes((x & 0x7F | 0x80, x >> 7)) for x in range(1 << 14)]
-_MORE_TWO = [bytes((x & 0x7F | 0x80, x >> 7 | 0x80)) for x in range(1 << 14)]
+_LAST, _MORE = ([bytes((x | more,)) for x in range(0x80)] for more in (0, 0x80))
 
 
 def varint(value: int) -> bytes:
     """A number of at most 64 bits, seven bits to a byte, the lowest first; a negative one as its two's complement."""
-    if 0 <= value < 1 << 14:
-        return _LAST_TWO[value]
+    if 0 <= value < 0x80:
+        return _LAST[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
     out = b""
-    while value >= 1 << 14:
-        out += _MORE_TWO[value & 0x3FFF]
-        value >>= 14
-    return out + _LAST_TWO[value]
+    while value >= 0x80:
+        out += _MORE[value & 0x7F]
+        value >>= 7
+    return out + _LAST[value]
 
 
 def _key(field: int, wire: int) -> bytes:
@@ -71,55 +69,6 @@ def _number(field: int, value: int) -> bytes:
 
 def _message(field: int, content: bytes) -> bytes:
     return _key(field, LENGTH) + varint(len(content)) + content
-
-
-_STATE = 1, 2  # flags of a sequence
-VARINT, FIXED64, LENGTH = 0, 1, 2  # wire types
-
-
-def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | None = None) -> None:
-    """Write `trace` to a binary file. progress: called with the share done."""
-    packets = _Packets()
-    pending = bytearray()
-    for event in events(trace, progress):
-        packets.add(pending, event)
-        if len(pending) >= BYTES_PER_WRITE:
-            file.write(pending)
-            pending.clear()
-    file.write(pending)
-
-
-# Numbers of at most 14 bits, and the same with more bytes to follow: larger ones are put together from these.
-_LAST_TWO = [bytes((x,)) if x < 0x80 else bytes((x & 0x7F | 0x80, x >> 7)) for x in range(1 << 14)]
-_MORE_TWO = [bytes((x & 0x7F | 0x80, x >> 7 | 0x80)) for x in range(1 << 14)]
-
-
-def varint(value: int) -> bytes:
-    """A number of at most 64 bits, seven bits to a byte, the lowest first; a negative one as its two's complement."""
-    if 0 <= value < 1 << 14:
-        return _LAST_TWO[value]
-    value &= 0xFFFF_FFFF_FFFF_FFFF
-    out = b""
-    while value >= 1 << 14:
-        out += _MORE_TWO[value & 0x3FFF]
-        value >>= 14
-    return out + _LAST_TWO[value]
-
-
-def _key(field: int, wire: int) -> bytes:
-    return varint(field << 3 | wire)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _key(field, VARINT) + varint(value)
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _key(field, LENGTH) + varint(len(content)) + content
-
-
-def _double(field: int, value: float) -> bytes:
-    return _key(field, FIXED64) + struct.pack("<d", value)
 
 
 _STATE = _number(SEQUENCE, 1) + _number(SEQUENCE_FLAGS, NEEDS_STATE)
