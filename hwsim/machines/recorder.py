@@ -29,7 +29,7 @@ LATEST = 1 << 62  # ticks
 _Take = Callable[[NDArray[np.int64]], None]
 
 
-class Recorder:
+class TraceRecorder:
     """Records consecutive kernels of one program, at most `limit` rows of `window`.
 
     Raises InputError for a core on which no kernel runs.

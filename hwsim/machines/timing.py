@@ -37,7 +37,7 @@ from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import Free, latency_ticks, shared_rate
-from hwsim.machines.recorder import Recorder
+from hwsim.machines.recorder import TraceRecorder
 from hwsim.machines.tables import CAUSES, KernelTables, tables_of, with_arrays
 from hwsim.machines.trace_rows import TickRows, TraceWindow
 from hwsim.program.flat import FlatKernel
@@ -149,7 +149,7 @@ def run(
     for _ in range(warm):
         for one, cost in before:
             _executed(one, cost, device, machine)
-    recorder = Recorder(program, device, trace, window or TraceWindow()) if trace else None
+    recorder = TraceRecorder(program, device, trace, window or TraceWindow()) if trace else None
     kernels = []
     for one, cost in ready:
         outcome = _executed(one, cost, device, machine, recorder)
@@ -228,7 +228,7 @@ def _executed(
     cost: NDArray[np.int64],
     device: Device,
     machine: engine.Machine,
-    recorder: Recorder | None = None,
+    recorder: TraceRecorder | None = None,
 ) -> engine.Outcome:
     """Time one kernel, recorded by `recorder`; updates the state of L2."""
     late = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE

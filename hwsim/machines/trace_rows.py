@@ -7,13 +7,14 @@ Writers (Perfetto, CSV, reports) read them. Nothing here knows a file format.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hwsim.files import ScratchFile
 
 # Ticks count from the start of the program. `core` is the first of `cores` that do the same. `array` with `row`
 # and `col` say the tile in global memory that a copy moves (-1: none); `slot` (not yet taken modulo the buffer's
@@ -64,7 +65,7 @@ class RowStore:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.count = dtype, 0
         self.parts: list[NDArray[Any]] = []
-        self.file: Any = None
+        self.file: ScratchFile | None = None
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows (n,); they are copied or written at once."""
@@ -73,17 +74,16 @@ class RowStore:
         if self.count <= IN_MEMORY:
             return
         if self.file is None:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the store)
+            self.file = ScratchFile()
         for part in self.parts:
-            part.tofile(self.file)
+            self.file.append(part)
         self.parts.clear()
 
     def array(self) -> NDArray[Any]:
         """All rows (n,), read-only where they are in a file: the system then reads what is looked at."""
         if self.file is None:
             return np.concatenate(self.parts) if self.parts else np.zeros(0, self.dtype)
-        self.file.flush()
-        return np.memmap(self.file, self.dtype, "r", shape=(self.count,))
+        return self.file.array(self.dtype, self.count)
 
 
 @dataclass(frozen=True, slots=True)

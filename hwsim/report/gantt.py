@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 STEPS = 12
 LEAST_COLUMNS, MOST_COLUMNS = 20, 200
 SHADES = " .-=#"  # idle; busy up to a quarter, a half, three quarters of the cell's time, more
-LEGEND = "a cell: # busy over 3/4 of its time, = over 1/2, - over 1/4, . less; blank idle"
+LEGEND = "busy in a cell: # over 3/4, = over 1/2, - over 1/4, . less"
 
 
 def gantt_text(trace: TraceRows, width: int) -> str:
-    """Three charts of the longest kernel on the core that takes longest, in lines of at most `width` characters (at
-    least some 30): all of it; its first tiles, from the start; and as long a time in the middle, the steady state.
+    """Three charts of the longest kernel on the core that takes longest, in lines of `width` characters (where that is
+    at least some 60, and at most some 220): all of it; its first tiles, from the start; and as long a time in the
+    middle, the steady state.
 
     The last two are as long as the busiest engine takes for STEPS instructions on average.
     """
@@ -35,7 +36,7 @@ def gantt_text(trace: TraceRows, width: int) -> str:
     if last - first >= 2 * span:
         middle = (first + last) / 2
         charts += [("first tiles", first, first + span), ("steady", middle - span / 2, middle + span / 2)]
-    lines = [f"kernel {trace.names['kernel'][number]}, core {core}; {LEGEND}"]
+    lines = [f"kernel {trace.names['kernel'][number]}, core {core}", LEGEND]
     for name, start, end in charts:
         lines += ["", *_chart(rows, trace.names["engine"], name, start, end, width)]
     return "\n".join(lines)
@@ -55,7 +56,7 @@ def _longest(trace: TraceRows) -> tuple[int, int]:
 def _chart(rows: NDArray[Any], engines: tuple[str, ...], name: str, start: float, end: float, width: int) -> list[str]:
     present = np.unique(rows["engine"]).tolist()
     margin = max(len(engines[engine]) for engine in present)
-    columns = min(max(width - margin - 9, LEAST_COLUMNS), MOST_COLUMNS)
+    columns = min(max(width - margin - 10, LEAST_COLUMNS), MOST_COLUMNS)
     edges = np.linspace(start, end, columns + 1)
     cell = (end - start) / columns
     lines = [f"{name}: cycles {start:,.0f} to {end:,.0f}, a cell is {cell:,.4g}"]

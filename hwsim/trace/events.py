@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.trace.levels import Level
+from hwsim.trace.levels import RunningLevel
 from hwsim.trace.rows import TraceRows
 
 BLOCK = 1 << 14  # rows
@@ -92,9 +92,9 @@ Event = Process | Track | Counter | Slice | Point
 def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> Iterator[Event]:
     """All events; a process, track or counter comes before what is on it. progress: called with the share done."""
     seen = _Survey(trace)
-    cores: dict[int, _Core] = {}
+    cores: dict[int, _CoreEvents] = {}
     for pid, core in enumerate(sorted(seen.cores), 1):
-        cores[core] = _Core(trace, pid, pid << 20)
+        cores[core] = _CoreEvents(trace, pid, pid << 20)
         about = f"{trace.device} at {trace.clock_mhz:g} MHz, 1 ns shown is 1 cycle"
         yield Process(pid, f"{_name_of(core, seen.cores[core])} ({about})")
         yield Track(pid, pid << 20, "kernel", None)
@@ -104,7 +104,7 @@ def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> 
                 yield Slice(pid, pid << 20, name, first, last, {"instructions": count}, 0, 0)
         for engine in sorted(engine for of, engine in seen.engines if of == core):
             yield Track(pid, cores[core].track(engine), trace.names["engine"][engine], None)
-    for number, part in enumerate(trace.blocks(BLOCK)):
+    for number, part in enumerate(trace.blocks(BLOCK, progress)):
         present = np.unique(part.rows["core"]).tolist()
         tiles = np.array(part.tiles(), object)
         flows = seen.flows(part.rows)
@@ -114,8 +114,6 @@ def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> 
             cores[core].note(part.rows[own])
         for here in cores.values():
             yield from here.points(seen.earliest[number + 1])
-        if progress is not None:
-            progress(min(1.0, (number + 1) * BLOCK / len(trace)))
 
 
 def _name_of(core: int, counts: set[int]) -> str:
@@ -174,13 +172,13 @@ class _Survey:
         return found[0], found[1]
 
 
-class _Core:
+class _CoreEvents:
     """Events of one kind of core; `number` is its first track's."""
 
     def __init__(self, trace: TraceRows, pid: int, number: int) -> None:
         self.trace, self.pid, self.number = trace, pid, number
         self.flights: dict[int, list[tuple[int, int]]] = {}  # by engine: when each track is empty, its number
-        self.levels: dict[tuple[str, str], Level] = {}
+        self.levels: dict[tuple[str, str], RunningLevel] = {}
         self.counters: dict[str, int] = {}
 
     def track(self, engine: int) -> int:
@@ -228,14 +226,14 @@ class _Core:
         for kernel, instr in np.unique(rows[["kernel", "instr"]]).tolist():
             for buffer, change in self.trace.fills.get((kernel, instr), ()):
                 own = rows[(rows["kernel"] == kernel) & (rows["instr"] == instr)]
-                level = self.levels.setdefault((f"buffer {buffer}", "slots"), Level())
+                level = self.levels.setdefault((f"buffer {buffer}", "slots"), RunningLevel())
                 times = own["start" if change > 0 else "end"].astype(np.int64)
                 level.add(times, np.full(len(own), float(change)))
 
     def _change(
         self, name: str, unit: str, start: NDArray[np.int64], end: NDArray[np.int64], amount: NDArray[np.float64]
     ) -> None:
-        level = self.levels.setdefault((name, unit), Level())
+        level = self.levels.setdefault((name, unit), RunningLevel())
         level.add(np.concatenate([start, end]), np.concatenate([amount, -amount]))
 
     def points(self, until: int) -> Iterator[Event]:

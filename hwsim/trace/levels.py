@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Level:
+class RunningLevel:
     """The sum of all changes up to a time. Changes are held until no earlier one can come."""
 
     def __init__(self) -> None:

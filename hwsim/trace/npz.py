@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import zipfile
-from typing import IO
+from collections.abc import Callable
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.files import npz_member
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
 ROWS_PER_WRITE = 1 << 16
-DATE = (1980, 1, 1, 0, 0, 0)  # of every member, so that the bytes depend on the trace alone
 
 
-def write(trace: TraceRows, file: IO[bytes]) -> None:
+def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | None = None) -> None:
     """Write `trace` to a binary file: an array per field of TRACE_DTYPE, `names_<field>` for the names, and device,
-    clock_mhz, complete.
+    clock_mhz, complete. progress: called with the share done.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in TRACE_DTYPE.names or ():
-            with archive.open(_member(name), "w", force_zip64=True) as out:
+        fields = TRACE_DTYPE.names or ()
+        for number, name in enumerate(fields):
+            with npz_member(archive, name) as out:
                 head = {"descr": TRACE_DTYPE[name].str, "fortran_order": False, "shape": (len(trace),)}
                 np.lib.format.write_array_header_1_0(out, head)
-                for part in trace.blocks(ROWS_PER_WRITE):
-                    out.write(np.ascontiguousarray(part.rows[name]).tobytes())
+                for first in range(0, len(trace), ROWS_PER_WRITE):
+                    out.write(trace.rows[name][first : first + ROWS_PER_WRITE].tobytes())
+            if progress is not None:
+                progress((number + 1) / len(fields))
         for name, value in _about(trace).items():
-            with archive.open(_member(name), "w") as out:
+            with npz_member(archive, name) as out:
                 np.lib.format.write_array(out, value, allow_pickle=False)
 
 
@@ -39,9 +43,3 @@ def _about(trace: TraceRows) -> dict[str, NDArray[np.generic]]:
         "clock_mhz": np.array(trace.clock_mhz),
         "complete": np.array(trace.complete),
     }
-
-
-def _member(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(f"{name}.npy", DATE)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    return info

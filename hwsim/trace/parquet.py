@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import IO, Any
 
 from hwsim.errors import UnsupportedError
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
-ROWS_PER_GROUP = 1 << 18
+ROWS_PER_GROUP = 1 << 16
 
 
 def check() -> None:
@@ -15,18 +16,18 @@ def check() -> None:
     _pyarrow()
 
 
-def write(trace: TraceRows, file: IO[bytes]) -> None:
+def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | None = None) -> None:
     """Write `trace` to a binary file; device, clock_mhz and complete are in the metadata of its schema.
 
     Columns: the fields of TRACE_DTYPE, those with names as dictionary<int32, string> (null where there is none), and
-    `tile` as text. Raises UnsupportedError where pyarrow is missing.
+    `tile` as text. progress: called with the share done. Raises UnsupportedError where pyarrow is missing.
     """
     arrow, parquet = _pyarrow()
     fields = [(name, _type(arrow, trace, name)) for name in TRACE_DTYPE.names or ()]
     about = {"device": trace.device, "clock_mhz": repr(trace.clock_mhz), "complete": str(trace.complete).lower()}
     schema = arrow.schema([*fields, ("tile", arrow.string())], metadata=about)
     with parquet.ParquetWriter(file, schema) as writer:
-        for part in trace.blocks(ROWS_PER_GROUP):
+        for part in trace.blocks(ROWS_PER_GROUP, progress):
             columns = [_column(arrow, part, name) for name, _ in fields]
             writer.write_table(arrow.Table.from_arrays([*columns, arrow.array(part.tiles())], schema=schema))
 

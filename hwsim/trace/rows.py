@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,11 +68,13 @@ class TraceRows:
             return np.asarray(values)
         return np.asarray(np.array([*self.names[name], ""])[values])
 
-    def blocks(self, size: int) -> Iterator[TraceRows]:
-        """The trace in consecutive parts of at most `size` rows."""
+    def blocks(self, size: int, progress: Callable[[float], Any] | None = None) -> Iterator[TraceRows]:
+        """The trace in consecutive parts of at most `size` rows. progress: called with the share done after each."""
         for first in range(0, len(self.rows), size):
             rows = np.array(self.rows[first : first + size])
             yield TraceRows(rows, self.names, self.device, self.clock_mhz, self.complete, self.fills)
+            if progress is not None:
+                progress(min(1.0, (first + size) / len(self.rows)))
 
     def tiles(self) -> list[str]:
         """The tile of every row as text: `A1[352, 64]` in global memory, `slot 3 [0, 0]` in a buffer."""

@@ -56,14 +56,17 @@ class Trace(TraceRows):
     def write(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the trace in the format given by the suffix of `path`, of those in FORMATS; see the methods `to_...`.
 
-        progress: called with the share done, for .json and .pftrace. Raises InputError for another suffix, or a file
-        that cannot be written; UnsupportedError for .parquet without pyarrow.
+        progress: called with the share done. Raises InputError for another suffix, or a file that cannot be written;
+        UnsupportedError for .parquet without pyarrow.
         """
         path = check_suffix(path)
-        if path.suffix.lower() in (".json", ".pftrace"):
-            {".json": self.to_perfetto, ".pftrace": self.to_pftrace}[path.suffix.lower()](path, progress)
-        else:
-            {".csv": self.to_csv, ".npz": self.to_npz, ".parquet": self.to_parquet}[path.suffix.lower()](path)
+        {
+            ".pftrace": self.to_pftrace,
+            ".json": self.to_perfetto,
+            ".csv": self.to_csv,
+            ".npz": self.to_npz,
+            ".parquet": self.to_parquet,
+        }[path.suffix.lower()](path, progress)
 
     def to_perfetto(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write trace-event JSON for ui.perfetto.dev: 1 cycle is shown as 1 ns (see hwsim.trace.events)."""
@@ -75,18 +78,18 @@ class Trace(TraceRows):
         """
         write_whole(Path(path), lambda file: pftrace.write(self, file, progress))
 
-    def to_parquet(self, path: str | Path) -> None:
+    def to_parquet(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write one column per field, names as dictionaries, and `tile`. Raises UnsupportedError without pyarrow."""
         parquet.check()
-        write_whole(Path(path), lambda file: parquet.write(self, file))
+        write_whole(Path(path), lambda file: parquet.write(self, file, progress))
 
-    def to_csv(self, path: str | Path) -> None:
+    def to_csv(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write one line per row, names in full; times in cycles."""
-        write_whole(Path(path), lambda file: csv.write(self, file))
+        write_whole(Path(path), lambda file: csv.write(self, file, progress))
 
-    def to_npz(self, path: str | Path) -> None:
+    def to_npz(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write one NumPy array per field, `names_<field>` for the names, and device, clock_mhz, complete."""
-        write_whole(Path(path), lambda file: npz.write(self, file))
+        write_whole(Path(path), lambda file: npz.write(self, file, progress))
 
 
 _SOURCES = {"tile_row": "row", "tile_col": "col", "waited_for": "cause"} | {
