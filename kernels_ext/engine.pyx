@@ -220,11 +220,12 @@ cdef class Machine:
         tables: mapping of the names in COLUMNS to int64 arrays (columns as in hw_engine.h). trace: most rows
         kept; with `take`, whenever there are so many it is called with them (a view, written again after) and
         they are not in what is returned. group, first, last: rows of this group alone (-1: all), that end at tick
-        `first` or later and start before `last`. Returns a dict: status (OK, DEADLOCK, LEAK, TOO_LONG), end (ticks), executed (instrs), account (groups,
-        engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks),
-        stalled (streams, engines: ticks that a stream waited for room in a queue), group_end
-        (groups; ticks), semaphore (groups, semaphores), blocked (groups, engines, 2: instruction that waits or
-        -1, its semaphore), counters (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS), lost (rows beyond `trace`), started
+        `first` or later and start before `last`. Returns a dict: status (OK,
+        DEADLOCK, LEAK, TOO_LONG), end (ticks), executed (instrs), account (groups, engines, FIRST_SEMAPHORE
+        + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks), stalled
+        (streams, engines: ticks that a stream waited for room in a queue), group_end (groups; ticks), semaphore
+        (groups, semaphores), blocked (groups, engines, 2: instruction that waits or -1, its semaphore), counters
+        (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS), lost (rows beyond `trace`), started
         (instructions: their numbers are 0 to started - 1). Raises MemoryError, and what `take` raises.
         """
         cdef hw_kernel k

@@ -59,7 +59,7 @@ def _chart(rows: NDArray[Any], engines: tuple[str, ...], name: str, start: float
     columns = min(max(width - margin - 10, LEAST_COLUMNS), MOST_COLUMNS)
     edges = np.linspace(start, end, columns + 1)
     cell = (end - start) / columns
-    lines = [f"{name}: cycles {start:,.0f} to {end:,.0f}, a cell is {cell:,.4g}"]
+    lines = [f"{name}: cycles {start:,.0f} to {end:,.0f}, a cell is {cell:,.{0 if cell >= 100 else 2}f}"]
     for engine in present:
         own = rows[rows["engine"] == engine]
         busy = np.diff(_busy_until(own, edges))

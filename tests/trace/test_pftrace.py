@@ -268,3 +268,19 @@ def test_parquet_without_pyarrow(trace, tmp_path, monkeypatch):
     with pytest.raises(hwsim.UnsupportedError, match=r"pip install 'hwsim\[parquet\]'"):
         trace.write(tmp_path / "t.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_while_recording_stops_the_engine(monkeypatch):
+    taken = []
+
+    def full(self, rows):
+        taken.append(len(rows))
+        raise hwsim.InputError("cannot write a temporary file")
+
+    monkeypatch.setattr("hwsim.machines.recorder.BLOCK", 40)
+    monkeypatch.setattr("hwsim.machines.trace_rows.RowStore.append", full)
+    with pytest.raises(hwsim.InputError, match="cannot write a temporary file"):
+        small().traced()
+    assert len(taken) == 1
+    monkeypatch.undo()
+    assert len(small().traced()) > 40
