@@ -7,6 +7,8 @@ import io
 import os
 import secrets
 import stat
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +97,40 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     packed = io.BytesIO()  # zipfile, left with a file that failed, fails once more when it is collected
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     write_whole(path, lambda file: file.write(packed.getbuffer()))
+
+
+def npz_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """The array `name` of a .npz that is being written, as a binary file for its .npy form. Its date is fixed, so that
+    the bytes depend on the arrays alone.
+    """
+    info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return archive.open(info, "w", force_zip64=True)
+
+
+class ScratchFile:
+    """A temporary file without a name, for what is too large for memory; it is gone with the last array of it."""
+
+    def __init__(self) -> None:
+        try:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as this)
+        except OSError as error:
+            raise InputError(f"cannot make a temporary file: {_reason(error)}; set TMPDIR to another folder") from error
+
+    def append(self, array: NDArray[Any]) -> None:
+        """Write an array behind what is there. Raises InputError."""
+        try:
+            self.file.write(np.ascontiguousarray(array).view(np.uint8).data)
+            self.file.flush()
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise InputError(
+                f"cannot write a temporary file in {folder}: {_reason(error)}; set TMPDIR to another folder"
+            ) from error
+
+    def array(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """What was written, as (count,) of `dtype`, read-only; the system reads what is looked at."""
+        return np.memmap(self.file, dtype, "r", shape=(count,))
 
 
 def make_folder(path: Path) -> None:

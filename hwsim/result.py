@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
+from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.machines import timing
+from hwsim.machines.trace_rows import TraceWindow
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -128,10 +131,37 @@ class Result:
 
     @cached_property
     def trace(self) -> Trace | None:
-        """The trace: one row per instruction of one core of each kind (None without timing); made on first access."""
-        if self.times.program is None or self.times.chip is None:
+        """The trace: one row per instruction of one core of each kind (None without timing); made on first access.
+
+        Raises InputError as `traced`.
+        """
+        return self.traced()
+
+    def traced(self, core: int | None = None, from_cycle: float = 0.0, to_cycle: float | None = None) -> Trace | None:
+        """The trace of a part of the run; None without timing.
+
+        core: the rows of this core, or of the one that stands for it (None: of one core of each kind). from_cycle,
+        to_cycle: instructions complete at the first or later, and started before the second (None: the end), in
+        cycles from the start of the run. Raises InputError for a core that the program does not use, for a time
+        below 0 or an empty interval, and where there are more than Trace.LIMIT instructions.
+        """
+        if self.times.program is None or self.times.chip is None or self.times.timed is None:
             return None
-        return Trace.of(timing.run(self.times.program, self.times.chip, trace=Trace.LIMIT), self.times.chip)
+        last = math.inf if to_cycle is None else to_cycle
+        if not 0 <= from_cycle < last:
+            raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
+        window = TraceWindow(core, from_cycle, last)
+        if self.times.timed.instructions > Trace.LIMIT:
+            counted = timing.run(self.times.program, self.times.chip, trace=1, window=window).trace
+            assert counted is not None
+            if counted.events > Trace.LIMIT:
+                raise InputError(
+                    f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
+                    f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
+                    f"to_cycle=)"
+                )
+        recorded = timing.run(self.times.program, self.times.chip, trace=Trace.LIMIT, window=window)
+        return Trace.of(recorded, self.times.chip)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:

@@ -11,7 +11,7 @@ from hwsim.errors import UnsupportedError
 cdef extern from "hw_engine.h":
     enum:
         HW_TICKS, HW_RATE_BITS, HW_SHARED, HW_COUNTERS, HW_FIRST_SEMAPHORE
-        HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG
+        HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG, HW_STOPPED
         HW_L2, HW_HBM
         HW_CAUSE_NONE, HW_CAUSE_EMPTY, HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
     ctypedef struct hw_node:
@@ -75,6 +75,10 @@ cdef extern from "hw_engine.h":
         int64_t end
         hw_row *row
         int64_t row_limit, rows
+        int64_t row_group, row_from, row_to
+        int (*row_full)(hw_kernel *) noexcept nogil
+        void *row_taker
+        int64_t lost, started
     hw_l2 *hw_l2_new(int64_t capacity_bytes, int random, const hw_array *arrays, int64_t count)
     void hw_l2_free(hw_l2 *l2)
     int64_t hw_l2_flush(hw_l2 *l2)
@@ -112,6 +116,7 @@ cdef extern from "hw_engine.h":
     int hw_check_places(const hw_places *places) nogil
 
 
+cdef int64_t HW_LAST = (<int64_t>1 << 62)
 TICKS_PER_CYCLE = HW_TICKS
 RATE_BITS = HW_RATE_BITS
 FIRST_SEMAPHORE = HW_FIRST_SEMAPHORE
@@ -129,7 +134,8 @@ ORDER_COLUMNS = {name: columns for name, columns in COLUMNS.items()
 PLACE_COLUMNS = {name: columns for name, columns in ORDER_COLUMNS.items()
                  if name not in ("semaphore_initial", "queue_depth", "buffer_slots", "first_slot")} | {
     "zero_list": 2, "zero_variable": 1, "extent": 2}
-ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause")
+ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause", "number",
+               "signaller")
 
 
 cdef const int64_t *address(object table) except NULL:
@@ -139,6 +145,25 @@ cdef const int64_t *address(object table) except NULL:
     cdef const int64_t *first = <const int64_t *>buffer.buf
     PyBuffer_Release(&buffer)
     return first
+
+
+cdef class _RowTaker:
+    """Hands full blocks of trace rows to a Python function; what that raises stops the engine."""
+
+    cdef object take, rows, error
+
+    def __cinit__(self, take, rows):
+        self.take, self.rows = take, rows
+
+
+cdef int _row_full(hw_kernel *k) noexcept with gil:
+    taker = <_RowTaker>k.row_taker
+    try:
+        taker.take(taker.rows[:k.rows])
+    except BaseException as error:
+        taker.error = error
+        return 1
+    return 0
 
 
 cdef class Machine:
@@ -189,19 +214,23 @@ cdef class Machine:
         """Bytes that have left L2 and that HBM has not written yet."""
         return self.deferred >> HW_RATE_BITS
 
-    def run(self, tables, int64_t trace):
+    def run(self, tables, int64_t trace, take=None, int64_t group=-1, int64_t first=0, int64_t last=HW_LAST):
         """Time one kernel.
 
         tables: mapping of the names in COLUMNS to int64 arrays (columns as in hw_engine.h). trace: most rows
-        kept. Returns a dict: status (OK, DEADLOCK, LEAK, TOO_LONG), end (ticks), executed (instrs), account (groups,
-        engines, FIRST_SEMAPHORE + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks),
-        stalled (streams, engines: ticks that a stream waited for room in a queue), group_end
-        (groups; ticks), semaphore (groups, semaphores), blocked (groups, engines, 2: instruction that waits or
-        -1, its semaphore), counters (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS).
-        Raises MemoryError.
+        kept; with `take`, whenever there are so many it is called with them (a view, written again after) and
+        they are not in what is returned. group, first, last: rows of this group alone (-1: all), that end at tick
+        `first` or later and start before `last`. Returns a dict: status (OK,
+        DEADLOCK, LEAK, TOO_LONG), end (ticks), executed (instrs), account (groups, engines, FIRST_SEMAPHORE
+        + semaphores: busy, empty, done, queue full, in flight, then each semaphore; ticks), stalled
+        (streams, engines: ticks that a stream waited for room in a queue), group_end (groups; ticks), semaphore
+        (groups, semaphores), blocked (groups, engines, 2: instruction that waits or -1, its semaphore), counters
+        (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS), lost (rows beyond `trace`), started
+        (instructions: their numbers are 0 to started - 1). Raises MemoryError, and what `take` raises.
         """
         cdef hw_kernel k
         cdef int status
+        cdef _RowTaker taker = None
         checked = {name: _table(name, tables[name], columns) for name, columns in COLUMNS.items()}
         instrs, streams, groups, engines, semaphores = (
             len(tables[name]) for name in ("instr", "stream", "group", "engine", "semaphore_initial"))
@@ -247,16 +276,24 @@ cdef class Machine:
         for i in range(HW_COUNTERS):
             k.counter[i] = 0
         k.end, k.row, k.row_limit, k.rows = 0, <hw_row *>address(rows), trace, 0
+        k.row_group, k.row_from, k.row_to, k.lost, k.started = group, first, last, 0, 0
+        k.row_full, k.row_taker = NULL, NULL
+        if take is not None:
+            taker = _RowTaker(take, rows)
+            k.row_full, k.row_taker = _row_full, <void *>taker
         with nogil:
             status = hw_run_kernel(&k)
         self.deferred = k.deferred
         if status == HW_NO_MEMORY:
             raise MemoryError("timing engine: out of memory")
+        if status == HW_STOPPED:
+            raise taker.error
         return {
             "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
             "stalled": stalled[:streams], "group_end": group_end,
             "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores), "blocked": blocked,
             "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
+            "lost": k.lost, "started": k.started,
         }
 
 

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypedDict
 
 import numpy as np
@@ -30,6 +30,8 @@ class Outcome(TypedDict):
     blocked: NDArray[np.int64]
     counters: tuple[int, int, int, int]
     rows: NDArray[np.int64]
+    lost: int
+    started: int
 
 class Machine:
     def __init__(
@@ -46,7 +48,15 @@ class Machine:
     def flush(self) -> int: ...
     @property
     def waiting(self) -> int: ...
-    def run(self, tables: Mapping[str, NDArray[np.int64]], trace: int) -> Outcome: ...
+    def run(
+        self,
+        tables: Mapping[str, NDArray[np.int64]],
+        trace: int,
+        take: Callable[[NDArray[np.int64]], None] | None = None,
+        group: int = -1,
+        first: int = 0,
+        last: int = 1 << 62,
+    ) -> Outcome: ...
 
 def in_order(
     tables: Mapping[str, NDArray[np.int64]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,18 @@ import numpy as np
 
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_options, given_options, positive
+from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_outputs, write_whole
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.report.gantt import gantt_text
 from hwsim.report.run_text import run_text
 from hwsim.report.whatif_text import roofline_text, what_if_text
 from hwsim.result import Result, plain
-from hwsim.trace.trace import check_suffix
+from hwsim.trace.trace import FORMATS, Trace, check_suffix
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--trace",
         type=Path,
         metavar="FILE",
-        help="write a trace: .json (open it in ui.perfetto.dev), .csv or .npz (NumPy columns)",
+        help="write a trace; the suffix says how: "
+        + ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
+        + ". Example: --trace run.pftrace --trace-core 0 --trace-to 50000; open it in ui.perfetto.dev",
+    )
+    group.add_argument(
+        "--trace-core", type=whole(0), metavar="CORE", help="trace this core alone (default: one core of each kind)"
+    )
+    group.add_argument("--trace-from", type=whole(0), metavar="CYCLES", help="trace from this cycle on (default 0)")
+    group.add_argument("--trace-to", type=whole(1), metavar="CYCLES", help="trace up to this cycle (default: the end)")
+    group.add_argument(
+        "--gantt",
+        action="store_true",
+        help="also what the engines of one core do over time, as text: the first tile, and the steady state",
     )
     group.add_argument(
         "--save-gemm",
@@ -114,8 +128,14 @@ def execute(arguments: argparse.Namespace) -> int:
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
-    if arguments.trace is not None:
-        notes.append(_write_trace(arguments.trace, result))
+    if arguments.trace is not None or arguments.gantt:
+        trace = _trace(arguments, result)
+        if arguments.gantt:
+            text += f"\n\n{gantt_text(trace, shutil.get_terminal_size().columns)}"
+        if arguments.trace is not None:
+            with progress_bar(quiet=arguments.quiet) as progress:
+                trace.write(arguments.trace, progress)
+            notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
     if arguments.out is not None:
         assert result.c is not None
         product = result.c
@@ -142,10 +162,17 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse output files that could not be written, before the work."""
     if arguments.out is not None and arguments.no_exact:
         raise InputError("--out needs the bits: leave out --no-exact")
+    for option in ("trace", "gantt"):
+        if getattr(arguments, option) and arguments.no_timing:
+            raise InputError(f"--{option} needs cycles: leave out --no-timing")
     if arguments.trace is not None:
-        if arguments.no_timing:
-            raise InputError("--trace needs cycles: leave out --no-timing")
         check_suffix(arguments.trace)
+    elif not arguments.gantt:
+        for option in ("trace-core", "trace-from", "trace-to"):
+            if getattr(arguments, option.replace("-", "_")) is not None:
+                raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
+    if arguments.gantt and arguments.json:
+        raise InputError("--gantt is text: leave out --json")
     check_outputs({"--out": arguments.out, "--trace": arguments.trace, "--save-gemm": arguments.save_gemm})
 
 
@@ -168,13 +195,12 @@ def _inputs(arguments: argparse.Namespace, result: Result) -> str:
     return f"A and B random N(0, 1), seed {result.seed}"
 
 
-def _write_trace(path: Path, result: Any) -> str:
-    trace = result.trace
+def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
+    trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
     if trace is None:
-        raise UnsupportedError(f"--trace: there are no cycles to trace: {result.timing_note}")
-    trace.write(path)
-    cut = "" if trace.complete else f", cut at the first {len(trace):,} instructions"
-    return f"wrote {path}: trace of {len(trace):,} instructions{cut}"
+        option = "--gantt" if arguments.trace is None else "--trace"
+        raise UnsupportedError(f"{option}: there are no cycles to trace: {result.timing_note}")
+    return trace
 
 
 def read_record(path: Path) -> Any:

@@ -36,10 +36,11 @@ from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
-from hwsim.machines.cost import COST_COLUMNS, Free, latency_ticks, shared_rate
+from hwsim.machines.cost import Free, latency_ticks, shared_rate
+from hwsim.machines.recorder import TraceRecorder
 from hwsim.machines.tables import CAUSES, KernelTables, tables_of, with_arrays
-from hwsim.machines.trace_rows import ROW_DTYPE, TickRows
-from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS, FlatKernel
+from hwsim.machines.trace_rows import TickRows, TraceWindow
+from hwsim.program.flat import FlatKernel
 from hwsim.program.ir import Kernel, Program
 from hwsim.program.quick import quick
 from hwsim.program.resolve import Scope
@@ -124,12 +125,13 @@ def run(
     device: Device,
     *,
     trace: int = 0,
+    window: TraceWindow | None = None,
     warm: int = 0,
     other: Collection[str] = (),
     write_back: bool = False,
     free: Free | None = None,
 ) -> Timing:
-    """Time `program` on `device`, and record at most `trace` rows of a trace (0: none).
+    """Time `program` on `device`, and record at most `trace` rows of a trace (0: none), of `window` (None: all).
 
     warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
     other: names of arrays of which those runs had others, equal in size (layers in turn have other weights).
@@ -146,12 +148,11 @@ def run(
     before = [(with_arrays(one, places, len(made.arrays)) if places else one, cost) for one, cost in ready]
     for _ in range(warm):
         for one, cost in before:
-            _executed(one, cost, device, machine, 0)
-    collector = _Collector(program, device, trace)
+            _executed(one, cost, device, machine)
+    recorder = TraceRecorder(program, device, trace, window or TraceWindow()) if trace else None
     kernels = []
     for one, cost in ready:
-        outcome = _executed(one, cost, device, machine, collector.room)
-        collector.add(one, cost, outcome)
+        outcome = _executed(one, cost, device, machine, recorder)
         kernels.append(_kernel_time(one, device, outcome))
     dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
     if dirty or waiting:
@@ -165,7 +166,7 @@ def run(
         sum(k.macs for k in kernels),
         sum(k.padded_macs for k in kernels),
         sum(k.instructions for k in kernels),
-        collector.finish() if trace else None,
+        recorder.finish() if recorder is not None else None,
     )
 
 
@@ -178,7 +179,7 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
     machine = _machine(made.arrays, device)
     cycles, busy_cycles = 0, 0.0
     for one in made.kernels:
-        outcome = _executed(one, one.cost_at(device), device, machine, 0)
+        outcome = _executed(one, one.cost_at(device), device, machine)
         cycles += outcome["end"] // TICKS_PER_CYCLE
         if engine_name in one.engines:
             busy_ticks = int(outcome["account"][:, one.engines.index(engine_name), 0] @ one.counts)
@@ -223,15 +224,26 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
 
 
 def _executed(
-    one: KernelTables, cost: NDArray[np.int64], device: Device, machine: engine.Machine, room: int
+    one: KernelTables,
+    cost: NDArray[np.int64],
+    device: Device,
+    machine: engine.Machine,
+    recorder: TraceRecorder | None = None,
 ) -> engine.Outcome:
-    """Time one kernel, with at most `room` rows of a trace; updates the state of L2."""
-    outcome = machine.run(one.tables | {"cost": cost}, room)
+    """Time one kernel, recorded by `recorder`; updates the state of L2."""
+    late = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
+    tables = one.tables | {"cost": cost}
+    if recorder is None:
+        outcome = machine.run(tables, 0)
+    else:
+        outcome = machine.run(tables, *recorder.begin(one, cost, late))
     if outcome["status"] == engine.TOO_LONG:
         raise ProgramError(
             f"kernel '{one.kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)"
         )
-    _start_late(outcome, device)
+    _start_late(outcome, late)
+    if recorder is not None:
+        recorder.end(outcome)
     if outcome["status"] == engine.DEADLOCK:
         raise ProgramError(_deadlock(one.scope, one.flat, outcome))
     if outcome["status"] == engine.LEAK:
@@ -261,16 +273,13 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
     )
 
 
-def _start_late(outcome: engine.Outcome, device: Device) -> None:
-    """Shift all times of a kernel, which the engine counts from the streams' start, by `core_start_us`."""
-    start = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
+def _start_late(outcome: engine.Outcome, start: int) -> None:
+    """Shift the times of a kernel, which the engine counts from the streams' start, by `core_start_us` in ticks."""
     if not start:
         return
     outcome["end"] += start
     outcome["group_end"] += start
     outcome["account"][:, :, CAUSES.index("empty") + 1] += start
-    for name in ("issue", "start", "free", "end"):
-        outcome["rows"][:, engine.ROW_COLUMNS.index(name)] += start
 
 
 def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
@@ -346,67 +355,3 @@ def _leak(kernel: Kernel, outcome: engine.Outcome) -> str:
         if values[i] != semaphore.initial
     ]
     return "semaphore leak:\n" + "\n".join(lines[:8])
-
-
-class _Collector:
-    """Collects trace rows of consecutive kernels, up to a limit."""
-
-    def __init__(self, program: Program, device: Device, limit: int) -> None:
-        self.device, self.room, self.base, self.index, self.complete = device, limit, 0, -1, True
-        self.kernels = tuple(kernel.name for kernel in program.kernels)
-        self.arrays = tuple(array.name for array in program.arrays)
-        self.column_major = [i for i, array in enumerate(program.arrays) if array.order == "columns"]
-        self.labels: dict[str, int] = {}
-        self.causes: dict[str, int] = {"": 0, "empty": 1, "queue-full": 2, "in-flight": 3}
-        self.parts: list[NDArray[np.void]] = []
-
-    def add(self, one: KernelTables, cost: NDArray[np.int64], outcome: engine.Outcome) -> None:
-        """Add the rows of the kernel that has just ended."""
-        kernel, flat, engines = one.kernel, one.flat, one.engines
-        base, self.base = self.base, self.base + outcome["end"]
-        self.index += 1
-        executed, raw = int(outcome["executed"].sum()), outcome["rows"]
-        self.complete &= executed == len(raw)
-        self.room -= len(raw)
-        if not len(raw):
-            return
-        column = {name: raw[:, i] for i, name in enumerate(engine.ROW_COLUMNS)}
-        group, instr = column["group"], column["instr"]
-        rows = np.zeros(len(raw), ROW_DTYPE)
-        rows["kernel"] = self.index
-        rows["core"] = np.array([g.first for g in kernel.groups])[group]
-        rows["cores"] = np.array([g.count for g in kernel.groups])[group]
-        rows["opcode"] = flat.instr[instr, INSTR_COLUMNS.index("opcode")]
-        rows["label"] = np.array([self.labels.setdefault(i.label, len(self.labels)) for i in flat.instrs])[instr]
-        gm_tile = cost[instr, COST_COLUMNS.index("gm_tile")]
-        rows["array"] = -1
-        rows["array"][gm_tile >= 0] = flat.tile[gm_tile[gm_tile >= 0], TILE_COLUMNS.index("object")]
-        order = list(self.device.engines)
-        rows["engine"] = np.array([order.index(name) for name in engines])[column["engine"]]
-        for name in ("instr", "row", "col", "slot"):
-            rows[name] = column[name]
-        across = np.isin(rows["array"], self.column_major)
-        rows["row"][across], rows["col"][across] = column["col"][across], column["row"][across]
-        for name in ("issue", "start", "free", "end"):
-            rows[name] = column[name] + base
-        for name in ("bytes", "macs"):
-            rows[name] = cost[instr, COST_COLUMNS.index(name)]
-        semaphores = [self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores]
-        table = np.array([*semaphores, *(self.causes[c] for c in ("in-flight", "queue-full", "empty", ""))])  # -4 to -1
-        rows["cause"] = table[column["cause"]]
-        self.parts.append(rows)
-
-    def finish(self) -> TickRows:
-        """All collected rows."""
-        rows = np.concatenate(self.parts) if self.parts else np.zeros(0, ROW_DTYPE)
-        return TickRows(
-            rows,
-            TICKS_PER_CYCLE,
-            self.kernels,
-            tuple(self.device.engines),
-            OPCODES,
-            tuple(self.labels),
-            self.arrays,
-            tuple(self.causes),
-            self.complete,
-        )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import IO
+from collections.abc import Callable
+from typing import IO, Any
 
 from hwsim.trace.rows import TraceRows
 
+ROWS_PER_WRITE = 1 << 14
 FIELDS = (
     "kernel",
     "core",
@@ -24,17 +26,20 @@ FIELDS = (
     "bytes",
     "macs",
     "waited_for",
+    "number",
+    "signaller",
 )
 
 
-def write(trace: TraceRows, file: IO[bytes]) -> None:
-    """Write `trace` to a binary file, UTF-8."""
-    columns = [trace.tiles() if name == "tile" else trace.column(name).tolist() for name in FIELDS]
+def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | None = None) -> None:
+    """Write `trace` to a binary file, UTF-8. progress: called with the share done."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     try:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(FIELDS)
-        writer.writerows(zip(*columns, strict=True))
+        for part in trace.blocks(ROWS_PER_WRITE, progress):
+            columns = [part.tiles() if name == "tile" else part.column(name).tolist() for name in FIELDS]
+            writer.writerows(zip(*columns, strict=True))
         text.flush()
     finally:
         text.detach()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ TRACE_DTYPE = np.dtype(
         ("bytes", np.int64),
         ("macs", np.int64),
         ("waited_for", np.int32),
+        ("number", np.int64),
+        ("signaller", np.int64),
     ]
 )
 
@@ -42,7 +45,10 @@ class TraceRows:
     else (slot, tile_row, tile_col) of the buffer written; array is -1 then. issue, start: when the instruction
     entered its engine's queue and left it; free: when the engine could take the next; end: when it was
     complete. bytes, macs: of one core. names[field]: what the numbers in kernel, engine, opcode, label, array
-    and waited_for mean. complete: False when the trace was cut at the limit.
+    and waited_for mean. number: in order of start, over the whole program; signaller: the number of the instruction
+    whose signal ended the wait (-1: none; it may be outside the trace). complete: False when the trace was cut at
+    the limit. fills: by (kernel, instr), the slots that it takes from a buffer when it starts (name, number) or,
+    negative, gives back when it is complete. Rows of a large trace are in a temporary file, and read-only.
     """
 
     rows: NDArray[Any]
@@ -50,6 +56,7 @@ class TraceRows:
     device: str
     clock_mhz: float
     complete: bool
+    fills: Mapping[tuple[int, int], tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,6 +67,14 @@ class TraceRows:
         if name not in self.names:
             return np.asarray(values)
         return np.asarray(np.array([*self.names[name], ""])[values])
+
+    def blocks(self, size: int, progress: Callable[[float], Any] | None = None) -> Iterator[TraceRows]:
+        """The trace in consecutive parts of at most `size` rows. progress: called with the share done after each."""
+        for first in range(0, len(self.rows), size):
+            rows = np.array(self.rows[first : first + size])
+            yield TraceRows(rows, self.names, self.device, self.clock_mhz, self.complete, self.fills)
+            if progress is not None:
+                progress(min(1.0, (first + size) / len(self.rows)))
 
     def tiles(self) -> list[str]:
         """The tile of every row as text: `A1[352, 64]` in global memory, `slot 3 [0, 0]` in a buffer."""

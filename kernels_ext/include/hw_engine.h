@@ -53,6 +53,7 @@ typedef struct { int64_t rows, cols, bits, of, line; } hw_array;
 /* One row of the trace. kernel-relative ticks; cause: semaphore, or one of HW_CAUSE_*. */
 typedef struct {
     int64_t group, engine, instr, issue, start, free, end, row, col, slot, cause;
+    int64_t number, signaller; /* in order of start; the one whose signal ended the wait, or -1 */
 } hw_row;
 
 enum { HW_CAUSE_NONE = -1, HW_CAUSE_EMPTY = -2, HW_CAUSE_QUEUE_FULL = -3, HW_CAUSE_IN_FLIGHT = -4 };
@@ -86,11 +87,11 @@ void hw_share_rates(hw_share **flows, int64_t count, const int64_t capacity[HW_S
 
 /* --- one kernel ------------------------------------------------------------------------------------------ */
 
-enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG };
+enum { HW_OK, HW_NO_MEMORY, HW_DEADLOCK, HW_LEAK, HW_TOO_LONG, HW_STOPPED };
 enum { HW_L2_READ, HW_L2_WRITE, HW_HBM_READ, HW_HBM_WRITE, HW_COUNTERS };
 enum { HW_BUSY, HW_EMPTY, HW_DONE, HW_QUEUE_FULL, HW_IN_FLIGHT, HW_FIRST_SEMAPHORE }; /* columns of `account` */
 
-typedef struct {
+typedef struct hw_kernel {
     const hw_instr *instr; const hw_cost *cost; const hw_tile *tile; const hw_affine *affine; const hw_term *term;
     const hw_derived *derived; const hw_sync *sync; const hw_node *node; const hw_stream *stream;
     const hw_group *group; const hw_engine_model *engine; const hw_window *window; const int64_t *semaphore_initial;
@@ -109,6 +110,10 @@ typedef struct {
     int64_t counter[HW_COUNTERS];
     int64_t end;                /* ticks, a whole number of cycles */
     hw_row *row; int64_t row_limit, rows;
+    int64_t row_group, row_from, row_to; /* which rows: of one group (-1: all), in progress at these ticks */
+    int (*row_full)(struct hw_kernel *); /* NULL: what is beyond the limit is lost; else takes the rows, 1 stops */
+    void *row_taker;
+    int64_t lost, started;      /* rows beyond the limit; instructions started */
 } hw_kernel;
 
 int hw_run_kernel(hw_kernel *kernel);

@@ -15,7 +15,7 @@ typedef struct { int64_t row, col, rows, cols; } spot;
 typedef struct { int64_t holders, count; spot at[]; } placement;
 
 typedef struct {
-    int64_t instr, time, row, col, slot; /* time: of issue, or of completion */
+    int64_t instr, time, row, col, slot; /* time: of issue, or of completion; row then: its number */
     placement *where;                    /* NULL: all cores at one place */
     int64_t given;                       /* its signals in pieces have been given */
 } entry;
@@ -46,6 +46,7 @@ typedef struct {
     int64_t piece, held_for;   /* may not end before this semaphore (or -1) was signalled so often */
     int64_t late;              /* ticks that the transfer under way completes later than a hit */
     int64_t start, cause, last_completion;
+    int64_t number, signaller; /* of the instruction, of the one whose signal ended its wait */
     uint64_t blocked;          /* streams that wait for room in the queue, now or once they are ready */
     int64_t taken;             /* places of the queue */
     hw_share share;            /* while DRAINING */
@@ -84,6 +85,7 @@ typedef struct {
     stream *streams;
     int64_t *semaphore, *blocked, *end;
     int64_t *taken, *signalled; /* per semaphore in pieces: counts taken, and those whose signaller has completed */
+    int64_t *signaller;        /* per semaphore: number of the instruction that signalled last, or -1 */
     uint64_t held;             /* engines */
     int64_t *in_flight;        /* per window */
     int64_t *stalled_at;       /* engines x streams: what a stream had been stalled when the engine became EMPTY */
@@ -109,7 +111,7 @@ typedef struct {
     hw_term *terms;            /* and of expressions that differ from core to core */
     int64_t term_room;
     uint64_t *waiting;
-    int64_t *taken, *signalled;
+    int64_t *taken, *signalled, *signaller;
     int pieces;                /* any semaphore is in pieces */
     int64_t *in_flight, *stalled_at;
     actor *actors;

@@ -39,12 +39,13 @@ static void settle(const machine *m, core *c, int64_t e, int64_t time)
         int inside = m->pieces && m->k->semaphore_pieces[g->semaphore]
             && !m->operations[g->queue.at[g->queue.head].instr].bare;
         account[inside ? HW_BUSY : HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
+        g->signaller = c->signaller[g->semaphore];
     } else if (g->state == THROTTLED) {
-        account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT;
+        account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT, g->signaller = -1;
     } else if (g->state == EMPTY) {
         int64_t full = stalled(&c->streams[g->issuer], time) - c->stalled_at[e * c->group->streams + g->issuer];
         account[HW_QUEUE_FULL] += full, account[HW_EMPTY] += spent - full;
-        g->cause = full ? HW_CAUSE_QUEUE_FULL : HW_CAUSE_EMPTY;
+        g->cause = full ? HW_CAUSE_QUEUE_FULL : HW_CAUSE_EMPTY, g->signaller = -1;
     } else {
         account[HW_BUSY] += spent;
     }
@@ -54,10 +55,18 @@ static void settle(const machine *m, core *c, int64_t e, int64_t time)
 static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
 {
     hw_kernel *k = m->k;
-    if (k->rows >= k->row_limit) return;
     const engine *g = &c->engines[e];
-    k->row[k->rows++] = (hw_row){c->group - k->group, e, g->now.instr, g->now.time, g->start, free_at, end,
-                                 g->now.row, g->now.col, g->now.slot, g->cause};
+    int64_t group = c->group - k->group;
+    if ((k->row_group >= 0 && group != k->row_group) || end < k->row_from || g->start >= k->row_to) return;
+    if (k->rows >= k->row_limit) {
+        k->lost++;
+        return;
+    }
+    k->row[k->rows++] = (hw_row){group, e, g->now.instr, g->now.time, g->start, free_at, end,
+                                 g->now.row, g->now.col, g->now.slot, g->cause, g->number, g->signaller};
+    if (k->rows < k->row_limit || !k->row_full) return;
+    if (k->row_full(k)) m->status = HW_STOPPED;
+    k->rows = 0;
 }
 
 /* --- engines ---------------------------------------------------------------------------------------------- */
@@ -105,10 +114,13 @@ static int fits(const engine *g, const operation *o)
 static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
 static void try_start(machine *m, core *c, int64_t e, int64_t time);
 
-static void give_pieces(machine *m, core *c, const operation *o, int64_t time)
+static void give_pieces(machine *m, core *c, const operation *o, int64_t number, int64_t time)
 {
     for (int64_t i = 0; i < o->signals; i++)
-        if (m->k->semaphore_pieces[o->signal[i].semaphore]) c->semaphore[o->signal[i].semaphore] += o->signal[i].count;
+        if (m->k->semaphore_pieces[o->signal[i].semaphore]) {
+            c->semaphore[o->signal[i].semaphore] += o->signal[i].count;
+            c->signaller[o->signal[i].semaphore] = number;
+        }
     for (int64_t i = 0; i < o->signals; i++) {
         if (!m->k->semaphore_pieces[o->signal[i].semaphore]) continue;
         uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
@@ -132,7 +144,7 @@ static void give_ahead(machine *m, core *c, engine *g, int64_t time)
     const operation *o = &m->operations[next->instr];
     if (next->given || o->waits || !o->bare) return;
     next->given = 1;
-    give_pieces(m, c, o, time);
+    give_pieces(m, c, o, g->number, time);
 }
 
 /* The engine is free (EMPTY, WAITING or THROTTLED) and its queue is not empty: start the head if it can start. */
@@ -155,7 +167,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     }
     g->state = o->flows ? OVERHEAD : OCCUPIED, g->since = time;
     g->now = *pop(&g->queue), g->taken -= o->places;
-    g->start = time, g->late = 0;
+    g->start = time, g->late = 0, g->number = m->k->started++;
     if (o->window >= 0) c->in_flight[o->window] += o->window_bytes;
     m->k->executed[index]++;
     if (m->pieces) take_pieces(m, c, g, o);
@@ -164,7 +176,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     else set_key(m, g->actor, time + o->occupancy);
     if (m->pieces && !o->bare) {
         g->now.given = 1;
-        give_pieces(m, c, o, time);
+        give_pieces(m, c, o, g->number, time);
         give_ahead(m, c, g, time);
     }
 }
@@ -172,20 +184,20 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
 static void leave(machine *m, core *c, int64_t e, int64_t time);
 
 /* The signals of an instruction; given: those in pieces have been given. */
-static void signal_all(const machine *m, core *c, const operation *o, int64_t given)
+static void signal_all(const machine *m, core *c, const operation *o, int64_t given, int64_t number)
 {
     for (int64_t i = 0; i < o->signals; i++) {
         int64_t s = o->signal[i].semaphore;
-        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += o->signal[i].count;
+        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += o->signal[i].count, c->signaller[s] = number;
         if (m->pieces) c->signalled[s] += o->signal[i].count;
     }
 }
 
-static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t time)
+static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t number, int64_t time)
 {
     const operation *o = &m->operations[index];
     if (time > *c->end) *c->end = time;
-    signal_all(m, c, o, given);
+    signal_all(m, c, o, given, number);
     if (o->window >= 0) c->in_flight[o->window] -= o->window_bytes;
     for (int64_t i = 0; i < o->signals; i++) {
         uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
@@ -203,11 +215,11 @@ static void completion_event(machine *m, core *c, int64_t e, int64_t time)
 {
     engine *g = &c->engines[e];
     const entry *done = pop(&g->pending);
-    int64_t index = done->instr, given = done->given;
+    int64_t index = done->instr, given = done->given, number = done->row;
     int32_t a = completion_actor(m, g);
     if (g->pending.count) set_key(m, a, g->pending.at[g->pending.head].time);
     else clear_key(m, a);
-    complete(m, c, index, given, time);
+    complete(m, c, index, given, number, time);
 }
 
 static void occupancy_event(machine *m, core *c, int64_t e, int64_t time)
@@ -236,15 +248,15 @@ static void leave(machine *m, core *c, int64_t e, int64_t time)
     if (end < g->last_completion) end = g->last_completion; /* in order */
     g->last_completion = end;
     if (m->k->row_limit) record(m, c, e, time, end);
-    g->cause = HW_CAUSE_NONE;
+    g->cause = HW_CAUSE_NONE, g->signaller = -1;
     if (end == time && !g->pending.count) {
-        complete(m, c, index, g->now.given, time);
+        complete(m, c, index, g->now.given, g->number, time);
     } else if (!m->operations[index].awaited) {
         if (end > *c->end) *c->end = end;
     } else {
         entry *done = add(m, &g->pending);
         if (!done) return;
-        done->instr = index, done->time = end, done->given = g->now.given;
+        done->instr = index, done->time = end, done->given = g->now.given, done->row = g->number;
         if (g->pending.count == 1) set_key(m, completion_actor(m, g), end);
     }
     if (g->queue.count) try_start(m, c, e, time);
@@ -387,6 +399,7 @@ static void build(machine *m)
     m->waiting = table(m, k->groups * k->semaphores, sizeof *m->waiting);
     m->taken = table(m, k->groups * k->semaphores, sizeof *m->taken);
     m->signalled = table(m, k->groups * k->semaphores, sizeof *m->signalled);
+    m->signaller = table(m, k->groups * k->semaphores, sizeof *m->signaller);
     m->in_flight = table(m, k->groups * k->windows, sizeof *m->in_flight);
     m->stalled_at = table(m, k->engines * k->streams, sizeof *m->stalled_at);
     m->actors = table(m, m->leaves, sizeof *m->actors);
@@ -409,17 +422,21 @@ static void build(machine *m)
             .group = group, .engines = &m->engines[i * k->engines], .streams = &m->streams[group->first_stream],
             .semaphore = &k->semaphore[i * k->semaphores], .waiting = &m->waiting[i * k->semaphores],
             .taken = &m->taken[i * k->semaphores], .signalled = &m->signalled[i * k->semaphores],
+            .signaller = &m->signaller[i * k->semaphores],
             .in_flight = &m->in_flight[i * k->windows], .stalled_at = &m->stalled_at[k->engines * group->first_stream],
             .blocked = &k->blocked[i * k->engines * 2], .end = &k->group_end[i], .first_actor = next,
         };
-        for (int64_t s = 0; s < k->semaphores; s++) c->semaphore[s] = c->signalled[s] = k->semaphore_initial[s];
+        for (int64_t s = 0; s < k->semaphores; s++) {
+            c->semaphore[s] = c->signalled[s] = k->semaphore_initial[s];
+            c->signaller[s] = -1;
+        }
         for (int kind = COMPLETION; kind <= ISSUE; kind++) {
             int64_t count = kind == ISSUE ? group->streams : k->engines;
             for (int64_t j = 0; j < count; j++) m->actors[next++] = (actor){(int32_t)i, kind, (int32_t)j};
         }
         for (int64_t e = 0; e < k->engines; e++) {
             c->engines[e].actor = c->first_actor + (int32_t)(k->engines + e);
-            c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].piece = -1;
+            c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].signaller = c->engines[e].piece = -1;
             c->engines[e].queue_depth = k->engine[e].queue_depth;
             c->engines[e].account = &k->account[(i * k->engines + e) * (HW_FIRST_SEMAPHORE + k->semaphores)];
         }
@@ -486,7 +503,7 @@ static void clear(machine *m)
     for (int64_t i = 0; m->places && i < m->k->instrs; i++) release(m->places[i].now);
     free(m->cores), free(m->engines), free(m->streams), free(m->variables), free(m->waiting), free(m->actors);
     free(m->in_flight), free(m->stalled_at), free(m->index), free(m->feeds), free(m->places), free(m->place_of), free(m->table);
-    free(m->taken), free(m->signalled), free(m->terms);
+    free(m->taken), free(m->signalled), free(m->signaller), free(m->terms);
     free(m->operations), free(m->next), free(m->flows), free(m->shares), free(m->rates);
 }
 

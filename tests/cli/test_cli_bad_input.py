@@ -101,7 +101,12 @@ def test_sizes_that_do_not_fit_the_matrices(refused, files):
         (("--format", "fp16"), ["sgemm-cube has no option 'format'", "scaling_exponent, accumulation, k_group"]),
         (("--bogus",), ["--bogus"]),
         (("--thread", 2), ["--thread"]),
-        (("--trace", "t.txt"), ["t.txt", ".json (Perfetto), .csv, .npz"]),
+        (("--trace", "t.txt"), ["t.txt", ".pftrace (Perfetto, with flows), .json", ".parquet"]),
+        (("--gantt", "--no-timing"), ["--gantt needs cycles", "--no-timing"]),
+        (("--gantt", "--json"), ["--gantt is text", "--json"]),
+        (("--trace-core", 0), ["--trace-core", "--trace FILE or --gantt"]),
+        (("--trace", "t.json", "--trace-core", 999), ["trace of core 999", "allowed: 0 to"]),
+        (("--trace", "t.json", "--trace-from", 5, "--trace-to", 5), ["from cycle 5 to 5", "0 <= from < to"]),
         (("--trace", "t.json", "--no-timing"), ["--no-timing"]),
         (("--out", "c.npy", "--no-exact"), ["--no-exact"]),
         (("--out", "nowhere/c.npy"), ["nowhere/c.npy", "there is no folder nowhere"]),
@@ -189,7 +194,7 @@ def test_full_disk_while_a_trace_is_written(refused, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    for name in ("t.json", "t.csv", "t.npz"):
+    for name in ("t.pftrace", "t.json", "t.csv", "t.npz"):
         assert f"cannot write {name}: No space left" in refused(*TINY, "--no-exact", "--trace", name)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,5 +1,6 @@
 """`hwsim run`: what it prints and writes, and that neither depends on how it was run."""
 
+import csv
 import hashlib
 import json
 
@@ -217,7 +218,7 @@ def test_the_largest_stall_of_an_engine_comes_first(cli):
     assert cause_text(max(stalls, key=stalls.get)) in line
 
 
-@pytest.mark.parametrize("suffix", [".json", ".csv", ".npz"])
+@pytest.mark.parametrize("suffix", [".pftrace", ".json", ".csv", ".npz"])
 def test_trace_files(cli, tmp_path, suffix):
     done = cli(*SMALL, "--no-exact", "--trace", f"t{suffix}")
     assert done.code == 0, done.err
@@ -226,6 +227,32 @@ def test_trace_files(cli, tmp_path, suffix):
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"t{suffix}"]
     if suffix == ".json":
         assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_a_part_of_a_trace(cli, tmp_path):
+    words = (*SMALL, "--no-exact", "-q", "--trace")
+    assert cli(*words, "t.csv").code == 0
+    assert cli(*words, "p.csv", "--trace-core", 0, "--trace-from", 500, "--trace-to", 900).code == 0
+    whole, part = (list(csv.DictReader((tmp_path / name).open())) for name in ("t.csv", "p.csv"))
+    assert 0 < len(part) < len(whole)
+    assert part == [
+        row for row in whole if row["core"] == "0" and float(row["end"]) >= 500 and float(row["start"]) < 900
+    ]
+
+
+def test_gantt(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    words = ("run", "--scheme", "sgemm-cube", "--m", 256, "--n", 256, "--k", 512, "--no-exact", "-q")
+    plain, drawn = cli(*words).out, cli(*words, "--gantt").out
+    assert drawn.startswith(plain.rstrip())
+    chart = drawn[len(plain.rstrip()) :]
+    names = [line.split(":")[0] for line in chart.splitlines() if ": cycles" in line]
+    assert names == ["whole", "first tiles", "steady"]
+    cells = [line for line in chart.splitlines() if "|" in line]
+    assert {line.split()[0] for line in cells} == {"V", "M", "MTE1", "MTE2", "MTE3"} and len(cells) == 15
+    assert max(map(len, cells)) <= 72
+    only = cli(*words, "--gantt", "--trace-core", 99)
+    assert only.code == 2 and "trace of core 99" in only.err
 
 
 def test_quiet_says_nothing_on_stderr(cli):

@@ -195,7 +195,7 @@ def test_bytes_in_flight(tmp_path):
     events = read(synthetic((0, 0, 10, 35, 64), (0, 10, 20, 45, 100), (0, 45, 50, 60, 7)), tmp_path / "t.json")[
         "traceEvents"
     ]
-    levels = [(round(e["ts"] * 1000), e["args"]["bytes"]) for e in events if e["ph"] == "C"]
+    levels = [(round(e["ts"] * 1000), e["args"]["bytes"]) for e in events if e["name"] == "bytes in flight"]
     assert levels == [(0, 64), (10, 164), (35, 100), (45, 7), (60, 0)]
 
 
@@ -233,8 +233,8 @@ def test_npz_reads_back(trace, tmp_path):
 def test_the_suffix_chooses_the_writer(trace, tmp_path):
     trace.write(tmp_path / "t.CSV")
     assert (tmp_path / "t.CSV").read_text().startswith("kernel,core,")
-    with pytest.raises(InputError, match=r"\.json \(Perfetto\)"):
-        trace.write(tmp_path / "t.pftrace")
+    with pytest.raises(InputError, match=r"\.json \(Perfetto and Chrome\)"):
+        trace.write(tmp_path / "t.txt")
     assert [x.name for x in tmp_path.iterdir()] == ["t.CSV"]
 
 
