@@ -267,7 +267,10 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
         names = {decision.name for decision in decided}
         found = [*(decision for decision in found if decision.name not in names), *decided]
     taken = {decision.name for decision in found}
-    return (*found, *(decision for decision in gemm.decisions if decision.name not in taken))
+    rest = [decision for decision in gemm.decisions if decision.name not in taken]
+    if request.library is not None:  # that of the library's kernel
+        rest = [replace(one, by="library") if one.name in request.library.mapping else one for one in rest]
+    return (*found, *rest)
 
 
 def _by(request: Request, gemm: Gemm) -> By:

@@ -162,3 +162,9 @@ def test_what_is_no_call_is_refused(scheme: str, options: dict, error: type, mes
         a, b = (np.ones((16, 16), np.int16) for _ in range(2))
     with pytest.raises(error, match=message):
         hwsim.run(a, b, **CUBLAS, scheme=scheme, **options)
+
+
+def test_the_tile_is_the_librarys() -> None:
+    for more in ({"format": "bf16"}, {"scheme": "bf16x3"}):
+        run = hwsim.run(**CUBLAS, **more, m=512, n=512, k=2048, exact=False)
+        assert run.gemm.decided("tile").by == "library"
