@@ -59,7 +59,7 @@ _MODULES = (
     *_NAMES,
     *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
     *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
-    "trace",
+    *("format_arrays", "trace"),
 )
 
 

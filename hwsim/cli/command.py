@@ -26,6 +26,7 @@ VERBS = {
     "devices": "list the devices; show one with its sources; check a device file",
     "libraries": "list the GEMM libraries; show one's kernels with their sources; check a library file",
     "library": "record what a GEMM library answers on this machine's GPU, and compare a sample with hwsim",
+    "formats": "list the number formats with their limits; show one",
     "schemes": "list the schemes; show one; say which run on a device",
     "program": "print the program that a scheme becomes on a device",
     "mma": "run one matrix instruction on given operands: arrays from files, or one dot product",
