@@ -58,7 +58,7 @@ FORBIDDEN: tuple[tuple[str, str], ...] = (
 
 
 #: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
-OPTIONAL = ("matplotlib", "torch", "tqdm")
+OPTIONAL = ("matplotlib", "pyarrow", "torch", "tqdm")
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, and the
 #: dataflows of hwsim's own families. Their TYPE_CHECKING blocks, and texts of the form "module:object", say what they
