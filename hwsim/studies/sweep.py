@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwsim.options import AUTO
 from hwsim.report.table_file import checked_table_path, write_table
+from hwsim.schemes import scheme_of
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
 from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
@@ -53,7 +55,7 @@ def sweep(
     out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow). jobs: processes, by default one per processor.
     cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on. progress: called
     with shares of the points, 0 to 1. A point that the device cannot run is a row whose `refused` says why.
-    Raises ConfigError for a wrong study, InputError for other arguments and files that cannot be read or written.
+    Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names, InputError for other arguments and files that cannot be read or written.
     """
     path = None if out is None else checked_table_path(Path(out))
     workers = worker_count(jobs)
@@ -65,6 +67,9 @@ def sweep(
 
 
 def _table(asked: SweepStudy, jobs: int, journal: SweepJournal, progress: Callable[[float], None] | None) -> SweepTable:
+    for scheme in asked.schemes:
+        if scheme != AUTO:
+            scheme_of(scheme)  # a wrong name is no row, but an error
     points = list(asked.points())
     digests = {name: device_digest(name) for name, _ in asked.devices}
     known = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 from hwsim.cache import cache_folder, sources_digest
 from hwsim.devices import load
-from hwsim.errors import HwsimError, InputError
+from hwsim.errors import InputError
 from hwsim.files import make_folder
 from hwsim.studies.sweep_study import SweepPoint
 
@@ -25,11 +25,8 @@ def journal_folder() -> Path:
 
 
 def device_digest(name: str) -> str:
-    """SHA-256 of a device's expanded file; of its name, where it cannot be read (the run says why)."""
-    try:
-        return load(name).sha256
-    except HwsimError:
-        return hashlib.sha256(f"unread {name}".encode()).hexdigest()
+    """SHA-256 of a device's expanded file. Raises as hwsim.device."""
+    return load(name).sha256
 
 
 def key_of(point: SweepPoint, exact: bool, device: str) -> str:
