@@ -1,4 +1,4 @@
-"""Speed of `hwsim.sweep`: 10,000 timing-only points with drawn shapes over all timed devices, then again from its cache.
+"""Speed of `hwsim.sweep`: 10,000 timing-only points with drawn shapes on all timed devices, and from its cache.
 
     python tools/sweep_rate.py [POINTS [JOBS]]
 

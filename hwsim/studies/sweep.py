@@ -55,7 +55,8 @@ def sweep(
     out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow). jobs: processes, by default one per processor.
     cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on. progress: called
     with shares of the points, 0 to 1. A point that the device cannot run is a row whose `refused` says why.
-    Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names, InputError for other arguments and files that cannot be read or written.
+    Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names and other
+    arguments, InputError for files that cannot be read or written.
     """
     path = None if out is None else checked_table_path(Path(out))
     workers = worker_count(jobs)

@@ -76,7 +76,8 @@ def test_a_device_file_that_changes_runs_again(tmp_path):
     cycles = []
     for mhz in (1000, 1500):
         file.write_text(
-            f"schema_version: 1\nname: own\nextends: h200\nclock_mhz: {{value: {mhz}, source: OWN, evidence: assumption}}\n"
+        clock = f"{{value: {mhz}, source: OWN, evidence: assumption}}"
+        file.write_text(f"schema_version: 1\nname: own\nextends: h200\nclock_mhz: {clock}\n")
         )
         table = hwsim.sweep(study, jobs=1)
         cycles.append((table.computed, table.rows[0]["seconds"], table.rows[0]["refused"]))
