@@ -75,10 +75,8 @@ def test_a_device_file_that_changes_runs_again(tmp_path):
     study = {"devices": str(file), "shapes": [[64, 64, 64]], "options": {"format": "fp16"}}
     cycles = []
     for mhz in (1000, 1500):
-        file.write_text(
         clock = f"{{value: {mhz}, source: OWN, evidence: assumption}}"
         file.write_text(f"schema_version: 1\nname: own\nextends: h200\nclock_mhz: {clock}\n")
-        )
         table = hwsim.sweep(study, jobs=1)
         cycles.append((table.computed, table.rows[0]["seconds"], table.rows[0]["refused"]))
     assert [one[0] for one in cycles] == [1, 1], cycles

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hwsim.dataflows.expressions import has_integer_parts
-
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, combine_pass, lower_pass
+from hwsim.dataflows.expressions import has_integer_parts
 from hwsim.dataflows.options import TILE_OPTION
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
