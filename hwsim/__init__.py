@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hwsim.library_calls.choose import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
+    from hwsim.studies.sweep import sweep
 
 __all__ = [
     "Array",
@@ -43,6 +44,7 @@ __all__ = [
     "library",
     "matmul",
     "run",
+    "sweep",
 ]
 
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
@@ -52,6 +54,7 @@ _NAMES = {
     "emulation": ("Array", "emulate"),
     "library_calls.choose": ("library",),
     "studies.invariance": ("invariance",),
+    "studies.sweep": ("sweep",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "result": ("Result",),
 }

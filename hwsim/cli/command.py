@@ -34,6 +34,7 @@ VERBS = {
     "diff": "one GEMM computed in two ways: which elements differ, and from which k on",
     "golden": "check bits against golden files; record new ones on hardware",
     "tune": "the best blocking, order of tiles and instruction for a device, a scheme and a shape",
+    "sweep": "a grid of runs over devices, schemes, shapes and options, as a table",
     "invariance": "which batch sizes give a row of a library's product the same bits",
     "sensitivity": "how the cycles move when each assumed number of a device goes over its range",
     "reproduce": "a paper's experiment on simulated devices, as a table",

@@ -6,21 +6,19 @@ a stopped run goes on where it was.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hwsim
-from hwsim.datafiles.places import package_folder
+from hwsim import cache
 from hwsim.errors import InputError, nearest
 from hwsim.files import write_text
 from hwsim.papers import ape, bf16x9, claims, le_gemm, sgemm_cube, tf32_tf64
@@ -181,43 +179,24 @@ def _from_json(stored: Any) -> Found:
 
 
 def cache_folder() -> Path:
-    """Where results are cached: HWSIM_CACHE, or hwsim in XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get("HWSIM_CACHE")
-    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hwsim"
-    return base / "reproduce"
+    """Where results are cached: `reproduce` in the folder of `hwsim.cache`."""
+    return cache.cache_folder("reproduce")
 
 
 def _cached(paper: str, one: Experiment, scale: Scale) -> Path:
     return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}" / f"{paper}-{one.name}-{scale}.json"
 
 
-def _of_files(paths: Iterable[Path], root: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-@cache
 def _digest() -> str:
     """Of hwsim's modules, kernels and data, but for those on papers: results of another hwsim are not taken."""
-    root = Path(hwsim.__file__).parent
-    apart = (root / "papers", root / "cli", root / "report")
-    own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
-    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
-    parts = [_of_files(own, root)]
-    parts += [
-        _of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder) for folder in folders
-    ]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+    return cache.sources_digest()
 
 
-@cache
+@functools.cache
 def _paper_digest(paper: str) -> str:
     """Of the modules that measure a paper's claims, and of those that several papers share."""
     root = Path(hwsim.__file__).parent / "papers"
     own = Path(str(PACKAGES[paper].__file__)).parent
     apart = [Path(str(package.__file__)).parent for package in PACKAGES.values()]
     shared = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart if y != own)]
-    return _of_files(shared, root)
+    return cache.digest_of_files(shared, root)

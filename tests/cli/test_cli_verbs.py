@@ -250,3 +250,17 @@ def test_reproduce_writes_numbers_that_json_cannot_hold_as_null(cli, monkeypatch
     (point,) = done.json["points"]
     assert (point["mean_absolute_error"], point["mean_absolute_error_cut"]) == (0.5, 0.25)
     assert point["mean_absolute_error_large"] is None and point["mean_absolute_error_large_cut"] is None
+
+
+def test_sweep(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "study.yaml").write_text("devices: [h200, v100]\nshapes: [[64, 64, 64]]\noptions: {format: bf16}\n")
+    done = cli("sweep", "study.yaml", "--jobs", "1", "--json")
+    assert done.code == 0 and done.json["schema"] == "hwsim.sweep/1" and done.json["refused"] == 1
+    assert "2 points, 2 computed, 0 from the cache, 1 refused" in done.err
+    written = cli("sweep", "study.yaml", "--out", "table.csv", "-q")
+    assert (written.code, written.out, written.err) == (0, "", "")
+    assert cli("sweep", "study.yaml").out == (tmp_path / "table.csv").read_text()
+    (tmp_path / "study.yaml").write_text("devices: [h200]\nshape: [[64, 64, 64]]\n")
+    wrong = cli("sweep", "study.yaml")
+    assert (wrong.code, wrong.out) == (2, "") and "study.yaml:2:1: shape: unknown key" in wrong.err

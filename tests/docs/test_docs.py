@@ -48,6 +48,7 @@ EXPECTED = {
     "numerics.md",
     "schemes.md",
     "speed.md",
+    "sweeps.md",
     "timing.md",
     "walk.md",
 }
