@@ -312,7 +312,7 @@ def test_a_by_columns_is_no_guess_where_it_was_asked(tmp_path) -> None:
     found = hwsim.run(a, b, device="h200", library=str(path), a_layout="columns", timing=False, **BF16)
     assert found.gemm.decided("split_k").evidence == "microbenchmark"
     other = hwsim.run(a[:64], b, device="h200", library=str(path), a_layout="columns", timing=False, **BF16)
-    assert other.gemm.decided("split_k").evidence == "assumption"
+    assert other.gemm.decided("split_k").evidence == "fitted"
 
 
 def test_what_cublaslt_refused_is_refused(file) -> None:

@@ -232,6 +232,10 @@ def _program(row: Row, _: Row, keywords: Row, __: Row) -> None:
     row["rest"] = _hash([facts_of(program.gemm, device), program.computes])
 
 
+#: Of a trace, not there when the manifest was first recorded.
+LATER_COLUMNS = ("number", "signaller")
+
+
 def _trace(row: Row, _: Row, keywords: Row, __: Row) -> None:
     result = hwsim.run(**keywords)
     trace = result.trace
@@ -241,6 +245,7 @@ def _trace(row: Row, _: Row, keywords: Row, __: Row) -> None:
         if x in trace.names
         else trace.rows[x].tolist()
         for x in trace.rows.dtype.names
+        if x not in LATER_COLUMNS
     }
     _result(row, result)
     row["rest"] = _hash(named)

@@ -95,6 +95,6 @@ EXPERIMENTS = (
             "section6-comparable-usually-better",
         ),
         measure,
-        {"quick": 90.0, "full": 4000.0},
+        {"quick": 40.0, "full": 4000.0},
     ),
 )  # fmt: skip

@@ -65,4 +65,4 @@ def measure(scale: Scale) -> Found:
     )
 
 
-EXPERIMENTS = (Experiment("cluster-energies", ("fig10-energies-identical",), measure, {"quick": 15.0, "full": 400.0}),)
+EXPERIMENTS = (Experiment("cluster-energies", ("fig10-energies-identical",), measure, {"quick": 4.0, "full": 400.0}),)

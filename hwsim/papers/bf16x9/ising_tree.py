@@ -144,6 +144,6 @@ EXPERIMENTS = (
         "ising-orthogonality",
         ("section6-mgs-double", "section6-cancellation-ising"),
         measure_orthogonality,
-        {"quick": 30.0, "full": 200.0},
+        {"quick": 20.0, "full": 200.0},
     ),
 )  # fmt: skip
