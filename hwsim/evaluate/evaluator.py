@@ -8,6 +8,7 @@ knows plans, schedules and devices; it knows no scheme, no tile and no time.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
-from hwsim.evaluate.explicit import gathered, reduced
+from hwsim.evaluate.explicit import diagonal, elements, gathered, reduced
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
@@ -41,6 +42,8 @@ Codes = NDArray[Any]
 Array = NDArray[Any]
 PRODUCTS_PER_CALL = 1 << 32  # of a thread between two reports of progress; also how long an interrupt may wait
 ROWS_PER_CALL = 256  # of a thread, at least so many: each arranges B for itself
+MACS_OF_A_CALL = 100_000  # what a call of a kernel costs besides its multiply-adds, in such
+VALUES_AT_ONCE = 1 << 22  # of the additions of a written-out sum
 UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
 
 
@@ -273,23 +276,50 @@ class _PlanEvaluation:
         """One term in the order that the schedule writes out; promotion counts from the start of each chain."""
         join, step = self.join, self.chains.step(term)
 
-        def of_chain(chain: Chain) -> _UnitResult | Value:
-            left, right, spans = gathered(chain.ranges, step, a.codes, b.codes)
+        m, n = a.shape[0], b.shape[1]
+
+        def of_chains(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
+            most = math.isqrt(MACS_OF_A_CALL // max(1, m * n * elements(chains[0]))) if join.is_array else 1
+            count = min(max(most, 1), len(chains))
+            return [x for at in range(0, len(chains), count) for x in some(chains[at : at + count])]
+
+        def some(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
+            left, right, spans = gathered(chains, step, a.codes, b.codes)
             if not spans:
-                return zero()
+                return [zero() for _ in chains]
             layout = Layout(((tuple(spans),),))
             runs: tuple[Run, ...] = (tuple(spans),)
             if self.schedule.promotion_k is not None:
                 runs = _cut(runs, self.schedule.promotion_k)
-            return _RowBlock(self, as_pieces(left), as_pieces(right), layout, threads, None)._term(term, runs, None)
+            found = _RowBlock(self, as_pieces(left), as_pieces(right), layout, threads, None)._term(term, runs, None)
+            if len(chains) == 1:
+                return [found]
+            if isinstance(found, _UnitResult):
+                return [_UnitResult(codes, found.spec) for codes in diagonal(found.codes, len(chains))]
+            return list(diagonal(found, len(chains)))
 
-        def add(left: Value, right: Value) -> Value:
-            return join.add(self.value(left, threads), self.value(right, threads), threads=threads)
+        def add(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[_UnitResult | Value]:
+            count = max(1, VALUES_AT_ONCE // max(1, m * n)) if join.is_array else 1
+            return [x for at in range(0, len(left), count) for x in sums(left[at : at + count], right[at : at + count])]
+
+        def sums(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[Value]:
+            x, y = (self._side_by_side(side, threads) for side in (left, right))
+            total = join.add(x, y, threads=threads)
+            return [total] if len(left) == 1 else list(total.reshape(len(left), m, n))
 
         def zero() -> Value:
-            return join.zeros((a.shape[0], b.shape[1]))
+            return join.zeros((m, n))
 
-        return reduced(node, of_chain, add, zero)
+        return reduced(node, of_chains, add, zero)
+
+    def _side_by_side(self, parts: Sequence[_UnitResult | Value], threads: int) -> Value:
+        """Values of one shape as one array, one after the other."""
+        if len(parts) == 1:
+            return self.value(parts[0], threads)
+        if all(isinstance(part, _UnitResult) for part in parts):
+            codes = np.concatenate([part.codes for part in parts])
+            return self.value(_UnitResult(codes, parts[0].spec), threads)
+        return np.concatenate([self.value(part, threads) for part in parts])
 
     def value(self, part: _UnitResult | Value, threads: int = 1) -> Value:
         """The value of a unit's result, loaded from its codes where needed."""

@@ -5,7 +5,8 @@ It knows `hwsim.gemm.summation`; the chains and the additions are the caller's. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,33 +17,75 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 
 Codes = NDArray[Any]
 Value = Any
-Add = Callable[[Value, Value], Value]
+Values = list[Value]
+Add = Callable[[Values, Values], Values]
+Node = Chain | Reduction
 
 
-def reduced(node: Chain | Reduction, value_of: Callable[[Chain], Value], add: Add, zero: Callable[[], Value]) -> Value:
-    """The value of a written-out sum. value_of: of one chain; add: one rounded addition; zero: +0 everywhere.
+def reduced(node: Node, values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]) -> Value:
+    """The value of a written-out sum, all parts of one level at once.
 
-    Raises InputError for a reduction of nothing, or an order that does not name each part once.
+    values_of: of chains that are alike (`shape_of`), in their order; add: one rounded addition for each pair of values;
+    zero: +0 everywhere. Raises InputError for a reduction of nothing, or an order that does not name each part once.
     """
-    if isinstance(node, Chain):
-        return value_of(node)
-    values = [reduced(part, value_of, add, zero) for part in node.parts]
-    if not values:
+    return _values([node], values_of, add, zero)[0]
+
+
+def _values(
+    nodes: Sequence[Node], values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]
+) -> Values:
+    found: Values = [None] * len(nodes)
+    chains: dict[Hashable, list[int]] = {}
+    sums: dict[Hashable, list[int]] = {}
+    for index, node in enumerate(nodes):
+        if isinstance(node, Chain):
+            chains.setdefault(shape_of(node), []).append(index)
+        else:
+            sums.setdefault((len(node.parts), node.order, node.start), []).append(index)
+    for kinds, compute in ((chains, values_of), (sums, partial(_reductions, values_of=values_of, add=add, zero=zero))):
+        for members in kinds.values():
+            chosen: Any = [nodes[index] for index in members]
+            for index, value in zip(members, compute(chosen), strict=True):
+                found[index] = value
+    return found
+
+
+def _reductions(
+    nodes: Sequence[Reduction], values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]
+) -> Values:
+    """Reductions of equally many parts in one order."""
+    count, order = len(nodes[0].parts), nodes[0].order
+    if not count:
         raise InputError("schedule: a reduction has no parts; give at least one")
-    values = _ordered(values, node.order)
-    if node.start == "zero":
-        values = [add(zero(), values[0]), *values[1:]]
-    if node.order == "pairwise":
-        return _tree(values, add, _neighbours)
-    if node.order == "halving":
-        return _tree(values, add, _halves)
-    total = values[0]
-    for value in values[1:]:
-        total = add(total, value)
+    all_parts = _values([part for node in nodes for part in node.parts], values_of, add, zero)
+    parts = _ordered([all_parts[index::count] for index in range(count)], order)
+    if nodes[0].start == "zero":
+        parts = [add([zero() for _ in nodes], parts[0]), *parts[1:]]
+    if order == "pairwise":
+        return _tree(parts, add, _neighbours)
+    if order == "halving":
+        return _tree(parts, add, _halves)
+    total = parts[0]
+    for values in parts[1:]:
+        total = add(total, values)
     return total
 
 
-def _ordered(values: list[Value], order: Any) -> list[Value]:
+def shape_of(chain: Chain) -> Hashable:
+    """Equal for chains that take equally long blocks of K at equal distances, wherever they begin."""
+    if not chain.ranges:
+        return ()
+    first = chain.ranges[0].start
+    return tuple((part.start - first, part.step, part.block, *_blocks(part)) for part in chain.ranges)
+
+
+def _blocks(part: Range) -> tuple[int, int]:
+    """Whole blocks of a range, and what its last one has."""
+    whole, rest = divmod(part.stop - part.start, part.step)
+    return (whole + 1, 0) if rest >= part.block else (whole, rest)
+
+
+def _ordered(values: list[Values], order: Any) -> list[Values]:
     if isinstance(order, tuple):
         if sorted(order) != list(range(len(values))):
             raise InputError(f"schedule: order {order} of {len(values)} parts; allowed: each index once")
@@ -60,26 +103,30 @@ def _halves(count: int) -> list[tuple[int, int]]:
     return [(index, index + half) for index in range(count - half)]
 
 
-def _tree(values: list[Value], add: Add, pairs: Callable[[int], list[tuple[int, int]]]) -> Value:
+def _tree(values: list[Values], add: Add, pairs: Callable[[int], list[tuple[int, int]]]) -> Values:
+    """A tree over the parts of equal reductions: values[part][reduction]."""
+    width = len(values[0])
     while len(values) > 1:
         chosen = pairs(len(values))
         taken = {right for _, right in chosen}
-        sums = {left: add(values[left], values[right]) for left, right in chosen}
-        values = [sums.get(index, value) for index, value in enumerate(values) if index not in taken]
+        left, right = ([x for pair in chosen for x in values[pair[side]]] for side in (0, 1))
+        sums = add(left, right)
+        at = {pair[0]: sums[index * width : (index + 1) * width] for index, pair in enumerate(chosen)}
+        values = [at.get(index, value) for index, value in enumerate(values) if index not in taken]
     return values[0]
 
 
 def gathered(
-    ranges: Sequence[Range], step: int, a: Sequence[Codes], b: Sequence[Codes]
+    chains: Sequence[Chain], step: int, a: Sequence[Codes], b: Sequence[Codes]
 ) -> tuple[list[Codes], list[Codes], list[tuple[int, int]]]:
-    """The elements of K that the ranges name, one after the other, and the spans that begin new instructions.
+    """The elements of K that chains which are alike take, and the spans of them that begin new instructions.
 
-    a: (m, K) codes, b: (K, n) codes; step: of K in an instruction. Blocks of whole instructions join into one span.
+    a: (m, K) codes, b: (K, n) codes; step: of K in an instruction. Blocks of whole instructions join into one span. Of
+    g chains the rows of a lie one chain after the other, (g m, L), and so do the columns of b, (L, g n).
     """
-    spans = [span for part in ranges for span in part.spans()]
-    if len(spans) == 1:
+    spans = [span for part in chains[0].ranges for span in part.spans()]
+    if len(spans) == 1 and len(chains) == 1:
         return list(a), list(b), spans
-    index = np.concatenate([np.arange(start, stop) for start, stop in spans]) if spans else np.zeros(0, np.int64)
     places: list[tuple[int, int]] = []
     at = 0
     for start, stop in spans:
@@ -88,7 +135,19 @@ def gathered(
         else:
             places.append((at, at + stop - start))
         at += stop - start
-    return [x[:, index] for x in a], [x[index] for x in b], places
+    if not spans:
+        return [x[:, :0] for x in a], [x[:0] for x in b], places
+    own = np.concatenate([np.arange(start, stop) for start, stop in spans])
+    index = own + np.array([chain.ranges[0].start for chain in chains])[:, None] - chains[0].ranges[0].start
+    left = [x[:, index].swapaxes(0, 1).reshape(len(chains) * x.shape[0], -1) for x in a]
+    right = [x[index].swapaxes(0, 1).reshape(len(own), -1) for x in b]
+    return left, right, places
+
+
+def diagonal(values: Codes, count: int) -> list[Codes]:
+    """Of (g m, g n) values of g chains' rows and columns, g = count: those of each chain's own, (m, n)."""
+    m, n = (size // count for size in values.shape)
+    return [values[i * m : (i + 1) * m, i * n : (i + 1) * n] for i in range(count)]
 
 
 def elements(node: Chain | Reduction) -> int:

@@ -33,12 +33,13 @@ PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 class Join(Protocol):
     """The arithmetic on values of one working type. format, dtype: of its arrays (for exact sums, of the rounded
-    result).
+    result). is_array: whether values are arrays.
     """
 
     lanes: Lanes
     format: Format
     dtype: np.dtype[Any]
+    is_array: bool
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
         """The values of a unit's results (`spec.d`), rounded to the working type where it is narrower."""
@@ -75,6 +76,8 @@ def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str) -> Joi
 
 class _Base:
     """Base class: evaluates an expression by the operations of the subclass."""
+
+    is_array = True
 
     def __init__(self, fmt: str, device: Device, spec: DotSpec) -> None:
         self.device, self.format = device, format_of(fmt)
@@ -181,6 +184,8 @@ class IntegerJoin(_Base):
 
 class ExactJoin(_Base):
     """Arithmetic without rounding; `format` is what its sums are rounded to at the end."""
+
+    is_array = False
 
     def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> ExactSum:
         return ExactSum.of(self._unit_values(codes, spec))

@@ -7,6 +7,7 @@ become lists. `decode` accepts only the classes that it is given.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -29,14 +30,20 @@ def encode(value: Any) -> Any:
         return value if math.isfinite(value) else {KIND: "float", "value": str(value)}
     if isinstance(value, tuple):
         return [encode(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found: dict[str, Any] = {KIND: type(value).__name__}
-        for entry in dataclasses.fields(value):
-            item = getattr(value, entry.name)
-            if not _is_default(entry, item):
-                found[entry.name] = encode(item)
-        return found
-    raise TypeError(f"{type(value).__name__} is no part of a record")
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} is no part of a record")
+    found: dict[str, Any] = {KIND: kind.__name__}
+    for entry in _fields(kind):
+        item = getattr(value, entry.name)
+        if not _is_default(entry, item):
+            found[entry.name] = item if type(item) is int else encode(item)
+    return found
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
 
 
 def decode(data: Any, classes: Iterable[type], where: str = "record") -> Any:

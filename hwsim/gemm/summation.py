@@ -34,6 +34,9 @@ class Range:
                 "0 <= start <= stop, 1 <= block <= step"
             )
 
+    def __repr__(self) -> str:  # the dataclass's own takes seconds for an order of a million terms
+        return f"Range({self.start}, {self.stop}, {self.step}, {self.block})"
+
     def spans(self) -> list[tuple[int, int]]:
         """(start, stop) of each run of neighbouring elements, in order."""
         if self.step == self.block:
@@ -50,6 +53,9 @@ class Chain:
     """
 
     ranges: tuple[Range, ...]
+
+    def __repr__(self) -> str:
+        return f"Chain({self.ranges!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,11 +114,12 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     """
     if request.scheme.survey is not None:
         return _resolved(request, operands)
-    found = _CACHE.get(request)
+    key = request.key
+    found = _CACHE.get(key)
     if found is None:
         found = _resolved(request, operands)
         if not isinstance(found.gemm.plan, Mixed):
-            _CACHE.put(request, found)
+            _CACHE.put(key, request, found)
     return found
 
 
@@ -153,9 +154,8 @@ class _ResolvedCache:
         self.most, self.lock = most, Lock()
         self.found: OrderedDict[str, tuple[Request, Resolved]] = OrderedDict()
 
-    def get(self, request: Request) -> Resolved | None:
-        """The cached result of an equal request for the same device, or None."""
-        key = request.key
+    def get(self, key: str) -> Resolved | None:
+        """The cached result of a request of this key, or None."""
         with self.lock:
             entry = self.found.get(key)
             if entry is None:
@@ -163,10 +163,10 @@ class _ResolvedCache:
             self.found.move_to_end(key)
         return entry[1]
 
-    def put(self, request: Request, resolved: Resolved) -> None:
+    def put(self, key: str, request: Request, resolved: Resolved) -> None:
         """Add an entry; it also keeps the device alive, whose identity is part of the key."""
         with self.lock:
-            self.found[request.key] = request, resolved
+            self.found[key] = request, resolved
             while len(self.found) > self.most:
                 self.found.popitem(last=False)
 

@@ -82,6 +82,23 @@ def test_written_out_sums_are_what_they_say(name: str) -> None:
     assert np.array_equal(got.view(np.uint32), by_hand(SUMS[name], a, b).view(np.uint32))
 
 
+def test_chains_of_every_length_and_offset_are_computed_side_by_side() -> None:
+    """Chains that are alike share a call; short ones, empty ones and single ones stand among them."""
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        found: list[Chain | Reduction] = []
+        for _ in range(rng.integers(1, 40)):
+            step = int(rng.integers(1, 9))
+            start, stop = sorted(int(x) for x in rng.integers(0, K, 2))
+            chain_of = Chain((Range(start, stop, step, int(rng.integers(1, step + 1))),))
+            order = ("ascending", "descending", "pairwise", "halving")[rng.integers(4)]
+            found.append(Reduction((chain_of, *found[-3:]), order) if rng.integers(2) else chain_of)
+        node = Reduction(tuple(found), "halving")
+        a, b = operands(int(rng.integers(1 << 30)))
+        got = hwsim.matmul(a[:2], b[:, :3], device="h200", format="fp32", schedule=Schedule(sum=node))
+        assert np.array_equal(got.view(np.uint32), by_hand(node, a[:2], b[:, :3]).view(np.uint32))
+
+
 def test_orders_give_different_bits() -> None:
     a, b = operands()
     found = {
@@ -122,9 +139,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="leave out split_k"):
         Schedule(sum=SUMS["ascending"], split_k=2)
     with pytest.raises(InputError, match="each index once"):
-        reduced(Reduction(LANES, (0, 1)), lambda _: 0, lambda x, y: x + y, lambda: 0)
+        reduced(Reduction(LANES, (0, 1)), lambda chains: [0] * len(chains), list.__add__, lambda: 0)
     with pytest.raises(InputError, match="no parts"):
-        reduced(Reduction(()), lambda _: 0, lambda x, y: x + y, lambda: 0)
+        reduced(Reduction(()), lambda chains: [0] * len(chains), list.__add__, lambda: 0)
     with pytest.raises(InputError, match="block <= step"):
         Range(0, 4, 1, 2)
     with pytest.raises(UnsupportedError, match="written-out sum"):

@@ -122,11 +122,19 @@ def test_recorded_schemes_need_no_hint() -> None:
             assert np.array_equal(bits(c), bits(d)), entry
 
 
-@pytest.mark.parametrize(("device", "expected"), [("h200", 156), ("h100", 156)])
-def test_drawn_schemes_equal_the_calls_on_the_chip(device: str, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "device", "expected", "of"),
+    [
+        ("drawn", "h200", 156, 159),
+        ("drawn", "h100", 156, 159),
+        ("drawn2", "h200", 312, 312),
+        ("drawn2", "h100", 312, 312),
+    ],
+)
+def test_drawn_schemes_equal_the_calls_on_the_chip(name: str, device: str, expected: int, of: int) -> None:
     """Of the smaller shapes; docs/library.md has the whole. More is better, and then the page is behind."""
-    equal, count, others = compare_schemes.compared(SCHEMES.parent / f"drawn_{device}.npz", device, 300_000)
-    assert (sum(equal.values()), sum(count.values())) == (expected, 159), others
+    equal, count, others = compare_schemes.compared(SCHEMES.parent / f"{name}_{device}.npz", device, 300_000)
+    assert (sum(equal.values()), sum(count.values())) == (expected, of), others
 
 
 def test_its_record_gives_bits_and_times_again() -> None:
