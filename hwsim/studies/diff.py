@@ -26,6 +26,7 @@ from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
+from hwsim.studies.diff_units import UnitStep, exact_sum, relative_error, unit_steps
 from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from hwsim.schemes import Scheme
 
 Array = NDArray[Any]
+SHOWN = 4  # instructions of a side in text
+Sided = tuple[Evaluator, Operand, Operand]  # a way of computing, A and B
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,9 @@ class Divergence:
 
     Codes are in hex, with values beside them. Sums are compared after every `step` of K, the shortest length that is a
     whole number of instructions of both units. equal_again: number of later comparisons in which they are equal.
-    last_equal: the code before the divergence, or None.
+    last_equal: the code before the divergence, or None. exact: the sum over k < k_end without rounding, to nearest in
+    fp64; left_error, right_error: relative to it; None where they are not numbers. left_steps, right_steps: the
+    instructions that took k_first to k_end, the first of them (`hwsim.studies.diff_units.MOST`).
     """
 
     row: int
@@ -87,6 +92,26 @@ class Divergence:
     left: float
     right: float
     equal_again: int
+    exact: float | None = None
+    left_error: float | None = None
+    right_error: float | None = None
+    left_steps: tuple[UnitStep, ...] = ()
+    right_steps: tuple[UnitStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ElementErrors:
+    """One element over all of K: its value without rounding, to nearest in fp64, and both sides' errors relative to it
+    (None where they are not numbers).
+    """
+
+    row: int
+    column: int
+    left_code: str
+    right_code: str
+    exact: float | None
+    left: float | None
+    right: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +120,7 @@ class Difference:
 
     special: number of differing elements with an infinity or NaN on either side. first: the first positions by row and
     column. worst: the largest distance (infinities and NaNs first). step: divergence of the chosen element, or of the
-    worst; None if equal there. schedules: both, resolved, as plain data.
+    worst; None if equal there. schedules: both, resolved, as plain data. errors: of that element over all of K.
     """
 
     left: str
@@ -114,6 +139,7 @@ class Difference:
     worst: ElementDifference | None
     step: Divergence | None
     schedules: tuple[dict[str, Any], dict[str, Any]]
+    errors: ElementErrors | None = None
 
     @property
     def share(self) -> float:
@@ -132,24 +158,54 @@ class Difference:
             f"C[{self.m} x {self.n}], K = {self.k}, {self.output}: {self.differing} of {self.elements} elements differ "
             f"({100 * self.share:.3g} %)",
         ]
-        if not self.differing:
-            return "\n".join(lines)
-        lines.append(
-            f"largest difference {self.largest_ulps} ulps, mean of the differing {self.mean_ulps:.3g}; "
-            f"largest relative {self.largest_relative:.3g}; {self.special} with an infinity or NaN"
-        )
+        if self.differing:
+            lines.append(
+                f"largest difference {self.largest_ulps} ulps, mean of the differing {self.mean_ulps:.3g}; "
+                f"largest relative {self.largest_relative:.3g}; {self.special} with an infinity or NaN"
+            )
         lines += [f"  C[{p.row}, {p.column}]  {_side(p)}" for p in self.first]
         if self.worst is not None:
             lines.append(f"worst: C[{self.worst.row}, {self.worst.column}]  {_side(self.worst)}")
-        if self.step is not None:
-            s = self.step
+        return "\n".join([*lines, *self._of_element()])
+
+    def _of_element(self) -> list[str]:
+        """Lines on the chosen element."""
+        lines = []
+        if (e := self.errors) is not None:
+            if self.step is None:
+                lines.append(f"C[{e.row}, {e.column}] is {e.left_code} in both, and so is every sum before the last")
+            if e.exact is not None:
+                lines.append(
+                    f"C[{e.row}, {e.column}] of these operands exactly: {e.exact:.9g}; relative error "
+                    f"{_relative(e.left)} left, {_relative(e.right)} right"
+                )
+        if (s := self.step) is not None:
             before = "both from zero" if s.last_equal is None else f"both {s.last_equal} before"
             lines.append(
                 f"C[{s.row}, {s.column}] first differs at k = {s.k_first} to {s.k_end - 1} ({before}): "
                 f"{s.left_code} ({s.left:.9g}) against {s.right_code} ({s.right:.9g})"
                 + (f"; equal again at {s.equal_again} later places" if s.equal_again else "")
             )
-        return "\n".join(lines)
+            if s.exact is not None:
+                lines.append(
+                    f"  exactly {s.exact:.9g} up to there; relative error {_relative(s.left_error)} left, "
+                    f"{_relative(s.right_error)} right"
+                )
+            both = (("left", s.left_steps, s.right_steps), ("right", s.right_steps, s.left_steps))
+            for name, steps, others in both:
+                unlike = [x for x in steps if not x.is_as_in(others)]
+                lines += [
+                    f"  {name:5} term {x.term}, k = {x.k_start} to {x.k_stop - 1}: {x.c} ({x.c_value:.9g}) becomes "
+                    f"{x.d} ({x.d_value:.9g})\n    {x.command}"
+                    for x in unlike[:SHOWN]
+                ]
+                if not steps:
+                    lines.append(
+                        f"  {name:5} no instruction has these K alone: sums are written out, or terms scaled in it"
+                    )
+                if len(unlike) > SHOWN:
+                    lines.append(f"  {name:5} ... and {len(unlike) - SHOWN} more; --json has them")
+        return lines
 
 
 def diff(
@@ -196,13 +252,14 @@ def diff(
     found = _Compared(codes[0], codes[1], one.gemm.output, row_index, col_index)
     worst = found.worst()
     where = element if element is not None else (worst.row, worst.column) if worst is not None else None
-    step = None
+    step = errors = None
     if where is not None and not any(not side.by_rows for side in (one, other)):
         i, j = where
         for name, index, size in (("row", i, m), ("column", j, n)):
             if not 0 <= index < size:
                 raise InputError(f"diff: element's {name} is {index}; allowed: 0 to {size - 1}")
         step = first_step((one, x, y), (other, u, v), i, j)
+        errors = _errors((one, x, y), (other, u, v), i, j)
     return Difference(
         left=left.label or _label(one),
         right=right.label or _label(other),
@@ -220,12 +277,30 @@ def diff(
         worst=worst,
         step=step,
         schedules=(one.schedule.to_dict(), other.schedule.to_dict()),
+        errors=errors,
     )
 
 
-def first_step(
-    left: tuple[Evaluator, Operand, Operand], right: tuple[Evaluator, Operand, Operand], row: int, column: int
-) -> Divergence | None:
+def _errors(left: Sided, right: Sided, row: int, column: int) -> ElementErrors:
+    output = left[0].gemm.output
+    codes = []
+    for side, a, b in (left, right):
+        x, y = side.pieces(subset(a, rows=[row]), subset(b, cols=[column]))
+        codes.append(int(side.evaluate(x, y)[0, 0]))
+    exact = exact_sum(subset(left[1], rows=[row]), subset(left[2], cols=[column]), left[1].shape[1])
+    errors = [relative_error(_value(code, output), exact) for code in codes]
+    return ElementErrors(
+        row=row,
+        column=column,
+        left_code=_hex(codes[0], output),
+        right_code=_hex(codes[1], output),
+        exact=None if exact is None else float(exact),
+        left=errors[0],
+        right=errors[1],
+    )
+
+
+def first_step(left: Sided, right: Sided, row: int, column: int) -> Divergence | None:
     """Where the running sums of C[row, column] diverge, or None; each side is (setting, A, B).
 
     The running sum over the first k is the finished result of a product that ends there, with slices where the schedule
@@ -246,11 +321,13 @@ def first_step(
         return None
     output = left[0].gemm.output
     one_code, other_code, _ = values[at]
+    k_first = stops[at - 1] if at else 0
+    exact = exact_sum(subset(left[1], rows=[row]), subset(left[2], cols=[column]), stops[at])
     return Divergence(
         row=row,
         column=column,
         step=step,
-        k_first=stops[at - 1] if at else 0,
+        k_first=k_first,
         k_end=stops[at],
         last_equal=_hex(values[at - 1][0], output) if at else None,
         left_code=_hex(one_code, output),
@@ -258,6 +335,11 @@ def first_step(
         left=_value(one_code, output),
         right=_value(other_code, output),
         equal_again=sum(same for _, _, same in values[at:]),
+        exact=None if exact is None else float(exact),
+        left_error=relative_error(_value(one_code, output), exact),
+        right_error=relative_error(_value(other_code, output), exact),
+        left_steps=unit_steps(left[0], sums[0].a, sums[0].b, k_first, stops[at]),
+        right_steps=unit_steps(right[0], sums[1].a, sums[1].b, k_first, stops[at]),
     )
 
 
@@ -361,6 +443,10 @@ def _label(side: Evaluator) -> str:
 def _side(place: ElementDifference) -> str:
     ulps = "" if place.ulps is None else f", {place.ulps} ulps"
     return f"{place.left_code} ({place.left:.9g}) against {place.right_code} ({place.right:.9g}){ulps}"
+
+
+def _relative(error: float | None) -> str:
+    return "unknown" if error is None else f"{error:.3g}"
 
 
 def _hex(code: int, output: str) -> str:
