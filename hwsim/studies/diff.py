@@ -201,7 +201,7 @@ class Difference:
                 ]
                 if not steps:
                     lines.append(
-                        f"  {name:5} no instruction has these K alone: sums are written out, or terms scaled in it"
+                        f"  {name:5} no instruction has these K alone (written-out sums, scaled terms)"
                     )
                 if len(unlike) > SHOWN:
                     lines.append(f"  {name:5} ... and {len(unlike) - SHOWN} more; --json has them")
