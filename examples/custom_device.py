@@ -1,4 +1,4 @@
-"""Run a matrix unit of one's own (custom_device.yaml), and see what one of its numbers does to the error."""
+"""Run a matrix unit of one's own (the template matrix_unit), and see what one of its numbers does to the error."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 
 import hwsim
 
-FILE = Path(__file__).with_name("custom_device.yaml")
+FILE = Path(__file__).parents[1] / "configs" / "templates" / "matrix_unit.yaml"
 
 
 def variant(fraction_bits: int) -> dict[str, object]:

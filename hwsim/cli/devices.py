@@ -1,4 +1,4 @@
-"""`hwsim devices`: list devices, show one and the sources of its numbers, validate a file."""
+"""`hwsim devices`: list devices, show one and the sources of its numbers, validate a file, begin a new one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 
 from hwsim.devices import expanded, load, names
+from hwsim.devices.templates import DEFAULT, new_device_file, templates
 from hwsim.report.device_text import device_text, evidence_text, sources_text
 from hwsim.report.text import table
 
@@ -31,6 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
     )
+    new = actions.add_parser("new", help="write a device file of your own, from a template", allow_abbrev=False)
+    new.add_argument("device", metavar="FILE.yaml", help="the file to write; its name becomes the device's")
+    said = "; ".join(f"{name}: {what}" for name, what in templates().items())
+    new.add_argument("--template", metavar="NAME", default=DEFAULT, help=f"{said} (default {DEFAULT})")
+    new.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -41,6 +49,13 @@ def execute(arguments: argparse.Namespace) -> int:
             print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in found]}))
         else:
             print("\n".join(table(found, ("name", "where"), indent="")))
+        return 0
+    if arguments.action == "new":
+        path = new_device_file(arguments.device, arguments.template)
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.device-new/1", "file": str(path), "template": arguments.template}))
+        else:
+            print(f"wrote {path}; next: hwsim devices check {path}")
         return 0
     device = load(arguments.device)
     if arguments.action == "show":

@@ -54,6 +54,7 @@ OWN: Mapping[str, OwnFamily] = {
     "sm90": OwnFamily("hwsim.dataflows.tiled.sm90:DATAFLOW", TILED),
     "sm100": OwnFamily("hwsim.dataflows.tiled.sm100:DATAFLOW", PAIRED),
     "cdna": OwnFamily("hwsim.dataflows.tiled.cdna:DATAFLOW", TILED),
+    "tiled": OwnFamily("hwsim.dataflows.tiled.generic:DATAFLOW", TILED),
 }
 
 

@@ -200,9 +200,7 @@ class Difference:
                     for x in unlike[:SHOWN]
                 ]
                 if not steps:
-                    lines.append(
-                        f"  {name:5} no instruction has these K alone (written-out sums, scaled terms)"
-                    )
+                    lines.append(f"  {name:5} no instruction has these K alone (written-out sums, scaled terms)")
                 if len(unlike) > SHOWN:
                     lines.append(f"  {name:5} ... and {len(unlike) - SHOWN} more; --json has them")
         return lines

@@ -576,7 +576,7 @@ def test_the_example_of_a_device_of_ones_own(capsys):
     import runpy
 
     folder = Path(__file__).parents[2] / "examples"
-    chip = devices.load(folder / "custom_device.yaml")
+    chip = devices.load(folder.parent / "configs" / "templates" / "matrix_unit.yaml")
     assert {devices.instruction(chip, name).d for name in chip.native.values()} == {"fp32"}
     runpy.run_path(str(folder / "custom_device.py"), run_name="__main__")
     said = capsys.readouterr().out
