@@ -140,7 +140,8 @@ def _claims(arguments: argparse.Namespace) -> int:
         claims = [one.to_dict() for one in found.outcomes]
         print(json.dumps(plain({"schema": "hwsim.claims/1", "scale": scale, "claims": claims}), allow_nan=False))
         return 0
-    print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes), end="")
+    print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes))
+    print(reproduce_text.by_kind(found.outcomes), end="")
     if written:
         print(f"\n{len(written)} files in {arguments.out}")
     return 0

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from hwsim.files import check_writable, make_folder, whole_file, write_text
 from hwsim.papers import claims
-from hwsim.papers.claims import Verdict
+from hwsim.papers.claims import Kind, Verdict
 from hwsim.papers.experiment import Series
 from hwsim.papers.reproduce import ClaimOutcome, Reproduction
 
@@ -37,6 +37,19 @@ def summary(outcomes: Sequence[ClaimOutcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def by_kind(outcomes: Sequence[ClaimOutcome]) -> str:
+    """The same by kind of claim: definitions and designs hold because hwsim follows them, bits and times because they
+    come out.
+    """
+    lines = ["| kind | " + " | ".join(VERDICTS) + " | claims |", "| --- |" + " ---: |" * (len(VERDICTS) + 1)]
+    for kind in get_args(Kind):
+        own = [one for one in outcomes if one.claim.kind == kind]
+        counts = Counter(one.verdict for one in own)
+        if own:
+            lines.append(f"| {kind} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} | {len(own)} |")
+    return "\n".join(lines) + "\n"
+
+
 def table(outcomes: Iterable[ClaimOutcome]) -> str:
     """A row per claim: what the paper says, what was measured, the verdict."""
     lines = ["| claim | item | stated | paper | hwsim | verdict |", "| --- | --- | --- | --- | --- | --- |"]
@@ -55,7 +68,7 @@ def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()
     plots: names of the files of its figures, beside the page.
     """
     said = claims.read(paper)
-    text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{table(outcomes)}"
+    text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{by_kind(outcomes)}\n{table(outcomes)}"
     noted = [one for one in outcomes if one.note]
     if noted:
         text += "\n## Notes\n\n" + "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note)}\n" for one in noted)

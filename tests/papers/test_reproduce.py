@@ -150,6 +150,11 @@ def test_a_summary_over_papers(runs: Counted, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(reproduce.PACKAGES, "le-gemm", empty)
     text = reproduce_text.summary(reproduce.reproduce([PAPER, "le-gemm"]).outcomes)
     assert text.count("\n") == 5 and text.splitlines()[-1].startswith("| all |")
+    outcomes = reproduce.reproduce([PAPER, "le-gemm"]).outcomes
+    rows = [line.split("|")[1:-1] for line in reproduce_text.by_kind(outcomes).splitlines()[2:]]
+    assert {row[0].strip() for row in rows} == {one.claim.kind for one in outcomes}
+    assert sum(int(row[-1]) for row in rows) == len(outcomes)
+    assert all(sum(map(int, row[1:-1])) == int(row[-1]) for row in rows)
 
 
 def test_a_page_shows_its_figures_as_bars_lines_and_maps(tmp_path: Path) -> None:
