@@ -48,8 +48,8 @@ class ClaimOutcome:
     def to_dict(self) -> dict[str, Any]:
         """As claims.json has it."""
         return {
-            "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind, "stated": self.claim.stated,
-            "numbers": dict(self.claim.paper), "unit": self.claim.unit, "measured": dict(self.measured),
+            "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind,
+            "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit, "measured": dict(self.measured),
             "verdict": self.verdict, "note": self.note,
         }  # fmt: skip
 
