@@ -5,9 +5,9 @@
 
 For each wheel: a new environment; its dependencies are downloaded first, so that the time of `pip install` is that of
 installing alone and not of the network; then, in an empty folder and with nothing but the environment in PATH, `hwsim
-selftest` with each build of the kernels that this machine runs, a default run, and one of a library's kernel. Exit code
-0 when everything was as it should be, 1 otherwise, 2 where a wheel is not there. --seconds: most that `pip
-install` may take.
+selftest` with each build of the kernels that this machine runs, and the commands of RUNS. --seconds: most that `pip
+install` may take. --installable: leave out wheels for other platforms and interpreters. Exit code 0 when everything was
+as it should be, 1 otherwise, 2 where a wheel is not there or all were left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from pathlib import Path
 
 SECONDS = 10.0
 COMPILERS = ("cc", "gcc", "clang", "zig", "ld")
+UNSUPPORTED = "is not a supported wheel on this platform"  # as pip says it
 RUNS = (
     ("run", "--json"),
+    ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--json"),
     ("run", "--device", "h200", "--library", "cublas", "--format", "bf16", "--m", "64", "--json"),
     ("devices", "show", "h200"),
 )
@@ -55,6 +57,16 @@ def environment(work: Path) -> dict[str, str]:
     if found:
         raise CheckError(f"the fresh environment has a compiler: {', '.join(found)}")
     return variables
+
+
+def is_installable(wheel: Path, python: str) -> bool:
+    """Whether an interpreter's pip takes a wheel with these tags; says so where it does not."""
+    command = [python, "-m", "pip", "install", "-q", "--dry-run", "--no-deps", "--no-index", "--ignore-installed"]
+    done = subprocess.run([*command, str(wheel)], capture_output=True, text=True)
+    if done.returncode and UNSUPPORTED in done.stderr:
+        print(f"{wheel.name}: left out, not for {python} here", flush=True)
+        return False
+    return True
 
 
 def check(wheel: Path, python: str, most_seconds: float) -> None:
@@ -100,13 +112,18 @@ def main() -> int:
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--python", default=sys.executable, metavar="COMMAND", help="interpreter (default: this one)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"most for pip install (default {SECONDS:g})")
+    parser.add_argument("--installable", action="store_true", help="leave out what this interpreter cannot install")
     arguments = parser.parse_args()
     for wheel in arguments.wheels:
         if not wheel.is_file():
             print(f"check.py: error: {wheel}: no such file", file=sys.stderr)
             return 2
+    wheels = [one for one in arguments.wheels if not arguments.installable or is_installable(one, arguments.python)]
+    if not wheels:
+        print(f"check.py: error: {arguments.python} can install none of these wheels", file=sys.stderr)
+        return 2
     failed = 0
-    for wheel in arguments.wheels:
+    for wheel in wheels:
         try:
             check(wheel.resolve(), arguments.python, arguments.seconds)
         except (CheckError, OSError) as error:
