@@ -48,10 +48,10 @@ class Interpreter:
     include: Path
 
 
-def run(command: list[str], env: dict[str, str] | None = None) -> str:
+def run(command: list[str], env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     """Standard output of a command. Raises WheelError with the end of what it said where it fails."""
     try:
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except OSError as error:
         raise WheelError(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
@@ -98,7 +98,7 @@ def build_environment(target: WheelTarget, python: Interpreter) -> dict[str, str
 
 def source_distribution(folder: Path) -> Path:
     """Build the source distribution into a folder."""
-    run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", str(folder), str(ROOT)])
+    run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", str(folder)], cwd=ROOT)
     (found,) = folder.glob("*.tar.gz")
     return found
 
@@ -116,7 +116,7 @@ def wheel(sdist: Path, python: Interpreter, target: WheelTarget, out: Path) -> P
         run([*pip, "--wheel-dir", str(work / "raw"), str(sdist)], build_environment(target, python))
         (raw,) = (work / "raw").glob("*.whl")
         audited = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(work / "audited")]
-        run([*audited, str(raw)])
+        run([*audited, *(f"--exclude={library}" for library in target.provided), str(raw)])
         (repaired,) = (work / "audited").glob("*.whl")
         if not allows(platform_tags(repaired), target.tag):
             raise WheelError(f"auditwheel calls it {repaired.name}: its symbols are too new for {target.tag}")
