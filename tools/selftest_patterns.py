@@ -3,7 +3,8 @@
     python tools/selftest_patterns.py
 
 DEVICE.npz: of the device's self set one set for each dot unit and format of results that no device before it has, every
-third case. DEVICE_silicon.npz: of each archive captured on silicon one case of each set, a corner of the tile.
+third case, of the instruction with the largest K. DEVICE_silicon.npz: of each archive captured on silicon one case of
+each set, a corner of the tile.
 runs.json: whole GEMMs with bits and cycles as hwsim computes them now. A test fails when the folder is behind
 tests/golden.
 """
@@ -43,13 +44,15 @@ def of_units() -> Iterator[tuple[str, Meta, list[GoldenSet]]]:
     """(name of the archive, origin, sets) for each device with a dot unit that no device before it has."""
     seen: set[Any] = set()
     for name in shipped():
-        device, path, taken = load(shipped_device(name)), GOLDEN / "self" / f"{name}.npz", []
+        device, path = load(shipped_device(name)), GOLDEN / "self" / f"{name}.npz"
+        deepest: dict[Any, GoldenSet] = {}
         for golden in read_sets(path):
             spec = dot_spec(device, golden.instruction)
             key = (spec.unit, spec.d, spec.scale_format, golden.name)
-            if key not in seen:
-                seen.add(key)
-                taken.append(cases(golden, slice(None, None, STEP)))
+            if key not in seen and (key not in deepest or golden.a.shape[2] > deepest[key].a.shape[2]):
+                deepest[key] = golden
+        seen |= deepest.keys()
+        taken = [cases(golden, slice(None, None, STEP)) for golden in deepest.values()]
         meta = read_meta(path)
         assert meta is not None
         if taken:
