@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from extras import VARIABLE, contents, declared, missing, split
 
-REQUIRED = split(os.environ.get(VARIABLE, ""))
+REQUIRED = split(os.environ.get("HWSIM_REQUIRE_EXTRAS", ""))
 try:
     EXTRAS, PACKAGES = contents(REQUIRED, declared()) if REQUIRED else (set(), set())
 except ValueError as problem:
