@@ -6,10 +6,10 @@ where two extensions link it; steps run side by side and only if what they read 
 """
 
 import os
-import platform
 import shlex
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -27,7 +27,10 @@ SOURCE, VARIANT = ROOT / "kernels_ext/src", ROOT / "kernels_ext/variant"
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-std=gnu11", "-pthread"]
 # Code that Cython writes for one call of a kernel; where the loops are in the .pyx itself it gets FLAGS.
 WRAPPER_FLAGS = {name: [*FLAGS, "-O1"] for name in ("convert", "dot", "engine", "lanes", "program")}
-X86 = platform.machine().lower() in ("x86_64", "amd64")
+# The platform that is built for. A cross-build names its own in _PYTHON_HOST_PLATFORM, as linux-aarch64, beside the
+# compiler in CC and LDSHARED and the names of extensions in SETUPTOOLS_EXT_SUFFIX (tools/wheels).
+TARGET = sysconfig.get_platform()
+X86 = TARGET.rpartition("-")[2].lower() in ("x86_64", "amd64")
 VARIANTS = {"baseline": []}
 if X86:
     VARIANTS["avx2"] = ["-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
@@ -81,7 +84,8 @@ def extension_names() -> list[str]:
 
 def job_count() -> int:
     """Steps that run at once: MAX_JOBS, or the processors that this process may use."""
-    text = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    text = os.environ.get("MAX_JOBS") or str(allowed)
     if not (text.isascii() and text.isdigit() and int(text)):
         raise SystemExit(f"MAX_JOBS: must be a whole number of at least 1; got {text!r}")
     return int(text)
@@ -167,7 +171,8 @@ class BuildExt(build_ext):
         progress, jobs = Progress(sum(map(len, chains + links))), self.jobs()
         names = ", ".join(map(short_name, self.extensions))
         print(
-            f"hwsim: {progress.total} steps, {jobs} at once (MAX_JOBS), for {names}; kernels for {', '.join(VARIANTS)}",
+            f"hwsim: {progress.total} steps, {jobs} at once (MAX_JOBS), for {names}; "
+            f"kernels for {', '.join(VARIANTS)} of {TARGET}",
             flush=True,
         )
         for part in (chains, links):

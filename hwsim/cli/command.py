@@ -39,6 +39,7 @@ VERBS = {
     "sensitivity": "how the cycles move when each assumed number of a device goes over its range",
     "reproduce": "a paper's experiment on simulated devices, as a table",
     "bench": "speed of the units' kernels beside NumPy's float32 matmul",
+    "selftest": "whether this installation computes the bits and cycles that it should",
     "info": "versions, kernels, threads, and where device files are looked for",
 }
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141

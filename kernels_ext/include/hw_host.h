@@ -7,23 +7,17 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "hw_cpu.h"
+
 /* Whether this processor and system run the build "baseline", "avx2" or "avx512". */
 static inline int hw_host_runs(const char *variant)
 {
     if (!strcmp(variant, "baseline"))
         return 1;
-#if HWSIM_X86
-    __builtin_cpu_init();
-    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                     __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
-                     __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
     if (!strcmp(variant, "avx2"))
-        return avx2;
+        return hw_cpu_level() >= 1;
     if (!strcmp(variant, "avx512"))
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512cd");
-#endif
+        return hw_cpu_level() >= 2;
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Which builds this machine runs, and a product divided over threads: each output belongs to one thread. */
 #include <pthread.h>
 #include <stdlib.h>
+#include "hw_cpu.h"
 #include "hw_dot_promote.h"
 
 hw_gemm hw_gemm_baseline;
@@ -19,22 +20,8 @@ int hw_variants(const hw_variant **table)
         {"avx512", hw_gemm_avx512},
 #endif
     };
-    int count = 1;
     *table = all;
-#if HWSIM_X86
-    /* libgcc's detection also asks the operating system (XGETBV) whether it keeps the wide registers. */
-    __builtin_cpu_init();
-    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi")
-        && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("f16c")
-        && __builtin_cpu_supports("lzcnt");
-    if (avx2)
-        count = 2;
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-        && __builtin_cpu_supports("avx512cd"))
-        count = 3;
-#endif
-    return count;
+    return 1 + hw_cpu_level();
 }
 
 typedef struct job {

@@ -44,6 +44,7 @@ EXPECTED = {
     "glossary.md",
     "golden.md",
     "library.md",
+    "packaging.md",
     "papers.md",
     "numerics.md",
     "schemes.md",

@@ -19,6 +19,10 @@ enum {
     PIECE = 256
 };
 
+/* +0 that the compiler does not know: without flushing a sum with a term other than -0 is never -0, so one that does not
+   know of the control register leaves the addition of +0 out. */
+static const volatile float plus_zero = 0;
+
 typedef struct state {
     hw_lines a, b;
     int terms, flush;
@@ -49,7 +53,7 @@ static void pack(const void *unit, int is_b, void *to, int width, const char *fr
 static inline __attribute__((always_inline)) void run(int terms, int flush, ptrdiff_t steps, const float *a,
                                                       const float *b, float *c)
 {
-    vf sum[MR][NV], zero = vf_all(0);
+    vf sum[MR][NV], zero = vf_all(plus_zero);
     for (int i = 0; i < MR; i++)
         for (int j = 0; j < NV; j++)
             sum[i][j] = vf_load(c + i * NR + j * LANES);
