@@ -49,8 +49,8 @@ class ClaimOutcome:
         """As claims.json has it."""
         return {
             "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind,
-            "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit, "measured": dict(self.measured),
-            "verdict": self.verdict, "note": self.note,
+            "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit,
+            "measured": dict(self.measured), "verdict": self.verdict, "note": self.note,
         }  # fmt: skip
 
 
