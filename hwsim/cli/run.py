@@ -24,6 +24,8 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.report.gantt import gantt_text
 from hwsim.report.run_text import run_text
 from hwsim.report.whatif_text import roofline_text, what_if_text
+from hwsim.report_page.page import check_page
+from hwsim.report_page.run_page import run_page
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
 
@@ -94,6 +96,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write the resolved record: everything that fixes bits and cycles",
     )
     group.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write everything as one HTML page with plots, which loads nothing from anywhere (needs plotly). Example: "
+        "--m 512 --n 512 --k 512 --report run.html",
+    )
+    group.add_argument(
         "--what-if",
         action="store_true",
         help="also the what-if analysis (cycles if one part took no time), and the roofline",
@@ -145,6 +154,10 @@ def execute(arguments: argparse.Namespace) -> int:
         record = result.gemm.to_json() + "\n"
         write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
         notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
+    if arguments.report is not None:
+        with progress_bar(quiet=arguments.quiet) as progress:
+            run_page(result, progress).write(arguments.report)
+        notes.append(f"wrote {arguments.report}: a page to open in a browser")
     print(text)
     if not arguments.quiet:
         for note in notes:
@@ -173,7 +186,10 @@ def _check_files(arguments: argparse.Namespace) -> None:
                 raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
     if arguments.gantt and arguments.json:
         raise InputError("--gantt is text: leave out --json")
-    check_outputs({"--out": arguments.out, "--trace": arguments.trace, "--save-gemm": arguments.save_gemm})
+    if arguments.report is not None:
+        check_page(arguments.report)
+    options = ("out", "trace", "report", "save_gemm")
+    check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
 
 
 def _json(result: Result, with_what_if: bool) -> str:
