@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 GLOBAL, FAR = "GM", "HBM"
-COLUMN, ROW, BOX, MARGIN = 210, 120, (104, 46), 46
+COLUMN, ROW, BOX, MARGIN = 250, 120, (104, 46), 30
 LETTER, LINE = 7.4, 17  # of labels, in units of the drawing
 ELEMENTWISE = ("cast", "add", "sub", "mul", "scale")
 
@@ -58,7 +58,7 @@ def dataflow_svg(program: Program, device: Device, traffic_bytes: Mapping[str, i
     boxes = [_box(node, *place, capacity.get(node, ""), node in engines) for node, place in places.items()]
     width = 2 * MARGIN + max((x for x, _ in places.values()), default=0.0) + BOX[0]
     deepest = max([y for _, y in places.values()] + [y for _, y, _ in taken], default=0.0)
-    height = deepest + BOX[1] + MARGIN
+    height = deepest + BOX[1] / 2 + MARGIN
     mark = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="currentColor"/></marker></defs>'
@@ -137,6 +137,7 @@ def _arrow(
     style = "" if flow.label else ' stroke-dasharray="5 4"'
     line = f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.6" marker-end="url(#tip)"{style}/>'
     if not flow.label:
+        taken.append((middle[0], middle[1], 0.0))
         return line, ""
     width = LETTER * len(flow.label)
     left = max(middle[0], width / 2 + 4)

@@ -13,7 +13,9 @@ from hwsim.report_page.figures import axis, bars, figure
 from hwsim.report_page.page import Part, Plot, Text
 from hwsim.report_page.style import PALETTE
 
-FIRST, MOST = -1, 22  # powers of two: the first bin above 0, and the last that is shown by itself
+FIRST, MOST = -1, 16  # powers of two: the first bin above 0, and the last that is shown by itself
+PLAIN = 1024  # edges from here on are shown as powers
+LEAST = 0.05  # per cent that has a digit
 
 
 def error_parts(found: ErrorMap) -> list[Part]:
@@ -23,10 +25,13 @@ def error_parts(found: ErrorMap) -> list[Part]:
     edges = [0.0, *(2.0**power for power in range(FIRST, MOST + 1)), math.inf]
     numbers = [int((found.ulps == 0).sum())]
     numbers += [int(((found.ulps > low) & (found.ulps <= high)).sum()) for low, high in pairwise(edges)]
-    names = ["0", *(f"≤ {edge:g}" for edge in edges[1:-1]), f"> {edges[-2]:g}"]
+    names = ["0", *(f"≤ {_power(edge)}" for edge in edges[1:-1]), f"> {_power(edges[-2])}"]
     last = max(number for number, amount in enumerate(numbers) if amount) + 1
     shares = [100 * number / found.ulps.size for number in numbers[:last]]
-    texts = [f"{share:.1f}" if number else "" for share, number in zip(shares, numbers, strict=False)]
+    texts = [
+        f"{share:.1f}" if share >= LEAST else "< 0.1" if number else ""
+        for share, number in zip(shares, numbers, strict=False)
+    ]
     trace = bars(names[:last], shares, texts, PALETTE[0])
     look = figure(
         [trace],
@@ -65,3 +70,7 @@ def error_parts(found: ErrorMap) -> list[Part]:
         )
     )
     return parts
+
+
+def _power(edge: float) -> str:
+    return f"{edge:g}" if edge < PLAIN else f"2^{math.frexp(edge)[1] - 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices import load
+from hwsim.devices import find, load
 from hwsim.errors import HwsimError
 from hwsim.report.provenance_text import provenance_rows
 from hwsim.report.run_text import ERROR_NAMES, cause_text
@@ -13,7 +13,7 @@ from hwsim.report.text import count, data, duration, percent, value
 from hwsim.report_page.dataflow import dataflow_svg
 from hwsim.report_page.error_plots import error_parts
 from hwsim.report_page.figures import axis, bars, figure
-from hwsim.report_page.page import Code, Drawing, Facts, Page, PageSection, Part, Plot, Table, Text
+from hwsim.report_page.page import Code, Drawing, Facts, Page, PageSection, Part, Plot, Table
 from hwsim.report_page.roofline_plot import roofline_parts
 from hwsim.report_page.style import BUSY, IDLE, OTHER, PALETTE
 from hwsim.report_page.timeline import critical_parts, timeline_parts
@@ -112,12 +112,13 @@ def _stalls(result: Result) -> PageSection:
     rest = tuple(cause for cause in causes if cause not in colours)
     traces += [_stacked("other waits", engines, shares, rest, OTHER)] if rest else []
     traces.append(_stacked("nothing to do yet, or any more", engines, shares, NOTHING_TO_DO, IDLE))
-    height = 190 + 20 * len(traces) + 30 * len(engines)
+    legend = 12 * len(traces)
+    height = 124 + legend + 30 * len(engines)
     look = figure(traces, axis("share of the time, all cores and phases (%)", range=[0, 100]), axis("engine"))
     look["layout"] |= {
         "barmode": "stack",
-        "legend": {"orientation": "h", "x": 0, "y": -70 / max(height - 130 - 20 * len(traces), 60), "yanchor": "top"},
-        "margin": {"l": 70, "r": 24, "t": 10, "b": 70 + 20 * len(traces)},
+        "legend": {"orientation": "h", "x": 0, "y": -62 / (30 * len(engines) + 20), "yanchor": "top"},
+        "margin": {"l": 70, "r": 24, "t": 34, "b": 70 + legend},
     }
     rows = [
         (name, "busy" if cause == "busy" else cause_text(cause), f"{share:.1f}")
@@ -174,10 +175,10 @@ def _roofline(result: Result) -> PageSection:
 def _traffic(result: Result) -> PageSection:
     moved = {name: size for name, size in result.traffic_bytes.items() if size}
     names = list(reversed(moved))
-    sizes = [moved[name] / 1e6 for name in names]
+    sizes = [moved[name] / 2**20 for name in names]
     trace = bars(names, sizes, [data(moved[name]) for name in names], PALETTE[0], lying=True)
     most = max(sizes, default=1.0)
-    look = figure([trace], axis("moved, all cores (MB)", range=[0, 1.18 * most]), axis("link or memory"))
+    look = figure([trace], axis("moved, all cores (MiB)", range=[0, 1.18 * most]), axis("link or memory"))
     rows = [(name, data(size), count(size)) for name, size in moved.items()]
     parts: list[Part] = [
         Plot(look, 110 + 32 * len(names), "bytes moved over each link and shared memory"),
@@ -226,9 +227,9 @@ def _numbers(result: Result) -> PageSection:
     chip = _device(result)
     if chip is None:
         return PageSection("Numbers", "", [])
-    used = _used_units(result, chip)
-    unused = [f"matrix_instructions.{name}." for name in chip.matrix_instructions if name not in used]
-    needed = {chip.matrix_instructions[name].unit for name in used if name in chip.matrix_instructions}
+    used = _used_instructions(result, chip)
+    needed = {chip.matrix_instructions[name].unit for name in used}
+    unused = [f"instructions.{name}." for name in chip.matrix_instructions if name not in used]
     unused += [f"dot_units.{name}." for name in chip.dot_units if name not in needed]
     rows = [
         (path, text, unit_of(path), level, source)
@@ -237,7 +238,7 @@ def _numbers(result: Result) -> PageSection:
     ]
     parts: list[Part] = [
         Table(("number", "value [range in sources]", "unit", "evidence", "source"), rows, filter=True),
-        Text("Sources: " + "; ".join(f"{name}: {text}" for name, text in chip.citations.items())),
+        Table(("short name", "source"), list(chip.citations.items())),
     ]
     return PageSection(
         "Numbers",
@@ -257,10 +258,11 @@ def _device(result: Result) -> Device | None:
         return None
 
 
-def _used_units(result: Result, chip: Device) -> set[str]:
-    if result.times.program is not None:
-        return set(result.times.program.units)
-    return {result.gemm.unit} if result.gemm.unit in chip.matrix_instructions else set(chip.matrix_instructions)
+def _used_instructions(result: Result, chip: Device) -> set[str]:
+    """Names, in the device file, of the matrix instructions used; one of another width has the numbers of its kind."""
+    units = {result.gemm.unit} if result.times.program is None else {*result.times.program.units, result.gemm.unit}
+    used = {(x.unit, x.a, x.b, x.d, x.engine) for unit in units if (x := find(chip, unit)) is not None}
+    return {name for name, x in chip.matrix_instructions.items() if (x.unit, x.a, x.b, x.d, x.engine) in used}
 
 
 def _record(result: Result) -> PageSection:

@@ -46,6 +46,7 @@ EXPECTED = {
     "library.md",
     "papers.md",
     "numerics.md",
+    "report.md",
     "schemes.md",
     "speed.md",
     "sweeps.md",
