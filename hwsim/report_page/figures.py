@@ -10,7 +10,7 @@ Figure = dict[str, Any]
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis with its title."""
-    return {"title": {"text": title, "standoff": 12}} | more
+    return {"title": {"text": title, "standoff": 12}, "exponentformat": "power"} | more
 
 
 def figure(data: Sequence[Mapping[str, Any]], x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> Figure:
