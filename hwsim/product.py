@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import subset
@@ -60,6 +61,10 @@ class Errors:
 
     def __call__(self) -> dict[str, Any]:
         return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
+
+    def by_place(self) -> ErrorMap | None:
+        """Where the error is (see `error_map`)."""
+        return error_map(self.a.values(), self.b.values(), self.product, self.epilogue)
 
 
 def compute(

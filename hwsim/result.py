@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
@@ -20,6 +22,8 @@ from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.machines import timing
 from hwsim.machines.trace_rows import TraceWindow
+from hwsim.product import Errors
+from hwsim.report_page.run_page import run_page
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -58,7 +62,7 @@ class Result:
     times: Times
     refused: dict[str, str] = field(default_factory=dict)
     notices: Callable[[], list[dict[str, Any]]] = field(default=list)
-    errors: Callable[[], dict[str, Any]] | None = None
+    errors: Errors | None = None
 
     @property
     def cycles(self) -> int | None:
@@ -128,6 +132,21 @@ class Result:
         Computed when first asked for; None without exact.
         """
         return None if self.errors is None else self.errors()
+
+    @cached_property
+    def error_map(self) -> ErrorMap | None:
+        """The error of every element in units in the last place, and block by block; computed on first access.
+
+        None without exact, and for a product whose type has no last place (integers).
+        """
+        return None if self.errors is None else self.errors.by_place()
+
+    def report(self, path: str | Path) -> None:
+        """Write all of it as one HTML page with plots, which loads nothing from anywhere (docs/report.md).
+
+        Raises InputError for a name without .html or a file that cannot be written; UnsupportedError without plotly.
+        """
+        run_page(self).write(path)
 
     @cached_property
     def trace(self) -> Trace | None:

@@ -76,12 +76,12 @@ def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[st
         if c.dtype != np.float64 or not c.size:
             exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
             return errors(exact, c) | {"baseline": errors(exact, baseline)}
-        high, low, rows = _exactly(a, b, c.shape, epilogue)
+        high, low, rows = exact_pair(a, b, c.shape, epilogue)
         found = errors(high, c[..., rows, :], low) | {"baseline": errors(high, baseline[..., rows, :], low)}
     return found if high.shape == c.shape else found | {"rows": high.shape[-2]}
 
 
-def _exactly(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
+def exact_pair(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
     """The exact result as a pair of doubles, and the rows of each matrix that it has, the same for all matrices."""
     lead = shape[:-2]
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from hwsim.analysis.inputs import normal
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
+from hwsim.files import check_outputs
 from hwsim.options import DEFAULT_SCHEME, own
+from hwsim.report_page.diff_page import diff_page
 from hwsim.studies.diff import Variant, diff
 from hwsim.threads import MOST, worker_count
 
@@ -45,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--first", type=whole(0), default=10, metavar="N", help="differing elements listed (default 10)")
     group.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
+    add_report(group, "--device h200 --device b200 --format fp16")
     group.add_argument("--json", action="store_true", help="one JSON object on standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
 
@@ -53,6 +58,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Compute both, compare, print; 1 when an element differs."""
     if not arguments.device:
         raise InputError("--device is needed, once or twice")
+    check_report(arguments.report)
+    check_outputs({"--report": arguments.report})
     sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
     schedules = [schedule(text) for text in sides["schedule"]]
     options = given_options(arguments)
@@ -86,6 +93,10 @@ def execute(arguments: argparse.Namespace) -> int:
             threads=worker_count(arguments.threads),
             progress=progress,
         )
+    if arguments.report is not None:
+        diff_page(found).write(arguments.report)
+        if not arguments.quiet:
+            print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(_finite(found.to_dict()), allow_nan=False))
     else:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from statistics import fmean
+from typing import Any
 
+from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
+from hwsim.files import check_outputs
 from hwsim.library_calls.choose import LibraryChoice
 from hwsim.library_calls.sweeps import CallKind
+from hwsim.report_page.invariance_page import invariance_page
 from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
 
 RANGES, KERNELS = 6, 3  # that a line shows
@@ -37,40 +42,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="columns: a linear layer's weight, (n, k) by rows",
     )
     parser.add_argument("--bias", action="store_true", help="with a bias, as F.linear adds it: another library call")
+    add_report(parser, "--device h200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:512")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the classes, what differs between them, and what to do about it."""
     sizes = sizes_of(arguments.m)
+    check_report(arguments.report)
+    check_outputs({"--report": arguments.report})
     call = {
         name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
     }
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
     classes = batch_classes(m=sizes, **call)
     note = _note(arguments.library, other_kinds(**call))
+    found = [_plain(one) for one in classes]
+    text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
+    text += f"\nNote: {note}" if note else ""
+    if arguments.report is not None:
+        title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
+        invariance_page(title, text, found).write(arguments.report)
+        print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        found = [
-            {
-                "m": ranges(one.sizes_m),
-                "count": len(one.sizes_m),
-                "kernel": one.choices[0].family,
-                "algorithm": one.choices[0].algorithm,
-                "split_k": one.choices[0].split_k,
-                "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
-                "known": one.choices[0].known,
-                "equal_rows": one.has_equal_rows,
-                "confidence": round(fmean(one.confidences), 4),
-                "least_confidence": round(min(one.confidences), 4),
-            }
-            for one in classes
-        ]
         print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": found}))
-        return 0
-    print(text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library))
-    if note:
-        print(f"Note: {note}")
+    else:
+        print(text)
     return 0
+
+
+def _plain(one: BatchClass) -> dict[str, Any]:
+    """A class as plain data ready for JSON."""
+    return {
+        "m": ranges(one.sizes_m),
+        "count": len(one.sizes_m),
+        "kernel": one.choices[0].family,
+        "algorithm": one.choices[0].algorithm,
+        "split_k": one.choices[0].split_k,
+        "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
+        "known": one.choices[0].known,
+        "equal_rows": one.has_equal_rows,
+        "confidence": round(fmean(one.confidences), 4),
+        "least_confidence": round(min(one.confidences), 4),
+    }
 
 
 def _note(library: str, kinds: list[CallKind]) -> str:

@@ -16,6 +16,7 @@ from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -24,6 +25,7 @@ from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.report.gantt import gantt_text
 from hwsim.report.run_text import run_text
 from hwsim.report.whatif_text import roofline_text, what_if_text
+from hwsim.report_page.run_page import run_page
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
 
@@ -93,6 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="write the resolved record: everything that fixes bits and cycles",
     )
+    add_report(group, "--m 512 --n 512 --k 512")
     group.add_argument(
         "--what-if",
         action="store_true",
@@ -145,6 +148,10 @@ def execute(arguments: argparse.Namespace) -> int:
         record = result.gemm.to_json() + "\n"
         write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
         notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
+    if arguments.report is not None:
+        with progress_bar(quiet=arguments.quiet) as progress:
+            run_page(result, progress).write(arguments.report)
+        notes.append(report_note(arguments.report))
     print(text)
     if not arguments.quiet:
         for note in notes:
@@ -173,7 +180,9 @@ def _check_files(arguments: argparse.Namespace) -> None:
                 raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
     if arguments.gantt and arguments.json:
         raise InputError("--gantt is text: leave out --json")
-    check_outputs({"--out": arguments.out, "--trace": arguments.trace, "--save-gemm": arguments.save_gemm})
+    check_report(arguments.report)
+    options = ("out", "trace", "report", "save_gemm")
+    check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
 
 
 def _json(result: Result, with_what_if: bool) -> str:

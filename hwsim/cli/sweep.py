@@ -9,7 +9,10 @@ from pathlib import Path
 
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.files import check_outputs
 from hwsim.report.table_file import table_csv
+from hwsim.report_page.sweep_page import sweep_page
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 from hwsim.threads import MOST
@@ -35,16 +38,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=whole(1, MOST), metavar="N", help="processes (default: one per processor); the rows are the same"
     )
     parser.add_argument("--no-cache", action="store_true", help="run every point, and store none")
+    add_report(parser, "study.yaml")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the points, write or print the table."""
+    check_report(arguments.report)
+    check_outputs({"--out": arguments.out, "--report": arguments.report})
     with progress_bar(quiet=arguments.quiet) as progress:
         table = sweep(
             arguments.study, out=arguments.out, jobs=arguments.jobs, cache=not arguments.no_cache, progress=progress
         )
+    if arguments.report is not None:
+        sweep_page(table).write(arguments.report)
     if arguments.json:
         print(json.dumps(plain(table.to_dict()), allow_nan=False))
     elif arguments.out is None:
@@ -56,4 +64,6 @@ def execute(arguments: argparse.Namespace) -> int:
             f"{table.refused} refused",
             file=sys.stderr,
         )
+        if arguments.report is not None:
+            print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     return 0

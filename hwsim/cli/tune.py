@@ -11,6 +11,7 @@ from typing import Any
 from hwsim.api import run
 from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.files import check_outputs, write_whole
@@ -18,6 +19,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.library_calls.choose import K_MAJOR
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.report_page.tune_page import tune_page
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -52,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="everything as one JSON object on standard output")
     group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
+    add_report(group, "--device h200")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
     add_options(parser, ("library", "scheme"), ("error_target",))
 
@@ -73,7 +76,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
-    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot})
+    check_report(arguments.report)
+    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot, "--report": arguments.report})
     if arguments.plot is not None:
         plotting()  # fails before the search
     chip = load(arguments.device)
@@ -102,8 +106,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.csv is not None:
         write_whole(arguments.csv, lambda file: file.write(tune_csv(found).encode()))
         notes.append(f"wrote {arguments.csv}: {len(found.points)} configurations")
+    title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
+    if arguments.report is not None:
+        tune_page(found, title).write(arguments.report)
+        notes.append(report_note(arguments.report))
     if arguments.plot is not None:
-        title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
         write_whole(arguments.plot, lambda file: write_heat(found, title, file))
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:

@@ -27,7 +27,7 @@ def gantt_text(trace: TraceRows, width: int) -> str:
     """
     if not len(trace):
         return "no instruction in this part of the trace"
-    number, core = _longest(trace)
+    number, core = longest(trace)
     rows = trace.rows[(trace.rows["kernel"] == number) & (trace.rows["core"] == core)]
     first, last = float(rows["issue"].min()), float(rows["end"].max())
     busy = np.bincount(rows["engine"], rows["free"] - rows["start"])
@@ -42,7 +42,7 @@ def gantt_text(trace: TraceRows, width: int) -> str:
     return "\n".join(lines)
 
 
-def _longest(trace: TraceRows) -> tuple[int, int]:
+def longest(trace: TraceRows) -> tuple[int, int]:
     """Kernel and core with the longest time from the first start to the last end."""
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for part in trace.blocks(1 << 16):

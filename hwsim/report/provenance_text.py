@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.report.text import count, facts, plural, table
 
+ABSENT = object()
+
 if TYPE_CHECKING:
     from hwsim.datafiles.record import Provenance
 
@@ -25,23 +27,39 @@ def provenance_table(tree: Any, evidence: Mapping[str, Provenance], citations: M
 
     tree: the file's record as plain data; evidence: by dotted path.
     """
-    rows = []
-    for path, about in evidence.items():
-        span = f" [{about.span[0]:g} to {about.span[1]:g}]" if about.span else ""
-        note = f"; fitted to {about.fitted_to}" if about.fitted_to else ""
-        note += f"; {about.note}" if about.note else ""
-        rows.append((path, f"{plain_value(_at(tree, path))}{span}", str(about.evidence), f"{about.source}{note}"))
-    lines = table(rows, ("number", "value [range in sources]", "evidence", "source"), indent="")
+    lines = table(
+        provenance_rows(tree, evidence), ("number", "value [range in sources]", "evidence", "source"), indent=""
+    )
     if citations:
         lines += ["", "sources", *facts(citations.items(), indent="  ")]
     return "\n".join(lines)
 
 
+def provenance_rows(tree: Any, evidence: Mapping[str, Provenance]) -> list[tuple[str, str, str, str]]:
+    """(path, value with the range that sources give, evidence, source) of every number of a data file.
+
+    Numbers that the tree does not have (sustained clocks, of a device whose clock was set) are left out.
+    """
+    rows = []
+    for path, about in evidence.items():
+        found = _at(tree, path)
+        if found is ABSENT:
+            continue
+        span = f" [{about.span[0]:g} to {about.span[1]:g}]" if about.span else ""
+        note = f"; fitted to {about.fitted_to}" if about.fitted_to else ""
+        note += f"; {about.note}" if about.note else ""
+        rows.append((path, f"{plain_value(found)}{span}", str(about.evidence), f"{about.source}{note}"))
+    return rows
+
+
 def _at(found: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings; keys may contain dots."""
+    """The value at a dotted path of nested mappings, or ABSENT; keys may contain dots."""
     rest = path
     while rest:
-        key = max((key for key in found if rest == key or rest.startswith(f"{key}.")), key=len)
+        keys = [key for key in found or () if rest == key or rest.startswith(f"{key}.")]
+        if not keys:
+            return ABSENT
+        key = max(keys, key=len)
         found, rest = found[key], rest[len(key) + 1 :]
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ from hwsim.threads import worker_count
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.schemes import Scheme
+
+CELLS = 64  # rows and columns of a map of blocks
 
 Array = NDArray[Any]
 SHOWN = 4  # instructions of a side in text
@@ -115,12 +117,25 @@ class ElementErrors:
 
 
 @dataclass(frozen=True, slots=True)
+class DifferingBlocks:
+    """The elements compared in at most CELLS x CELLS blocks. spans: rows and columns of a block.
+
+    counts, sizes: (rows, columns) int64, elements that differ and all elements of each block.
+    """
+
+    spans: tuple[int, int]
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """The result of `diff`. largest_ulps, largest_relative: over differing elements that are finite on both sides.
 
     special: number of differing elements with an infinity or NaN on either side. first: the first positions by row and
     column. worst: the largest distance (infinities and NaNs first). step: divergence of the chosen element, or of the
     worst; None if equal there. schedules: both, resolved, as plain data. errors: of that element over all of K.
+    where: block by block; not in `to_dict`.
     """
 
     left: str
@@ -139,7 +154,8 @@ class Difference:
     worst: ElementDifference | None
     step: Divergence | None
     schedules: tuple[dict[str, Any], dict[str, Any]]
-    errors: ElementErrors | None = None
+    errors: ElementErrors | None
+    where: DifferingBlocks
 
     @property
     def share(self) -> float:
@@ -148,7 +164,10 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON once infinities and NaNs among the values are replaced."""
-        return {"schema": "hwsim.diff/1"} | asdict(self) | {"share": self.share}
+        plain = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "where"}
+        plain["first"] = tuple(asdict(place) for place in self.first)
+        plain |= {name: None if plain[name] is None else asdict(plain[name]) for name in ("worst", "step", "errors")}
+        return {"schema": "hwsim.diff/1"} | plain | {"share": self.share}
 
     def to_text(self) -> str:
         """A summary of a few lines."""
@@ -276,6 +295,7 @@ def diff(
         step=step,
         schedules=(one.schedule.to_dict(), other.schedule.to_dict()),
         errors=errors,
+        where=_blocks(codes[0] != codes[1]),
     )
 
 
@@ -339,6 +359,19 @@ def first_step(left: Sided, right: Sided, row: int, column: int) -> Divergence |
         left_steps=unit_steps(left[0], sums[0].a, sums[0].b, k_first, stops[at]),
         right_steps=unit_steps(right[0], sums[1].a, sums[1].b, k_first, stops[at]),
     )
+
+
+def _blocks(differs: Array) -> DifferingBlocks:
+    """The blocks of (rows, columns) truths."""
+    down, across = (max(-(-size // CELLS), 1) for size in differs.shape)
+    starts = [np.arange(0, size, span) for size, span in zip(differs.shape, (down, across), strict=True)]
+    if not differs.size:
+        return DifferingBlocks((down, across), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64))
+    counts, sizes = (
+        np.add.reduceat(np.add.reduceat(x.astype(np.int64), starts[0], axis=0), starts[1], axis=1)
+        for x in (differs, np.ones(differs.shape))
+    )
+    return DifferingBlocks((down, across), counts, sizes)
 
 
 class _Running:

@@ -47,6 +47,7 @@ EXPECTED = {
     "packaging.md",
     "papers.md",
     "numerics.md",
+    "report.md",
     "schemes.md",
     "speed.md",
     "sweeps.md",
