@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.report.text import count, percent
 from hwsim.report_page.figures import axis, figure
-from hwsim.report_page.page import Facts, Page, PageSection, Part, Plot, Table
+from hwsim.report_page.page import Code, Facts, Page, PageSection, Part, Plot, Table, Text
 
 if TYPE_CHECKING:
     from hwsim.studies.diff import Difference, ElementDifference
@@ -68,18 +68,39 @@ def _first_k(found: Difference) -> list[Part]:
     if step is None:
         return []
     before = "both from zero" if step.last_equal is None else f"both {step.last_equal}"
-    return [
-        Facts(
-            [
-                ("element", f"C[{step.row}, {step.column}]"),
-                ("k", f"{step.k_first} to {step.k_end - 1}"),
-                ("before", before),
-                ("left after", f"{step.left_code} ({step.left:.9g})"),
-                ("right after", f"{step.right_code} ({step.right:.9g})"),
-                ("equal again at later places", count(step.equal_again)),
-            ]
-        )
+    facts = [
+        ("element", f"C[{step.row}, {step.column}]"),
+        ("k", f"{step.k_first} to {step.k_end - 1}"),
+        ("before", before),
+        ("left after", f"{step.left_code} ({step.left:.9g}){_error(step.left_error)}"),
+        ("right after", f"{step.right_code} ({step.right:.9g}){_error(step.right_error)}"),
+        ("equal again at later places", count(step.equal_again)),
     ]
+    if step.exact is not None:
+        facts.insert(3, ("exactly", f"{step.exact:.9g}"))
+    if found.errors is not None and found.errors.exact is not None:
+        left, right = (_error(x) for x in (found.errors.left, found.errors.right))
+        facts.append(("over all of K", f"exactly {found.errors.exact:.9g}; left{left}, right{right}"))
+    sides = (("left", step.left_steps, step.right_steps), ("right", step.right_steps, step.left_steps))
+    rows = [
+        (name, str(x.term), f"{x.k_start} to {x.k_stop - 1}", f"{x.c} ({x.c_value:.9g})", f"{x.d} ({x.d_value:.9g})")
+        for name, steps, others in sides
+        for x in steps
+        if not x.is_as_in(others)
+    ]
+    commands = [x.command for _, steps, others in sides for x in steps if not x.is_as_in(others)]
+    parts: list[Part] = [Facts(facts)]
+    if rows:
+        parts += [
+            Text("The instructions that took these k, where the two sides differ, and what shows each stage by stage:"),
+            Table(("side", "term", "k", "accumulator before", "after"), rows),
+            Code("\n".join(commands)),
+        ]
+    return parts
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f", relative error {error:.3g}"
 
 
 def _elements(listed: list[tuple[str, ElementDifference]]) -> Table:
