@@ -47,13 +47,14 @@ class Facts:
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of texts under a head. right: columns of numbers, set to the right. filter: with a field that leaves the
-    rows which have a word.
+    rows which have a word. paths: the first column holds long names, which may be broken anywhere.
     """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     right: Sequence[int] = ()
     filter: bool = False
+    paths: bool = False
 
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
@@ -66,7 +67,8 @@ class Table:
             for row in self.rows
         )
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
-        table = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        kind = "wide paths" if self.paths else "wide"
+        table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         return (field if self.filter else "") + table
 
 

@@ -65,8 +65,8 @@ def roofline_parts(result: Result) -> list[Part]:
     least = min(point.achieved, roof[0])
     look = figure(
         traces,
-        axis("work per byte of HBM (FLOP/byte)", type="log"),
-        axis("rate (TFLOP/s)", type="log", range=[math.log10(least) - 0.2, math.log10(point.peak) + 0.3]),
+        axis("work per byte of HBM (FLOP/byte)", type="log", dtick="D2"),
+        axis("rate (TFLOP/s)", type="log", dtick="D2", range=[math.log10(least) - 0.2, math.log10(point.peak) + 0.3]),
     )
     pairs.append(("work per byte of HBM", f"{point.intensity:,.2f} FLOP/byte; the roofs meet at {ridge:,.2f}"))
     pairs.append(("HBM", f"{rate:,.3f} TB/s"))

@@ -44,7 +44,7 @@ def _summary(result: Result) -> PageSection:
         ("device", f"{result.device}{'' if result.times.chip is None else f': {result.times.chip.title}'}"),
         ("scheme", result.scheme),
         ("shape", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}]"),
-        ("operands", "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"),
+        ("operands", _operands(result)),
         ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
     ]
     if result.cycles is None:
@@ -69,6 +69,12 @@ def _summary(result: Result) -> PageSection:
     pairs += [(f"evidence: {what}", level) for what, level in result.evidence.items() if level]
     pairs += [(f"warning: {x['code']}", x["message"]) for x in result.warnings]
     return PageSection("Summary", "What was run, and what came out.", [Facts(pairs)])
+
+
+def _operands(result: Result) -> str:
+    if result.c is None:
+        return f"none, {result.options['input_format']} in memory assumed"
+    return "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"
 
 
 def _errors(result: Result) -> PageSection:
@@ -237,7 +243,7 @@ def _numbers(result: Result) -> PageSection:
         if not path.startswith(tuple(unused))
     ]
     parts: list[Part] = [
-        Table(("number", "value [range in sources]", "unit", "evidence", "source"), rows, filter=True),
+        Table(("number", "value [range in sources]", "unit", "evidence", "source"), rows, filter=True, paths=True),
         Table(("short name", "source"), list(chip.citations.items())),
     ]
     return PageSection(
@@ -266,8 +272,7 @@ def _used_instructions(result: Result, chip: Device) -> set[str]:
 
 
 def _record(result: Result) -> PageSection:
-    seed = "" if result.seed is None else f" --seed {result.seed}"
-    operands = seed if result.seed is not None or result.c is None else " --a A.npy --b B.npy"
+    operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
     exact = " --no-exact" if result.c is None else ""
     pairs = [("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"), ("device file", result.device_sha256)]
     pairs += [("result (SHA-256)", result.result_sha256)] if result.result_sha256 is not None else []

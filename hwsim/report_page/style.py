@@ -26,7 +26,9 @@ dd{margin:0;overflow-wrap:anywhere}
 .wide{overflow:auto;max-height:560px;border:1px solid var(--line);border-radius:6px;margin-top:8px}
 table{border-collapse:collapse;width:100%;font-size:.87rem}
 th,td{padding:4px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td{overflow-wrap:break-word}th{position:sticky;top:0;background:var(--panel)}
+td{overflow-wrap:break-word}
+.paths td:first-child{overflow-wrap:anywhere;min-width:19rem}.paths td:last-child{min-width:15rem}
+th{position:sticky;top:0;background:var(--panel)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .drawing{padding:12px;max-height:none}.drawing svg{display:block;margin:auto;max-width:100%;height:auto}
 .code{position:relative}pre{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:10px;
