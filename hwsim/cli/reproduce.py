@@ -13,11 +13,14 @@ from typing import Any
 from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError, nearest
+from hwsim.files import check_outputs
 from hwsim.papers import anchor_data, anchors, block_size, reproduce, reproduce_text
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
 from hwsim.papers.claims import PAPERS
+from hwsim.papers.claims_page import claims_page
 from hwsim.papers.experiment import SCALES
 from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 from hwsim.result import plain
@@ -55,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--out", type=Path, metavar="DIR", help="claims.json, a page per paper, data, plots (extra plot)"
     )
+    add_report(group, "sgemm-cube")
     parser.add_argument(
         "--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632; fig11) or k (errors)"
     )
@@ -63,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
-OF_CLAIMS, OF_FIGURES = ("scale", "out"), ("size", "device", "scheme")
+OF_CLAIMS, OF_FIGURES = ("scale", "out", "report"), ("size", "device", "scheme")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -126,6 +130,8 @@ def _claims(arguments: argparse.Namespace) -> int:
     """Measure and judge claims; the exit code is 0 whatever the verdicts."""
     papers = PAPERS if arguments.paper == "all" else (arguments.paper,)
     scale = arguments.scale or SCALES[0]
+    check_report(arguments.report)
+    check_outputs({"--report": arguments.report})
     if arguments.out is not None:
         reproduce_text.check_folder(arguments.out)
     seconds = reproduce.seconds_left(papers, arguments.figure, scale)
@@ -136,6 +142,10 @@ def _claims(arguments: argparse.Namespace) -> int:
     with progress_bar(quiet=False) as progress:
         found = reproduce.reproduce(papers, arguments.figure, scale=scale, progress=progress)
     written = [] if arguments.out is None else reproduce_text.write(arguments.out, found)
+    if arguments.report is not None:
+        title = " ".join(x for x in ("Claims of", arguments.paper, arguments.figure) if x)
+        claims_page(title, found).write(arguments.report)
+        print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
         claims = [one.to_dict() for one in found.outcomes]
         print(json.dumps(plain({"schema": "hwsim.claims/1", "scale": scale, "claims": claims}), allow_nan=False))

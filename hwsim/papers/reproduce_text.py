@@ -55,9 +55,9 @@ def table(outcomes: Iterable[ClaimOutcome]) -> str:
     lines = ["| claim | item | stated | paper | hwsim | verdict |", "| --- | --- | --- | --- | --- | --- |"]
     for one in outcomes:
         claim = one.claim
-        own = _numbers(one.measured) or "-"
+        own = numbers_text(one.measured) or "-"
         unit = f" {claim.unit}" if claim.unit and claim.paper else ""
-        cells = (claim.id, claim.item, claim.stated, _numbers(claim.paper) + unit, own, f"**{one.verdict}**")
+        cells = (claim.id, claim.item, claim.stated, numbers_text(claim.paper) + unit, own, f"**{one.verdict}**")
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -176,7 +176,8 @@ def _draw_map(figure: Any, axes: Any, series: Series) -> None:
     figure.colorbar(image, ax=axes, label=series.value)
 
 
-def _numbers(values: Mapping[str, Any]) -> str:
+def numbers_text(values: Mapping[str, Any]) -> str:
+    """Quantities by name, long series cut after SHOWN."""
     return "; ".join(f"{name} {_number(value)}" for name, value in values.items())
 
 
