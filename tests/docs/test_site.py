@@ -16,6 +16,7 @@ for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
 
 ROOT = Path(__file__).parents[2]
+ELSEWHERE = ("http:", "https:", "mailto:", "data:")
 
 
 class Links(HTMLParser):
