@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER)]
 
+import site_pages  # noqa: E402
+
 from hwsim._version import __version__  # noqa: E402
 
 project = "hwsim"
@@ -54,6 +56,12 @@ def read(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = inside_only(source[0], Path(app.env.doc2path(name)))
 
 
+def write_pages(app: Sphinx) -> None:
+    """Sphinx's event `builder-inited`."""
+    site_pages.write(FOLDER / "generated")
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
+    app.connect("builder-inited", write_pages)
     app.connect("source-read", read)

@@ -20,7 +20,8 @@ from hwsim.cli import main
 from hwsim.cli.command import VERBS, parser_for
 
 ROOT = Path(__file__).parents[2]
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
+#: Without what a build of the site has left.
+DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.relative_to(ROOT).parts)
 PAGES = [*DOCS, *(page for page in [ROOT / "README.md"] if page.exists())]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FENCE = re.compile(r"^```(\w*)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

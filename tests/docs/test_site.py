@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
+import hwsim
+
 for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
 
@@ -68,6 +70,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_in_the_site(site: Path) -> None:
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
     assert [str(page) for page in pages if not (site / page.with_suffix(".html")).exists()] == []
+
+
+def test_devices_and_libraries_have_pages(site: Path) -> None:
+    devices = [file.stem for file in (ROOT / "configs" / "devices").glob("*.yaml")]
+    libraries = [file.stem for file in (ROOT / "configs" / "libraries").glob("*.yaml")]
+    for kind, names in (("devices", devices), ("libraries", libraries), ("schema", ["device", "library"])):
+        folder = site / "generated" / kind
+        assert names and [name for name in names if not (folder / f"{name}.html").exists()] == []
+    assert "bytes per core clock cycle" in (site / "generated" / "schema" / "device.html").read_text(encoding="utf-8")
+
+
+def test_the_api_page_has_every_public_name(site: Path) -> None:
+    anchors = Links((site / "reference" / "api.html").read_text(encoding="utf-8")).anchors
+    assert [name for name in hwsim.__all__ if name != "__version__" and f"hwsim.{name}" not in anchors] == []
 
 
 def test_links_of_the_site_arrive(site: Path) -> None:
