@@ -143,9 +143,7 @@ def pages() -> dict[str, str]:
     found |= {f"schema/{name}.md": schema_page(name) for name in kinds}
     found["devices/index.md"] = index("Device by device", "Every device, its numbers and their sources.", devices)
     found["libraries/index.md"] = index("Library by library", "Every library of kernels and its sources.", known)
-    found["schema/index.md"] = index(
-        "YAML schema", "The keys of data files.", [f.name.split(".")[0] for f in schemas()]
-    )
+    found["schema/index.md"] = index("YAML schema", "The keys of data files.", kinds)
     return found
 
 
