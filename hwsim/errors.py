@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import difflib
 
+# Common names of number formats, and what hwsim calls them: a suggestion names these where they are allowed.
+ALIASES = {
+    "half": ("fp16",),
+    "float16": ("fp16",),
+    "bfloat16": ("bf16",),
+    "single": ("fp32",),
+    "float": ("fp32",),
+    "float32": ("fp32",),
+    "double": ("fp64",),
+    "float64": ("fp64",),
+    "fp8": ("e4m3", "e5m2"),
+    "float8": ("e4m3", "e5m2"),
+}
+
 
 class HwsimError(Exception):
     """Base class of every error that a user can correct; `hwsim` exits with 2 (1 for `MismatchError`)."""
@@ -47,8 +61,12 @@ class MismatchError(HwsimError):
 def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
     """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string.
 
-    Among the close ones, one with the same letters (fp61, fp16) comes first.
+    A common name of a format (`ALIASES`) gives the allowed ones that it stands for. Among the close ones, one with the
+    same letters (fp61, fp16) comes first.
     """
+    meant = [word for word in ALIASES.get(name.lower(), ()) if word in allowed]
+    if meant and name not in allowed:
+        return f"; did you mean {' or '.join(repr(word) for word in meant)}?"
     close = difflib.get_close_matches(name, allowed)
     close.sort(key=lambda word: sorted(word) != sorted(name))
     return f"; did you mean '{close[0]}'?" if close else ""

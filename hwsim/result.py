@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.analysis.error_map import ErrorMap
+from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
@@ -191,6 +192,16 @@ class Result:
         if self.times.program is None or self.times.chip is None:
             return None
         return what_if(self.times.program, self.times.chip)
+
+    def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
+        """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
+
+        changes: {path in the device file: "2x" for a factor, or a value in the file's unit}. The clock is the one of
+        this run. Raises InputError for a path or value that the device cannot have.
+        """
+        if self.times.program is None or self.times.chip is None:
+            return None
+        return with_numbers(self.times.program, self.times.chip, changes, warm=self.times.warm)
 
     @cached_property
     def roofline(self) -> Roofline | None:

@@ -10,6 +10,7 @@ import argparse
 import gc
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ VERBS = {
     "selftest": "whether this installation computes the bits and cycles that it should",
     "info": "versions, kernels, threads, and where device files are looked for",
 }
+NEGATIVE_LIST = re.compile(r"-(\d|\.\d|inf|nan)[^=]*,", re.IGNORECASE)  # argparse would take it for an option
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
     "exit codes: 0 done; 1 a result differs; 2 bad usage, bad or missing file, unsupported; 3 internal error; "
@@ -118,7 +120,9 @@ def _run(given: list[str]) -> int:
     try:
         if verb is not None and verb not in VERBS:
             parser.error(f"no verb '{verb}'; there are {', '.join(VERBS)}{nearest(verb, list(VERBS))}")
-        arguments = parser.parse_args(given)
+        arguments, unknown = parser.parse_known_args(_with_negative_lists(given))
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}")
         if arguments.version:
             print(_module("info").version_line())
             return 0
@@ -129,6 +133,27 @@ def _run(given: list[str]) -> int:
         return result
     except SystemExit as leaving:  # argparse has said why
         return leaving.code if isinstance(leaving.code, int) else 2
+
+
+def _with_negative_lists(given: Sequence[str]) -> list[str]:
+    """The words, with a list that begins with a negative number joined to the option before it: --a=-1,2."""
+    words: list[str] = []
+    for word in given:
+        after_option = bool(words) and words[-1].startswith("--") and len(words[-1]) > 2 and "=" not in words[-1]
+        if after_option and NEGATIVE_LIST.match(word):
+            words[-1] = f"{words[-1]}={word}"
+        else:
+            words.append(word)
+    return words
+
+
+def _near_option(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> str:
+    """The suggestion for the first unknown option, from those of the verb."""
+    name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
+    if name is None or verb is None:
+        return ""
+    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return nearest(name, list(verbs.choices[verb]._option_string_actions))
 
 
 def _fail(message: str, code: int = 2) -> int:
