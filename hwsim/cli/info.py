@@ -11,6 +11,7 @@ from typing import Any
 
 from hwsim import _kernels
 from hwsim._version import __version__
+from hwsim.cache import cache_folder
 from hwsim.devices.registry import search_path
 from hwsim.report.text import facts
 
@@ -43,6 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
                     ),
                     ("threads", str(found["threads"])),
                     *path,
+                    ("cache", f"{found['cache']} (HWSIM_CACHE chooses)"),
                 ]
             )
         )
@@ -68,6 +70,7 @@ def _gather() -> dict[str, Any]:
         "kernels": list(_kernels.variants),
         "threads": os.cpu_count() or 1,
         "device_search_path": search_path(),
+        "cache": str(cache_folder("")),
     }
 
 
