@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
+from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
