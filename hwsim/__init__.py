@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
     from hwsim.library_calls.choose import library
+    from hwsim.questions import Variant, diff, explain, tune
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
     from hwsim.studies.sweep import sweep
@@ -36,15 +37,19 @@ __all__ = [
     "ProgramError",
     "Result",
     "UnsupportedError",
+    "Variant",
     "__version__",
     "conv2d",
     "device",
+    "diff",
     "emulate",
+    "explain",
     "invariance",
     "library",
     "matmul",
     "run",
     "sweep",
+    "tune",
 ]
 
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
@@ -56,6 +61,7 @@ _NAMES = {
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
+    "questions": ("Variant", "diff", "explain", "tune"),
     "result": ("Result",),
 }
 _MODULES = (
