@@ -172,7 +172,7 @@ class Result:
             raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
         window = TraceWindow(core, from_cycle, last)
         if self.times.timed.instructions > Trace.LIMIT:
-            counted = timing.run(self.times.program, self.times.chip, trace=1, window=window).trace
+            counted = self._timed(1, window).trace
             assert counted is not None
             if counted.events > Trace.LIMIT:
                 raise InputError(
@@ -180,8 +180,13 @@ class Result:
                     f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
                     f"to_cycle=)"
                 )
-        recorded = timing.run(self.times.program, self.times.chip, trace=Trace.LIMIT, window=window)
-        return Trace.of(recorded, self.times.chip)
+        return Trace.of(self._timed(Trace.LIMIT, window), self.times.chip)
+
+    def _timed(self, trace: int, window: TraceWindow) -> timing.Timing:
+        """The timing again, as `cycles` has it, with a trace."""
+        assert self.times.program is not None and self.times.chip is not None
+        warm = self.times.warm
+        return timing.run(self.times.program, self.times.chip, trace=trace, window=window, warm=warm)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:
@@ -191,7 +196,7 @@ class Result:
         """
         if self.times.program is None or self.times.chip is None:
             return None
-        return what_if(self.times.program, self.times.chip)
+        return what_if(self.times.program, self.times.chip, warm=self.times.warm)
 
     def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
