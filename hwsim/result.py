@@ -23,7 +23,9 @@ from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.machines import timing
 from hwsim.machines.trace_rows import TraceWindow
+from hwsim.notebook import card
 from hwsim.product import Errors
+from hwsim.report.text import duration, percent
 from hwsim.report_page.run_page import run_page
 from hwsim.trace.trace import Trace
 
@@ -119,6 +121,25 @@ class Result:
         bits = "no bits" if self.c is None else f"{self.c.dtype} {self.c.shape}"
         time = f"no cycles ({self.timing_note})" if self.cycles is None else f"{self.cycles:,} cycles"
         return f"<Result {self.scheme} on {self.device}, {self.m} x {self.n} x {self.k}: {bits}, {time}>"
+
+    def _repr_html_(self) -> str:
+        pairs: list[tuple[str, object]] = [("device", self.device), ("scheme", self.scheme)]
+        pairs.append(
+            ("C", f"{self.m:,} x {self.n:,}, K = {self.k:,}" + ("" if self.c is None else f", {self.c.dtype}"))
+        )
+        if self.cycles is not None and self.seconds is not None and self.tflops is not None:
+            pairs.append(("time", f"{self.cycles:,} cycles, {duration(self.seconds)}, {self.tflops:,.1f} TFLOP/s"))
+        else:
+            pairs.append(("time", self.timing_note))
+        if self.c is not None and self.error is not None:
+            pairs.append(("relative error", f"{self.error['relative_frobenius']:.3g} (Frobenius norm)"))
+        pairs += [(f"evidence of {name}", level) for name, level in self.evidence.items()]
+        rows = [
+            (name, percent(x["busy_cycles"] / total), max(x["stall_cycles"], key=x["stall_cycles"].get, default=""))
+            for name, x in self.engines.items()
+            if (total := x["busy_cycles"] + sum(x["stall_cycles"].values()))
+        ]
+        return card("hwsim result", pairs, ("engine", "busy", "waits most for"), rows)
 
     @cached_property
     def warnings(self) -> list[dict[str, Any]]:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy.typing as npt
 
 from hwsim.devices import arithmetic
 from hwsim.devices.model import DeviceModel
+from hwsim.notebook import card
 
 
 class Device(DeviceModel):
     """One chip: its validated data, and its matrix instructions. Raises ConfigError (from the loader) for invalid
     data.
     """
+
+    def _repr_html_(self) -> str:
+        pairs = [
+            ("title", self.title),
+            ("family", self.family),
+            ("cores", self.cores),
+            ("clock", f"{self.clock_mhz:,g} MHz"),
+        ]
+        levels = ", ".join(
+            f"{count} {level}" for level, count in Counter(x.evidence for x in self.evidence.values()).items()
+        )
+        rows = [
+            (name, f"{x.m} x {x.n} x {x.k}", f"{x.a} x {x.b} + {x.c} -> {x.d}", x.unit)
+            for name, x in self.matrix_instructions.items()
+        ]
+        head = ("matrix instruction", "m x n x k", "formats", "dot unit")
+        return card(f"hwsim device {self.name}", [*pairs, ("evidence of numbers", levels)], head, rows)
 
     def mma(
         self,

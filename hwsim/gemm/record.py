@@ -17,6 +17,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Image, OperandScale, Problem, Sparsity
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.notebook import card
 
 SCHEMA = "hwsim.gemm/1"
 By = Literal["user", "scheme", "device", "library", "estimate", "default"]
@@ -87,6 +88,16 @@ class Gemm:
     def single(self) -> Plan:
         """The plan; of a mixture the most general one, which gives the format of the results."""
         return self.plan.plans[-1] if isinstance(self.plan, Mixed) else self.plan
+
+    def _repr_html_(self) -> str:
+        pairs = [
+            ("device", self.device.name),
+            ("scheme", self.scheme),
+            ("problem", self.problem),
+            ("digest", self.digest),
+        ]
+        rows = [(one.name, one.value, one.by, one.evidence, one.why) for one in self.decisions]
+        return card("hwsim resolved GEMM", pairs, ("decision", "value", "by", "evidence", "why"), rows)
 
     @property
     def digest(self) -> str:

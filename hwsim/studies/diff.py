@@ -22,6 +22,7 @@ from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
+from hwsim.notebook import card
 from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
@@ -168,6 +169,16 @@ class Difference:
         plain["first"] = tuple(asdict(place) for place in self.first)
         plain |= {name: None if plain[name] is None else asdict(plain[name]) for name in ("worst", "step", "errors")}
         return {"schema": "hwsim.diff/1"} | plain | {"share": self.share}
+
+    def _repr_html_(self) -> str:
+        pairs: list[tuple[str, object]] = [("left", self.left), ("right", self.right)]
+        pairs.append(("differ", f"{self.differing:,} of {self.elements:,} elements ({100 * self.share:.3g} %)"))
+        if self.step is not None:
+            s = self.step
+            pairs.append((f"C[{s.row}, {s.column}] first differs", f"at k = {s.k_first} to {s.k_end - 1}"))
+        rows = [(p.row, p.column, p.left_code, p.left, p.right_code, p.right, p.ulps) for p in self.first]
+        head = ("row", "column", "left code", "left", "right code", "right", "ulps")
+        return card(f"C[{self.m} x {self.n}], K = {self.k}, {self.output}", pairs, head, rows)
 
     def to_text(self) -> str:
         """A summary of a few lines."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwsim.notebook import card
 from hwsim.options import AUTO
 from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.schemes import scheme_of
@@ -28,6 +29,11 @@ class SweepTable:
     rows: tuple[dict[str, Any], ...]
     computed: int
     cached: int
+
+    def _repr_html_(self) -> str:
+        pairs = [("points", len(self.rows)), ("computed", self.computed), ("from the cache", self.cached)]
+        shown = [name for name in self.columns if any(row.get(name) is not None for row in self.rows)]
+        return card(self.title, pairs, shown, [[row.get(name) for name in shown] for row in self.rows])
 
     @property
     def refused(self) -> int:
