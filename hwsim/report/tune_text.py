@@ -12,7 +12,8 @@ from hwsim.report.text import count, data, duration, facts, plural, table
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
 
-BEST = 10  # points listed
+BEST = 10  # groups of points listed
+TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: docs/cycles.md, "Times that others measured"
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 
@@ -34,13 +35,43 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
         "",
         *table(rows, ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best"), right=(2, 3, 4, 5, 6)),
     ]
-    unlike = {_named(point): point for point in reversed(timed)}  # several options may come to the same
-    ranked = sorted(unlike.values(), key=lambda point: _value(point, found.objective))[:BEST]
-    if len(ranked) > 1:
-        listed = [(str(i + 1), *_cells(point, found.best, found.objective)) for i, point in enumerate(ranked)]
-        head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best")
-        lines += ["", f"the best {len(ranked)}", *table(listed, head, right=(0, 2, 3, 4, 5, 6))]
+    groups = alike(found)
+    if len(groups) > 1:
+        listed = [
+            (str(i + 1), *_cells(group[0], found.best, found.objective), _others(group))
+            for i, group in enumerate(groups[:BEST])
+        ]
+        head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best", "")
+        lines += ["", f"the best {len(listed)}", *table(listed, head, right=(0, 2, 3, 4, 5, 6))]
+        least = _value(found.best, found.objective)
+        near = sum(_value(point, found.objective) <= least * (1 + TIME_ERROR) for point in timed)
+        lines += [
+            "",
+            f"{count(near)} of {count(len(timed))} configurations are within {100 * TIME_ERROR:.0f} % of the best, the "
+            "mean error of simulated times on chips where they were measured: the chip may rank them otherwise",
+        ]
     return "\n".join([*lines, *_heat_text(found)])
+
+
+def alike(found: Landscape) -> list[list[TunedPoint]]:
+    """The points in groups of one tile, slices, instruction and equal value, the best group first; in a group the first
+    that was timed leads.
+    """
+    groups: dict[tuple[object, ...], list[TunedPoint]] = {}
+    for point in found.points:
+        if point.cycles is not None:
+            row = point.row()
+            same = tuple(row.get(name) for name in ("tile_m", "tile_n", "tile_k", "split_k", "unit"))
+            groups.setdefault((*same, _value(point, found.objective)), []).append(point)
+    return sorted(groups.values(), key=lambda group: _value(group[0], found.objective))
+
+
+def _others(group: list[TunedPoint]) -> str:
+    """What the other points of a group differ in."""
+    rows = [point.row() for point in group]
+    unlike = [name for name in rows[0] if len({str(row.get(name)) for row in rows}) > 1]
+    shown = [f"{name} {', '.join(dict.fromkeys(str(row.get(name)) for row in rows))}" for name in unlike]
+    return f"alike: {'; '.join(shown)}" if shown else ""
 
 
 def _value(point: TunedPoint, objective: str) -> float:

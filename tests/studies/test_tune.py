@@ -14,7 +14,7 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
-from hwsim.report.tune_text import heat, plotting, tune_csv, tune_text, write_heat
+from hwsim.report.tune_text import BEST, alike, heat, plotting, tune_csv, tune_text, write_heat
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.analytic_tiles import eq11, parallelism, tlp
@@ -164,6 +164,19 @@ def test_reports(found, davinci):
         assert max(shares.values()) == 1 and set(shares) <= {(m, n) for m in rows for n in columns}
         tile = one.best.facts["tile"]
         assert shares[tile["m"], tile["n"]] == 1
+
+
+def test_points_that_nothing_tells_apart_are_one_group(found):
+    groups = alike(found)
+    assert sum(map(len, groups)) == sum(point.cycles is not None for point in found.points)
+    assert [group[0].cycles for group in groups] == sorted(group[0].cycles for group in groups)
+    for group in groups:
+        assert len({(point.cycles, str(point.facts.get("tile")), point.row().get("split_k")) for point in group}) == 1
+    near = sum(point.cycles is not None and point.cycles <= 1.08 * found.best.cycles for point in found.points)
+    text = tune_text(found, "d", "s", (1, 1, 1))
+    assert f"{near} of {sum(map(len, groups))} configurations are within 8 % of the best" in text
+    if any(len(group) > 1 for group in groups[:BEST]):
+        assert "alike: " in text
 
 
 def test_heat_map_as_an_image(found):
