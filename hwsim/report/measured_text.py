@@ -100,10 +100,8 @@ def _figure_class() -> Any:
 
 def write_measured_plot(found: MeasuredComparison, file: IO[bytes], suffix: str) -> None:
     """Write simulated over measured time, both in us on logarithmic axes, with the line where they are equal. suffix:
-    one of `PLOTS`. Raises InputError where no kernel has both times, UnsupportedError without matplotlib.
+    one of `PLOTS`. Raises UnsupportedError without matplotlib.
     """
-    if not found.pairs:
-        raise InputError("--plot: no kernel has a simulated time")
     figure = _figure_class()(figsize=(5.2, 5.0), layout="constrained")
     axes = figure.add_subplot()
     measured, simulated = ([1e6 * pair[i] for pair in found.pairs] for i in (0, 1))

@@ -100,7 +100,8 @@ def compare_measured(
     of the work, 0 to 1.
 
     Raises InputError for a duration that is not above 0, for options that do not fit, and where no kernel has a GEMM;
-    ConfigError for a bad device file. What the device or library cannot do is the `refused` of its kernel.
+    ConfigError for a bad device file. What the device or library cannot do is the `refused` of its kernel, and an
+    UnsupportedError where no kernel has a simulated time.
     """
     chip = load(device)
     given = options if library is None else {**options, "library": library}
@@ -124,7 +125,10 @@ def compare_measured(
         compared.append(ComparedKernel(row, *times[key]))
         if progress is not None:
             progress(number / len(known))
-    return MeasuredComparison(chip.name, library, tuple(compared), unknown)
+    found = MeasuredComparison(chip.name, library, tuple(compared), unknown)
+    if not found.pairs:
+        raise UnsupportedError(f"no kernel has a simulated time: {_place(known[0][0])}: {compared[0].refused}")
+    return found
 
 
 def _simulated(row: MeasuredKernel, chip: Device, gemm: Mapping[str, Any]) -> tuple[float | None, str]:
