@@ -18,7 +18,8 @@ from hwsim.studies.measured import compare_measured
 
 EXAMPLE = """example:
 
-  ncu --csv --page raw --clock-control none --metrics gpu__time_duration.sum --log-file report.csv ./app
+  ncu --csv --page raw --clock-control none --cache-control none --metrics gpu__time_duration.sum \\
+      --log-file report.csv ./app
   hwsim compare --ncu report.csv --map kernels.yaml --device h200 --library cublas
 
 kernels.yaml, where the report has no added columns m, n, k:
@@ -43,7 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
     parser.add_argument(
-        "--clock-mhz", type=positive, metavar="MHZ", help="core clock at which the kernels were measured"
+        "--clock-mhz",
+        type=positive,
+        metavar="MHZ",
+        help="core clock at which the kernels were measured, with L2 empty: ncu's base clock, unless it ran with "
+        "--clock-control none (default: the clock under load in a series of runs)",
     )
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="write simulated over measured time (needs matplotlib)"
