@@ -36,6 +36,7 @@ VERBS = {
     "golden": "check bits against golden files; record new ones on hardware",
     "tune": "the best blocking, order of tiles and instruction for a device, a scheme and a shape",
     "sweep": "a grid of runs over devices, schemes, shapes and options, as a table",
+    "compare": "kernels measured with Nsight Compute beside simulated ones: time, error, correlation",
     "invariance": "which batch sizes give a row of a library's product the same bits",
     "sensitivity": "how the cycles move when each assumed number of a device goes over its range",
     "reproduce": "a paper's experiment on simulated devices, as a table",
