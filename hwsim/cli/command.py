@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -44,7 +45,38 @@ VERBS = {
     "selftest": "whether this installation computes the bits and cycles that it should",
     "info": "versions, kernels, threads, and where device files are looked for",
 }
+#: Verbs by task, as `hwsim --help` lists them.
+TASKS = {
+    "run, and look inside": ("run", "program", "mma", "explain", "diff"),
+    "choose and compare": ("tune", "sweep", "compare", "invariance", "sensitivity"),
+    "devices, libraries, formats, schemes": ("devices", "libraries", "library", "formats", "schemes"),
+    "check": ("golden", "selftest", "reproduce", "bench", "info"),
+}
+#: A command of each verb, as its help shows it.
+EXAMPLES = {
+    "run": "run --device h200 --format bf16 --m 4096 --n 4096 --k 4096 --no-exact --what-if",
+    "devices": "devices show h200 --sources",
+    "libraries": "libraries show cublas-13",
+    "library": "library record --device h200 --out my.npz --weight 4096x14336 --format bf16",
+    "formats": "formats show e4m3",
+    "schemes": "schemes --device a100",
+    "program": "program ascend910a sgemm-cube --m 128 --n 128 --k 128",
+    "mma": "mma v100 mma.m8n8k4.f32.f16.f16.f32 --a 1,2,3,4 --b 1,1,1,1 --c 0.5",
+    "explain": "explain v100 mma.m8n8k4.f32.f16.f16.f32 --a 1,2,3,4 --b 1,1,1,1 --c 0.5",
+    "diff": "diff --device h200 --device v100 --format fp16 --m 64 --n 64 --k 64",
+    "golden": "golden verify tests/golden",
+    "tune": "tune --device h200 --format bf16 --m 4096 --n 512 --k 1024",
+    "sweep": "sweep study.yaml --out rows.csv",
+    "compare": "compare --ncu report.csv --map kernels.yaml --device h200",
+    "invariance": "invariance --device h200 --library cublas --format bf16 --n 4096 --k 14336 --m 1:8192",
+    "sensitivity": "sensitivity --device ascend910b3 --format fp16 --m 4096 --n 4096 --k 4096",
+    "reproduce": "reproduce sgemm-cube fig10",
+    "bench": "bench --quick",
+    "selftest": "selftest",
+    "info": "info",
+}
 NEGATIVE_LIST = re.compile(r"-(\d|\.\d|inf|nan)[^=]*,", re.IGNORECASE)  # argparse would take it for an option
+WIDTH, COLUMN = 100, 13  # of help text
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
     "exit codes: 0 done; 1 a result differs; 2 bad usage, bad or missing file, unsupported; 3 internal error; "
@@ -90,18 +122,34 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hwsim",
         description="Bit-exact and cycle-level simulation of matrix engines.",
-        epilog=EPILOG,
+        epilog=f"{_by_task()}\n\n{textwrap.fill(EPILOG, WIDTH)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print versions and leave")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", help="one of those below")
     for name, text in VERBS.items():
         sub = verbs.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG, allow_abbrev=False
+            name,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example: hwsim {EXAMPLES[name]}\n\n{textwrap.fill(EPILOG, WIDTH)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         if name == verb:
             _module(name).configure(sub)
     return parser
+
+
+def _by_task() -> str:
+    lines = []
+    for task, names in TASKS.items():
+        lines += ["", f"{task}:"]
+        for name in names:
+            lines += textwrap.wrap(
+                f"  {name:<{COLUMN}}{VERBS[name]}", WIDTH, subsequent_indent=" " * (COLUMN + 2), drop_whitespace=True
+            )
+    return "\n".join([*lines, "", "hwsim VERB --help says more, with an example."]).strip("\n")
 
 
 def _module(verb: str) -> Any:

@@ -7,6 +7,8 @@ import json
 
 from hwsim.devices import expanded, load, names
 from hwsim.devices.templates import DEFAULT, new_device_file, templates
+from hwsim.errors import InputError
+from hwsim.report.compare_text import compare_devices, compare_text
 from hwsim.report.device_text import device_text, evidence_text, sources_text
 from hwsim.report.text import table
 
@@ -31,6 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check.add_argument("device", metavar="FILE", help="YAML file (or name) of a device")
     check.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+    compare = actions.add_parser("compare", help="devices beside each other: what differs", allow_abbrev=False)
+    compare.add_argument("devices", nargs="+", metavar="NAME", help="two or more device names or YAML files")
+    compare.add_argument("--all", action="store_true", help="what is equal, too")
+    compare.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="all rows as one JSON object on standard output"
     )
     new = actions.add_parser("new", help="write a device file of your own, from a template", allow_abbrev=False)
     new.add_argument("device", metavar="FILE.yaml", help="the file to write; its name becomes the device's")
@@ -57,6 +65,8 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             print(f"wrote {path}; next: hwsim devices check {path}")
         return 0
+    if arguments.action == "compare":
+        return _compare(arguments)
     device = load(arguments.device)
     if arguments.action == "show":
         if arguments.json:
@@ -67,4 +77,16 @@ def execute(arguments: argparse.Namespace) -> int:
         print(json.dumps({"schema": "hwsim.device-check/1", "name": device.name, "device_sha256": device.sha256}))
     else:
         print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    if len(arguments.devices) < 2:
+        raise InputError("devices compare: one device; give at least two names or files")
+    found = [load(name) for name in arguments.devices]
+    if arguments.json:
+        rows = [{"what": name, "values": values} for name, values in compare_devices(found)]
+        print(json.dumps({"schema": "hwsim.devices-compare/1", "devices": [x.name for x in found], "rows": rows}))
+    else:
+        print(compare_text(found, everything=arguments.all))
     return 0

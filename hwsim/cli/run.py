@@ -24,7 +24,7 @@ from hwsim.files import check_outputs, write_whole
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.report.gantt import gantt_text
 from hwsim.report.run_text import run_text
-from hwsim.report.whatif_text import roofline_text, what_if_text
+from hwsim.report.whatif_text import changed_text, roofline_text, what_if_text
 from hwsim.report_page.run_page import run_page
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
@@ -98,8 +98,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_report(group, "--m 512 --n 512 --k 512")
     group.add_argument(
         "--what-if",
-        action="store_true",
-        help="also the what-if analysis (cycles if one part took no time), and the roofline",
+        nargs="?",
+        const="",
+        action="append",
+        metavar="PATH=VALUE",
+        help="also the what-if analysis (cycles if one part took no time), and the roofline; with PATH=2x or "
+        "PATH=VALUE the cycles with that number of the device file (paths: hwsim devices show NAME --sources); "
+        "repeatable: --what-if hbm.bytes_per_second=0.5x",
     )
     group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
@@ -127,7 +132,11 @@ def execute(arguments: argparse.Namespace) -> int:
             text = _json(result, arguments.what_if)
         else:
             text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
-            if arguments.what_if:
+            if changes := _changes(arguments.what_if):
+                changed = result.with_numbers(changes)
+                assert changed is not None
+                text += f"\n\n{changed_text(changed)}"
+            if "" in (arguments.what_if or ()):
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
@@ -185,14 +194,29 @@ def _check_files(arguments: argparse.Namespace) -> None:
     check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
 
 
-def _json(result: Result, with_what_if: bool) -> str:
-    if not with_what_if:
+def _changes(wanted: list[str] | None) -> dict[str, str]:
+    """{path: value} of the options --what-if PATH=VALUE. Raises InputError for one without either."""
+    found: dict[str, str] = {}
+    for text in wanted or ():
+        path, sign, value = text.partition("=")
+        if text and not (path and sign and value):
+            raise InputError(f"--what-if {text}: allowed: PATH=2x, PATH=VALUE, or nothing; hbm.bytes_per_second=0.5x")
+        found |= {path: value} if text else {}
+    return found
+
+
+def _json(result: Result, wanted: list[str] | None) -> str:
+    if not wanted:
         return result.to_json()
-    assert result.what_if is not None and result.roofline is not None
-    more = {
-        "what_if": [dataclasses.asdict(part) for part in result.what_if],
-        "roofline": dataclasses.asdict(result.roofline),
-    }
+    more: dict[str, Any] = {}
+    if changes := _changes(wanted):
+        changed = result.with_numbers(changes)
+        assert changed is not None
+        more["changed"] = dataclasses.asdict(changed)
+    if "" in wanted:
+        assert result.what_if is not None and result.roofline is not None
+        more["what_if"] = [dataclasses.asdict(part) for part in result.what_if]
+        more["roofline"] = dataclasses.asdict(result.roofline)
     return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 

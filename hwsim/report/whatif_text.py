@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hwsim.report.text import count, data, percent, table
+from hwsim.report.text import count, data, duration, percent, table
 
 if TYPE_CHECKING:
+    from hwsim.analysis.changed_numbers import ChangedNumbers
     from hwsim.analysis.roofline import Roofline
     from hwsim.analysis.what_if import WhatIf
 
@@ -22,6 +23,18 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
     lines += table(rows, ("part", "cycles", "saved"), right=(1, 2))
     if rest:
         lines.append(f"  nothing to gain from: {', '.join(rest)}")
+    return "\n".join(lines)
+
+
+def changed_text(found: ChangedNumbers) -> str:
+    """Numbers, cycles and time before and after a change of the device's numbers."""
+    rows = [(path, f"{before:,g}", f"{after:,g}", "") for path, (before, after) in found.numbers.items()]
+    (cycles, then), (seconds, later) = found.cycles, found.seconds
+    rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
+    rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
+    lines = ["with other numbers of the device", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
+    if found.bound is not None:
+        lines.append(f"  then most to gain from: {found.bound.part} ({percent(found.bound.saved)} if it took no time)")
     return "\n".join(lines)
 
 
