@@ -22,6 +22,7 @@ from hwsim.machines import functional
 from hwsim.operands import Operand, selected_indices
 
 if TYPE_CHECKING:
+    from hwsim.evaluate.product import Evaluator
     from hwsim.resolve.resolver import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
@@ -117,7 +118,9 @@ def compute(
         start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
         product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     else:
-        product = _stacked(a, b, codes_c, lead, one, progress)
+        codes = _as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress) if lead else None
+        found = None if codes is None else evaluator.typed(codes)
+        product = _stacked(a, b, codes_c, lead, one, progress) if found is None else found
     beta = record.epilogue.beta
     added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
     added += [] if bias is None else [(1.0, bias)]
@@ -152,6 +155,26 @@ def _checked_bias(given: Any, n: int) -> Array:
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":
         raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
     return bias
+
+
+def _as_stack(
+    evaluator: Evaluator,
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    threads: int,
+    progress: Progress | None,
+) -> Array | None:
+    """Codes (*lead, m, n) of a stack, several matrices in each call; None where each one has to be computed alone."""
+    (m, k), n = a.shape, b.shape[1]
+    count = math.prod(lead)
+    left = Operand(np.broadcast_to(a.codes, (*lead, m, k)).reshape(count, m, k), a.format)
+    right = Operand(np.broadcast_to(b.codes, (*lead, k, n)).reshape(count, k, n), b.format)
+    start = None if c is None else c.reshape(count, m, n)
+    codes = evaluator.stack(left, right, c=start, bias=bias, threads=threads, progress=progress)
+    return None if codes is None else codes.reshape(*lead, m, n)
 
 
 def _stacked(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Codes = NDArray[Any]
+MATRIX = 2  # dimensions
 CACHE_BYTES = 1 << 24  # of the runs arranged at a time
 THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
@@ -39,10 +40,12 @@ class Runs:
     def cached(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
         """The arranged operand of the run `span` and of some that follow it, one after another.
 
-        None for a run that is too long, or not one of a series of equal runs.
+        None for a run that is too long, or not one of a series of equal runs, and for stacks.
         """
         start, stop = span
         length, depth = stop - start, pieces[0].shape[self.axis]
+        if pieces[0].ndim > MATRIX:
+            return None
         if length <= 0 or length % self.step or start % length or stop > depth or 2 * length > depth:
             return None
         index = start // length
@@ -95,7 +98,8 @@ def in_instruction_order(
 ) -> list[Codes]:
     """The codes of a span of K in the order in which the instructions consume them: one array, or two that are chained.
 
-    Several pieces (products of one stage) alternate per instruction. The last instruction is padded with zeros, which
+    pieces: matrices, or stacks of them. axis: 1: K is their last dimension; 0: the one before. Several pieces (products
+    of one stage) alternate per instruction. The last instruction is padded with zeros, which
     matters for units that distinguish -0 from +0.
     """
     start, stop = span
@@ -103,18 +107,19 @@ def in_instruction_order(
     if len(pieces) == 1 and permutation is None:
         split = length - length % step
         cut = pieces[0]
-        parts = [cut[:, start : start + split] if axis else cut[start : start + split]] if split else []
+        parts = [_span(cut, start, start + split, axis)] if split else []
         if split < length:
             parts.append(_padded(cut, start + split, stop, step, axis))
         return parts
     filled = [whole(piece, span, step, permutation, axis) for piece in pieces]
     if len(filled) == 1:
         return filled
+    *lead, rows, columns = filled[0].shape
     if axis:
-        blocks = [piece.reshape(piece.shape[0], -1, step) for piece in filled]
-        return [np.stack(blocks, 2).reshape(filled[0].shape[0], -1)]
-    blocks = [piece.reshape(-1, step, piece.shape[1]) for piece in filled]
-    return [np.stack(blocks, 1).reshape(-1, filled[0].shape[1])]
+        blocks = [piece.reshape(*lead, rows, -1, step) for piece in filled]
+        return [np.stack(blocks, -2).reshape(*lead, rows, -1)]
+    blocks = [piece.reshape(*lead, -1, step, columns) for piece in filled]
+    return [np.stack(blocks, -3).reshape(*lead, -1, columns)]
 
 
 def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int, ...] | None, axis: int) -> Codes:
@@ -123,23 +128,26 @@ def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int
     unit = math.lcm(step, len(permutation)) if permutation is not None else step
     length = -(-(stop - start) // unit) * unit
     if length == stop - start:
-        full = piece[:, start:stop] if axis else piece[start:stop]
+        full = _span(piece, start, stop, axis)
     else:
         full = _padded(piece, start, stop, length, axis)
     if permutation is None:
         return full
     count = length // len(permutation)
     index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
-    taken: Codes = np.take(full, index, axis)
+    taken: Codes = np.take(full, index, axis - MATRIX)
     return taken
 
 
 def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Codes:
     """A copy of piece[start:stop] along the axis, zero-padded to `length` (+0 is code 0 in every operand format)."""
-    other = piece.shape[1 - axis]
-    full = np.zeros((other, length) if axis else (length, other), piece.dtype)
-    if axis:
-        full[:, : stop - start] = piece[:, start:stop]
-    else:
-        full[: stop - start] = piece[start:stop]
+    shape = list(piece.shape)
+    shape[axis - MATRIX] = length
+    full = np.zeros(shape, piece.dtype)
+    _span(full, 0, stop - start, axis)[...] = _span(piece, start, stop, axis)
     return full
+
+
+def _span(piece: Codes, start: int, stop: int, axis: int) -> Codes:
+    """A view of a span of K."""
+    return piece[..., start:stop] if axis else piece[..., start:stop, :]

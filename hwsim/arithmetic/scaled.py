@@ -31,6 +31,8 @@ def scaled_gemm(
 ) -> Codes:
     """Codes (m, n) of the chain over K of a (m, k) b (k, n), starting from c (m, n) * 2^-exponent; k is at least 1.
 
+    Stacks of matrices have further leading dimensions, as for the kernels.
+
     rule: the instruction's scale_input_d_rule. With "exact" the kernels divide before the first step, even where c's
     format could not hold the result; the others round c first. out, threads: as for the kernels.
     """
@@ -38,13 +40,13 @@ def scaled_gemm(
         scaled, _ = scaled_accumulator(c, format_of(spec.c), exponent, rule)
         return gemm(spec, a, b, scaled, out=out, threads=threads)
     terms = spec.unit.terms
-    divide = np.zeros(-(-a.shape[1] // terms), np.uint8)
+    divide = np.zeros(-(-a.shape[-1] // terms), np.uint8)
     divide[0] = exponent
     if spec.d == "fp32":
         return gemm(spec, a, b, c, divide=divide, out=out, threads=threads)
     # Other results have no lanes that divide: those of the first step, then the fast ones.
-    first = gemm(spec, a[:, :terms], b[:terms], c, divide=divide[:1], out=out, threads=threads)
-    return gemm(spec, a[:, terms:], b[terms:], first, out=first, threads=threads)
+    first = gemm(spec, a[..., :terms], b[..., :terms, :], c, divide=divide[:1], out=out, threads=threads)
+    return gemm(spec, a[..., terms:], b[..., terms:, :], first, out=first, threads=threads)
 
 
 def scaled_reference(spec: DotSpec, a: Codes, b: Codes, c: Codes, exponent: int, rule: str) -> Codes:

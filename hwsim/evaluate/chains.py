@@ -160,7 +160,7 @@ class Chains:
             count += 1
         if len(term.products) == 1:
             [(i, j)] = term.products
-            left, right = a[i][:, start:], b[j][start:]
+            left, right = a[i][..., start:], b[j][..., start:, :]
         else:
             cached = self._cached(term, runs[0][0], a, b, threads)
             if cached is None:
@@ -169,8 +169,19 @@ class Chains:
             length *= len(term.products)
             left, right = cached
             count = min(count, left.shape[1] // length, right.shape[0] // length)
-        left, right = left[:, : count * length], right[: count * length]
-        promote(spec, left, right, total, length=length, divide=divide, threads=threads, **specials._asdict())
+        left, right = left[..., : count * length], right[..., : count * length, :]
+        for index in np.ndindex(*total.shape[:-2]):  # one, but of a stack
+            sums = total[index]
+            promote(
+                spec,
+                left[index],
+                right[index],
+                sums,
+                length=length,
+                divide=divide,
+                threads=threads,
+                **specials._asdict(),
+            )
         return count
 
     def _cached(
@@ -256,11 +267,11 @@ class Chains:
         wraps = isinstance(spec.unit, IntegerUnit) and spec.unit.overflow == "wrap"
         lefts = [whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
         rights = [whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
-        length = lefts[0].shape[1]
+        length = lefts[0].shape[-1]
         step = length if wraps else model.k
         for at in range(0, length, step):
             for product, x, y in zip(stage.products, lefts, rights, strict=True):
-                accumulator.add(self._unit(product)[1], x[:, at : at + step], y[at : at + step])
+                accumulator.add(self._unit(product)[1], x[..., at : at + step], y[..., at : at + step, :])
         return accumulator.codes
 
 

@@ -83,6 +83,16 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
     return given
 
 
+def takes_stacks(schedule: Schedule) -> bool:
+    """Whether `evaluate` takes stacks of matrices under this schedule: not where it writes the order out."""
+    return schedule.sum is None and not schedule.regions
+
+
+def rows_at_once(plan: Plan, n: int, k: int) -> int:
+    """The rows of A that one call takes with one thread: an interrupt waits for a call."""
+    return max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+
+
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
     """The name of the instruction of the plan's first product."""
     i, j = plan.terms[0].products[0]
@@ -104,7 +114,8 @@ def evaluate(
 ) -> Codes:
     """Codes (m, n) of C in the epilogue's output format (by default the plan's, or the unit's).
 
-    a, b: the plan's pieces, (m, K) and (K, n), any strides; plain codes where the plan needs no more. schedule:
+    a, b: the plan's pieces, (m, K) and (K, n), any strides; plain codes where the plan needs no more; or stacks of
+    these, (count, m, K) and (count, K, n), which give (count, m, n) (see `takes_stacks`). schedule:
     `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the partition of K, if not the
     schedule's for this K. threads, progress (called with 0..1): no influence on the bits. With some columns of b only,
     or some rows of a, the result equals those columns and rows of the full one. Raises InputError and UnsupportedError
@@ -114,12 +125,12 @@ def evaluate(
     job = _PlanEvaluation(plan, schedule, device, c is not None)
     (m, k), n = left.shape, right.shape[1]
     if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
-        return np.empty((m, n), code_dtype(format_of(job.output)))
+        return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
     left, right = job.chains.taken("a", left), job.chains.taken("b", right)
     cuts = schedule.layout(k) if layout is None else layout
-    rows = threads * max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+    rows = threads * rows_at_once(plan, n, k)
     with np.errstate(all="ignore"):
-        if m <= rows:
+        if m <= rows or left.lead:
             codes = job.block(left, right, c, bias, cuts, threads, progress)
             if progress is not None:
                 progress(1.0)
@@ -261,7 +272,7 @@ class _PlanEvaluation:
             return parts[0].codes
         acc = part.joined(parts) if len(slices) == 1 or self.steps is None else self._calls_into_output(slices)
         if a.exponents is not None and b.exponents is not None:
-            acc = self.join.raised(acc, a.exponents[:, None] + b.exponents)
+            acc = self.join.raised(acc, a.exponents[..., :, None] + b.exponents[..., None, :])
         if special is not None and self.is_float:
             special.put(acc, threads)
         count = len(written.parts) if isinstance(written, Reduction) else len(slices)
@@ -412,7 +423,7 @@ class _RowBlock:
     ) -> None:
         self.job, self.a, self.b, self.threads, self.progress = job, a, b, threads, progress
         self.k = max(stop for runs in cuts.slices for run in runs for _, stop in run)
-        self.cuts = cuts
+        self.cuts, self.shape = cuts, (*a.lead, a.shape[0], b.shape[1])
         sums = len(cuts.slices) if job.plan.join == "end" else sum(map(len, cuts.slices))
         self.done, self.all = 0, sums * len(job.plan.terms)
 
@@ -433,7 +444,7 @@ class _RowBlock:
         for run in runs:
             value = self.joined(self.terms((run,), None), (run,), True)
             if total is None:
-                total = join.zeros((self.a.shape[0], self.b.shape[1]))
+                total = join.zeros(self.shape)
             total = join.add(total, value, own=True, threads=self.threads)
         return [total]
 
@@ -456,12 +467,13 @@ class _RowBlock:
         if isinstance(node, Depth):
             return np.full((1, 1), node.factor * sum(stop - start for start, stop in spans), np.int64)
         assert isinstance(node, OperandSum)
-        pieces, axis = (self.a, 1) if node.side == "a" else (self.b, 0)
+        pieces, axis = (self.a, -1) if node.side == "a" else (self.b, -2)
         if pieces.source is None:
             raise InputError("the plan needs the sum of an operand: give the pieces as hwsim.evaluate.split makes them")
         source = pieces.source.array
         found = sum(
-            (source[:, i:j] if axis else source[i:j]).sum(axis=axis, dtype=np.int64, keepdims=True) for i, j in spans
+            (source[..., i:j] if axis == -1 else source[..., i:j, :]).sum(axis=axis, dtype=np.int64, keepdims=True)
+            for i, j in spans
         )
         return np.asarray(found) * np.int64(node.factor)
 
@@ -476,7 +488,7 @@ class _RowBlock:
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
         if not is_promoted:
             return _UnitResult(job.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
-        total = job.join.zeros((self.a.shape[0], self.b.shape[1]))
+        total = job.join.zeros(self.shape)
         specials = job.join.addition_specials(spec)
         while runs:
             done = 0

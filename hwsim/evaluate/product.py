@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hwsim.gemm.summation import Range
 
 Array = NDArray[Any]
+MATRICES_AT_ONCE = 2  # of a stack, at least: fewer gain nothing
+ELEMENTS_AT_ONCE = 1 << 20  # of a stack: what fits the caches
 
 
 class Evaluator:
@@ -204,6 +206,36 @@ class Evaluator:
             bias=None if bias is None else bias[cols],
             threads=threads,
         )
+
+    def stack(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array | None:
+        """Codes (count, m, n) of the products of two stacks, a (count, m, k) and b (count, k, n), some matrices a call.
+
+        c: codes (count, m, n). bias: (n,) values. None where each matrix has to be computed by itself.
+        """
+        count, (m, k), n = len(a.codes), a.shape, b.shape[1]
+        at_once = evaluator.rows_at_once(self.plan, n, k) // m if m * n else 0
+        if isinstance(self.gemm.plan, Mixed) or not evaluator.takes_stacks(self.schedule) or at_once < MATRICES_AT_ONCE:
+            return None
+        at_once = min(at_once, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
+        out = np.empty((count, m, n), code_dtype(format_of(self.gemm.output)))
+        threads = worth_starting(threads, min(count, at_once) * m * n * k * self.plan.products)
+        for start in range(0, count, at_once):
+            some = slice(start, start + at_once)
+            left, right = self.pieces(Operand(a.codes[some], a.format), Operand(b.codes[some], b.format), threads)
+            codes_c = None if c is None else c[some]
+            out[some] = self.evaluate(left, right, c=codes_c, bias=bias, threads=threads)
+            if progress is not None:
+                progress(min(1.0, (start + at_once) / count))
+        return out
 
     def typed(self, codes: Array) -> Array:
         """The result's codes as an array of the output format's dtype."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hwsim.operands import Operand
 
 Array = NDArray[Any]
+MATRIX = 2  # dimensions
 
 
 class SpecialsPatch:
@@ -34,7 +35,7 @@ class SpecialsPatch:
         unit = FmaChainUnit(specials=Specials(zero="ieee", nan_code=(1 << self.format.magnitude_bits) - 1))
         self.spec = DotSpec(unit, name, name, name, name)
 
-    def find(self, a: Pieces, b: Pieces, k: int) -> SpecialElements | None:
+    def find(self, a: Pieces, b: Pieces, k: int) -> SpecialElements | SpecialStack | None:
         """The elements of C whose row of A or column of B holds a NaN or infinity in the first k of K; None: there are
         none.
 
@@ -43,13 +44,36 @@ class SpecialsPatch:
         if a.source is None or b.source is None:
             raise InputError("the plan patches specials: give the pieces as hwsim.evaluate.split makes them")
         left, right = self._values(a.source), self._values(b.source)
-        rows, columns = np.any(~np.isfinite(left[:, :k]), axis=1), np.any(~np.isfinite(right[:k]), axis=0)
+        left, right = left[..., :k], right[..., :k, :]
+        rows, columns = np.any(~np.isfinite(left), axis=-1), np.any(~np.isfinite(right), axis=-2)
         if not rows.any() and not columns.any():
             return None
-        return SpecialElements(self, left[:, :k], right[:k], rows, columns)
+        if left.ndim == MATRIX:
+            return SpecialElements(self, left, right, rows, columns)
+        touched = np.nonzero(rows.any(axis=-1) | columns.any(axis=-1))[0]
+        return SpecialStack({int(i): SpecialElements(self, left[i], right[i], rows[i], columns[i]) for i in touched})
 
     def _values(self, source: Operand) -> Array:
         return source.values().astype(self.dtype, copy=False)
+
+
+class SpecialStack:
+    """The affected elements of a stack of products, by the index of the matrix."""
+
+    def __init__(self, parts: dict[int, SpecialElements]) -> None:
+        self.parts = parts
+
+    def put(self, values: Array, threads: int) -> None:
+        """Write the recomputed elements to values (count, m, n)."""
+        for index, part in self.parts.items():
+            part.put(values[index], threads)
+
+    def put_codes(
+        self, codes: Array, epilogue: EpilogueEvaluator, c: Array | None, bias: Array | None, threads: int
+    ) -> None:
+        """Apply the epilogue to the recomputed elements and write them to codes (count, m, n) of the output."""
+        for index, part in self.parts.items():
+            part.put_codes(codes[index], epilogue, None if c is None else c[index], bias, threads)
 
 
 class SpecialElements:

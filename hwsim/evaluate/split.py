@@ -29,7 +29,8 @@ HALF = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The pieces of one operand: an array of codes for each, (rows, columns), any strides.
+    """The pieces of one operand: an array of codes for each, (rows, columns) or a stack (count, rows, columns), any
+    strides.
 
     exponents: for slices, e of each row of A or column of B. source: the unsplit operand, where something besides the
     products needs it.
@@ -42,8 +43,13 @@ class Pieces:
     @property
     def shape(self) -> tuple[int, int]:
         """The shape (rows, columns)."""
-        rows, columns = self.codes[0].shape
+        rows, columns = self.codes[0].shape[-2:]
         return int(rows), int(columns)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The number of matrices of a stack, as a shape; () for a matrix."""
+        return self.codes[0].shape[:-2]
 
     def rows(self, block: slice) -> Pieces:
         """Some rows of A's pieces."""
@@ -151,7 +157,7 @@ def _slices(
 
     A last slice beyond an integer format is clamped to its largest value.
     """
-    axis = 1 if side == "a" else 0
+    axis = -1 if side == "a" else -2
     with np.errstate(invalid="ignore"):  # signalling NaNs
         x = given.values().astype(np.float64)
     finite = np.isfinite(x)
