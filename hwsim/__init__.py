@@ -68,7 +68,7 @@ _MODULES = (
     *_NAMES,
     *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
     *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
-    *("format_arrays", "trace"),
+    *("format_arrays", "torch", "trace"),
 )
 
 

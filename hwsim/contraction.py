@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+PAIR = 2  # operands
 Multiply = Callable[[Array, Array], Array]
 
 
@@ -42,7 +43,7 @@ def tensordot(a: Array, b: Array, axes: Any, multiply: Multiply) -> Array:
         raise ValueError(f"tensordot: axes {axes} of shapes {a.shape} and {b.shape} do not fit")
     keep_a = [x for x in range(a.ndim) if x not in left]
     keep_b = [x for x in range(b.ndim) if x not in right]
-    depth = prod(a.shape[x] for x in left)
+    depth = prod([a.shape[x] for x in left])
     rows, columns = [a.shape[x] for x in keep_a], [b.shape[x] for x in keep_b]
     product = multiply(
         a.transpose(keep_a + left).reshape(prod(rows), depth), b.transpose(right + keep_b).reshape(depth, prod(columns))
@@ -71,8 +72,11 @@ def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multipl
     plain: numpy.einsum, which does what is not a product: diagonals, and sums over an index of one operand alone.
     """
     have: list[tuple[str, Array]] = list(zip(terms, operands, strict=True))
-    path = np.einsum_path(",".join(terms) + "->" + output, *operands, optimize="greedy")[0][1:]
-    steps = [tuple(step) for step in path] if len(operands) > 2 else [tuple(range(len(operands)))]
+    steps = [tuple(range(len(operands)))]
+    if len(operands) > PAIR:
+        shaped = [np.broadcast_to(np.float32(0), tuple(x.shape)) for x in operands]
+        path = np.einsum_path(",".join(terms) + "->" + output, *shaped, optimize="greedy")[0][1:]
+        steps = [tuple(step) for step in path]
     for step in steps:
         chosen = [have[i] for i in step]
         have = [x for i, x in enumerate(have) if i not in step]
@@ -98,7 +102,7 @@ def _pair(
     rows, columns = [c for c in only_x if c not in only_y], [c for c in only_y if c not in only_x]
     size = dict(zip(only_x + only_y, left.shape + right.shape, strict=True))
     shape = {name: [size[c] for c in group] for name, group in (("batch", batch), ("m", rows), ("n", columns))}
-    depth = prod(size[c] for c in inner)
+    depth = prod([size[c] for c in inner])
     a = plain(f"{only_x}->{''.join(batch + rows + inner)}", left).reshape(*shape["batch"], prod(shape["m"]), depth)
     b = plain(f"{only_y}->{''.join(batch + inner + columns)}", right).reshape(*shape["batch"], depth, prod(shape["n"]))
     value = multiply(a, b).reshape(shape["batch"] + shape["m"] + shape["n"])

@@ -19,7 +19,7 @@ PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (num
 
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """C = RN(A) RN(B), one accumulator; accumulate="promoted" is k_group = 128 (InputError where that clashes)."""
-    piece = (Piece(options["format"]),)
+    left, right = (Piece(options["format"]),), (Piece(options["format_b"] or options["format"]),)
     group, fmt = options["k_group"], format_of(options["format"])
     if options["accumulate"] == "promoted":
         if fmt.is_integer or fmt.bits != 8:
@@ -31,8 +31,8 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         group = PROMOTED_K
     return Plan(
         "native",
-        piece,
-        piece,
+        left,
+        right,
         (chain((0, 0)),),
         TermValue(0),
         k_group=group,
@@ -57,6 +57,12 @@ SCHEME = Scheme(
     "the device's matrix unit",
     (
         Option("format", str, None, "operand format; by default the input's, or the device's default"),
+        Option(
+            "format_b",
+            str,
+            None,
+            "operand format of B where it differs from A's: e5m2 beside e4m3, on units that take both",
+        ),
         Option(
             "k_group",
             int,

@@ -1,0 +1,234 @@
+"""The operators hwsim::product and hwsim::convolution of PyTorch: schemas, shapes, gradients and batching rules.
+
+They stay in compiled graphs as they are. The module knows PyTorch's registrations; what is computed is products' and
+convolutions'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hwsim.torch import convolutions
+from hwsim.torch.products import Place, multiply
+from hwsim.torch.tensors import layout
+
+LIBRARY = torch.library.Library("hwsim", "DEF")
+_WHERE = "str key, str layer, str stage, str operation, str gradient"
+LIBRARY.define(
+    f"product(Tensor a, Tensor b, Tensor? c, float alpha, float beta, ScalarType dtype, {_WHERE}) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
+LIBRARY.define(
+    f"convolution(Tensor x, Tensor w, Tensor? bias, {_SHAPE}, str key, str layer, str stage) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+LIBRARY.define(
+    f"convolution_input(Tensor dy, Tensor w, SymInt[] size, {_SHAPE}, str key, str layer, str stage) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+LIBRARY.define(
+    f"convolution_weight(Tensor dy, Tensor x, SymInt[] size, {_SHAPE}, str key, str layer, str stage) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    key: str,
+    layer: str,
+    operation: str,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    dtype: torch.dtype | None = None,
+    stage: str = "forward",
+    gradient: str = "",
+) -> torch.Tensor:
+    """alpha a b + beta c by the settings of `key`. a (m, k) or (count, m, k), b alike; c: (n,) or broadcast to it."""
+    made = torch.ops.hwsim.product(
+        a, b, c, float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient
+    )
+    assert isinstance(made, torch.Tensor)
+    return made
+
+
+def _product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    dtype: torch.dtype,
+    key: str,
+    layer: str,
+    stage: Any,
+    operation: str,
+    gradient: str,
+) -> torch.Tensor:
+    return multiply(Place(key, layer, stage, operation, gradient), a, b, c, alpha, beta, dtype)
+
+
+def _product_shape(a: Any, b: Any, c: Any, alpha: Any, beta: Any, dtype: torch.dtype, *_: Any) -> torch.Tensor:
+    torch._check(a.dim() == b.dim() and a.dim() in (2, 3), lambda: "hwsim::product: two matrices, or two stacks")
+    torch._check(a.shape[-1] == b.shape[-2], lambda: f"hwsim::product: {tuple(a.shape)} by {tuple(b.shape)}")
+    made: torch.Tensor = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=dtype)
+    return made
+
+
+def _product_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    a, b, c, ctx.alpha, ctx.beta, _, ctx.key, ctx.layer, _, ctx.operation, _ = inputs
+    ctx.c = None if c is None else (c.shape, c.dtype)
+    ctx.save_for_backward(a, b)
+
+
+def _product_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    """The two gradient products, with operands as PyTorch's own formulas lay them out: that of a matrix stored column
+    by column is computed as a transpose.
+    """
+    a, b = ctx.saved_tensors
+    of_a = of_b = of_c = None
+    where = (ctx.key, ctx.layer, ctx.operation)
+    if ctx.needs_input_grad[0]:
+        if layout(a) == "columns":
+            of_a = product(
+                b, grad.mT, None, *where, alpha=ctx.alpha, dtype=a.dtype, stage="backward_input", gradient="b"
+            ).mT
+        else:
+            of_a = product(
+                grad, b.mT, None, *where, alpha=ctx.alpha, dtype=a.dtype, stage="backward_input", gradient="a"
+            )
+    if ctx.needs_input_grad[1]:
+        if layout(b) == "columns":
+            of_b = product(
+                grad.mT, a, None, *where, alpha=ctx.alpha, dtype=b.dtype, stage="backward_weight", gradient="a"
+            ).mT
+        else:
+            of_b = product(
+                a.mT, grad, None, *where, alpha=ctx.alpha, dtype=b.dtype, stage="backward_weight", gradient="b"
+            )
+    if ctx.c is not None and ctx.needs_input_grad[2]:
+        shape, dtype = ctx.c
+        of_c = (grad if ctx.beta == 1 else grad * ctx.beta).sum_to_size(shape).to(dtype)
+    return of_a, of_b, of_c, *(None for _ in range(8))
+
+
+def _product_vmap(info: Any, dims: tuple[Any, ...], a: Any, b: Any, c: Any, *rest: Any) -> tuple[torch.Tensor, int]:
+    """One stack of all: the mapped dimension joins the leading ones."""
+
+    def first(x: torch.Tensor, dim: int | None) -> torch.Tensor:
+        return x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+    left, right = first(a, dims[0]), first(b, dims[1])
+    lead = left.shape[:-2]
+    shape = (*left.shape[:-1], right.shape[-1])
+    added = None
+    if c is not None:
+        added = first(c, dims[2])
+        added = added.reshape(info.batch_size, *(1 for _ in range(len(shape) - added.dim())), *added.shape[1:])
+        added = added.expand(shape).flatten(0, -3)
+    out = torch.ops.hwsim.product(left.flatten(0, -3), right.flatten(0, -3), added, *rest)
+    return out.unflatten(0, lead), 0
+
+
+LIBRARY.impl("product", _product, "CompositeExplicitAutograd")
+torch.library.register_fake("hwsim::product", _product_shape, lib=LIBRARY)
+torch.library.register_autograd("hwsim::product", _product_backward, setup_context=_product_context, lib=LIBRARY)
+torch.library.register_vmap("hwsim::product", _product_vmap, lib=LIBRARY)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+def _forward(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
+    *shape, key, layer, stage = rest
+    return convolutions.forward(x, w, bias, convolutions.Window(*shape), Place(key, layer, stage, "convolution"))
+
+
+def _forward_shape(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
+    made: torch.Tensor = x.new_empty(convolutions.Window(*rest[:4]).out_shape(x.shape, w.shape))
+    return made
+
+
+def _input(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
+    *shape, key, layer, stage = rest
+    gradient = "a" if stage != "forward" else ""
+    place = Place(key, layer, stage, "convolution", gradient)
+    return convolutions.of_input(dy, w, size, convolutions.Window(*shape), place)
+
+
+def _weight(dy: Any, x: Any, size: Any, *rest: Any) -> torch.Tensor:
+    *shape, key, layer, stage = rest
+    place = Place(key, layer, stage, "convolution", "a")
+    return convolutions.of_weight(dy, x, size, convolutions.Window(*shape), place)
+
+
+def _sized(dy: Any, _: Any, size: Any, *rest: Any) -> torch.Tensor:
+    made: torch.Tensor = dy.new_empty(size)
+    return made
+
+
+def _forward_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, w, bias, *ctx.rest, _ = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, w)
+
+
+def _forward_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    x, w = ctx.saved_tensors
+    of_x = of_w = of_bias = None
+    if ctx.needs_input_grad[0]:
+        of_x = torch.ops.hwsim.convolution_input(grad, w, x.shape, *ctx.rest, "backward_input")
+    if ctx.needs_input_grad[1]:
+        of_w = torch.ops.hwsim.convolution_weight(grad, x, w.shape, *ctx.rest, "backward_weight")
+    if ctx.has_bias and ctx.needs_input_grad[2]:
+        of_bias = grad.sum([0, *range(2, grad.dim())])
+    return of_x, of_w, of_bias, *(None for _ in range(7))
+
+
+def _input_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    dy, w, _, *ctx.rest, _ = inputs
+    ctx.save_for_backward(dy, w)
+
+
+def _input_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    """Gradients of a transposed convolution: a convolution, and a weight gradient with both images exchanged."""
+    dy, w = ctx.saved_tensors
+    of_dy = of_w = None
+    if ctx.needs_input_grad[0]:
+        of_dy = torch.ops.hwsim.convolution(grad, w, None, *ctx.rest, "backward_input")
+    if ctx.needs_input_grad[1]:
+        of_w = torch.ops.hwsim.convolution_weight(dy, grad, w.shape, *ctx.rest, "backward_weight")
+    return of_dy, of_w, *(None for _ in range(8))
+
+
+def _weight_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    dy, x, _, *ctx.rest, _ = inputs
+    ctx.save_for_backward(dy, x)
+
+
+def _weight_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    dy, x = ctx.saved_tensors
+    of_dy = of_x = None
+    if ctx.needs_input_grad[0]:
+        of_dy = torch.ops.hwsim.convolution(x, grad, None, *ctx.rest, "backward_input")
+    if ctx.needs_input_grad[1]:
+        of_x = torch.ops.hwsim.convolution_input(dy, grad, x.shape, *ctx.rest, "backward_input")
+    return of_dy, of_x, *(None for _ in range(8))
+
+
+for _name, _made, _fake, _context, _gradients in (
+    ("convolution", _forward, _forward_shape, _forward_context, _forward_backward),
+    ("convolution_input", _input, _sized, _input_context, _input_backward),
+    ("convolution_weight", _weight, _sized, _weight_context, _weight_backward),
+):
+    LIBRARY.impl(_name, _made, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"hwsim::{_name}", _fake, lib=LIBRARY)
+    torch.library.register_autograd(f"hwsim::{_name}", _gradients, setup_context=_context, lib=LIBRARY)
