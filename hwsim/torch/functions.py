@@ -36,8 +36,9 @@ class Caller:
 
     def product(self, a: Tensor, b: Tensor, c: Tensor | None, operation: str, **more: Any) -> Tensor:
         """See hwsim.torch.operators.product."""
-        where = {"stage": self.stage, "gradient": self.gradient}
-        return operators.product(a, b, c, self.key, self.layer, operation, **where, **more)
+        return operators.product(
+            a, b, c, self.key, self.layer, operation, stage=self.stage, gradient=self.gradient, **more
+        )
 
 
 def takes(*tensors: Any) -> bool:
