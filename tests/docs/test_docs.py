@@ -50,6 +50,7 @@ EXPECTED = {
     "library.md",
     "packaging.md",
     "papers.md",
+    "peers.md",
     "numerics.md",
     "report.md",
     "reference/api.md",
