@@ -9,7 +9,7 @@ from typing import Any
 from hwsim.errors import InputError
 
 MOST = 1024
-MACS_PER_THREAD = 1 << 24  # about a millisecond of one; starting and joining another takes a tenth of that
+MACS_PER_THREAD = 1 << 22  # some tenths of a millisecond of one; starting and joining another takes less than one
 
 
 def worker_count(threads: Any = None) -> int:

@@ -126,7 +126,10 @@ def _rounded(
             with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
                 return (given.values().astype(np.float64).view(np.uint64),)
         values, overflow = _floats(given), only.overflow or vector.overflow
-        return (encode(values, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads),)
+        is_by_columns = values.strides[-1] > values.strides[-2]  # as it lies in memory: the kernels read rows
+        given_rows = values.swapaxes(-1, -2) if is_by_columns else values
+        codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
+        return (codes.swapaxes(-1, -2) if is_by_columns else codes,)
     steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
     values = _floats(given)
     return tuple(split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))

@@ -22,6 +22,7 @@ from hwsim.torch.tensors import Array, array_of, format_name, layout, tensor_of
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
+PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
 
 
@@ -89,7 +90,8 @@ def multiply(
         factor = more.pop("alpha", 1.0)
         result = run(left, right, timing=record.timing, threads=_threads(chosen), **arguments)
         assert result.c is not None
-        product = np.ldexp(result.c.astype(np.float32), -exponent) * np.float32(factor)
+        product = _times_power(result.c.astype(np.float32, copy=False), -exponent)
+        product = product if factor == 1 else product * np.float32(factor)
         is_added = c is not None
     out = tensor_of(product, dtype, a.device)
     if is_added and c is not None:
@@ -129,12 +131,19 @@ def _scaled(a: Array, b: Array, arguments: Mapping[str, Any]) -> tuple[Array, Ar
     for x, name in ((a, arguments["format"]), (b, arguments.get("format_b") or arguments["format"])):
         fmt = format_of(name)
         top = decode(fmt, fmt.largest_code())
-        values = x.astype(np.float32)
-        largest = float(np.abs(values).max(initial=0.0))
+        values = x.astype(np.float32, copy=False)
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         exponent = power_of_two(largest, float(top.significand) * 2.0**top.exponent)
-        found.append(np.ldexp(values, exponent))
+        found.append(_times_power(values, exponent))
         total += exponent
     return found[0], found[1], total
+
+
+def _times_power(values: Array, exponent: int) -> Array:
+    """fp32 values times 2^exponent, rounded once where the result is subnormal."""
+    if abs(exponent) > PLAIN_EXPONENT:  # such a factor is no fp32 number; this is slower
+        return np.ldexp(values, exponent)
+    return values * np.float32(2.0**exponent)
 
 
 def _threads(chosen: PassSettings) -> int:
