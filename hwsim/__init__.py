@@ -20,6 +20,7 @@ from hwsim._version import __version__
 if TYPE_CHECKING:
     from hwsim.api import device, matmul, run
     from hwsim.convolution import conv2d
+    from hwsim.devices.which import which
     from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
     from hwsim.library_calls.choose import library
@@ -50,6 +51,7 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "which",
 ]
 
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
@@ -60,6 +62,7 @@ _NAMES = {
     "library_calls.choose": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
+    "devices.which": ("which",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "questions": ("Variant", "diff", "explain", "tune"),
     "result": ("Result",),

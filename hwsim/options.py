@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hwsim.dataflows.registry import dataflows
@@ -221,8 +222,7 @@ def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptio
 
     Raises InputError for a value that is not allowed and for a name that nobody declares.
     """
-    known = own()
-    mapping_names = {option.name for options in dataflows().options().values() for option in options}
+    known, mapping_names = _names()
     scheme_names = {option.name for option in scheme.options} if scheme is not None else set()
     mine: dict[str, Any] = {}
     mapping: dict[str, Any] = {}
@@ -244,6 +244,12 @@ def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptio
             )
     checked = {name: option.check(mine.get(name)) for name, option in known.items()}
     return GivenOptions(checked, mapping, rest)
+
+
+@cache
+def _names() -> tuple[dict[str, Option], frozenset[str]]:
+    """The options declared here, and the names of those of dataflows, which do not change in a process."""
+    return own(), frozenset(option.name for options in dataflows().options().values() for option in options)
 
 
 def _of_schemes() -> set[str]:

@@ -2,7 +2,7 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 WIDTH, HEADS, BLOCKS, POSITIONS = 128, 4, 6, 128
 
@@ -17,7 +17,7 @@ class Attention(nn.Module):
     def forward(self, x):
         batch, length, _ = x.shape
         q, k, v = self.qkv(x).reshape(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(batch, length, WIDTH))
 
 
@@ -32,7 +32,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + self.attention(self.norm(x))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        return x + self.down(gelu(self.up(self.norm2(x))))
 
 
 class Transformer(nn.Module):

@@ -2,10 +2,10 @@
 
 import random
 
-NOUNS = "cat dog bird horse farmer baker child queen river mountain garden engine".split()
-VERBS = "sees follows finds paints carries answers hears watches".split()
-ADJECTIVES = "old small bright quiet green heavy sudden gentle".split()
-PLACES = "by the river/in the garden/under the bridge/near the old mill/at the station".split("/")
+NOUNS = ["cat", "dog", "bird", "horse", "farmer", "baker", "child", "queen", "river", "mountain", "garden", "engine"]
+VERBS = ["sees", "follows", "finds", "paints", "carries", "answers", "hears", "watches"]
+ADJECTIVES = ["old", "small", "bright", "quiet", "green", "heavy", "sudden", "gentle"]
+PLACES = ["by the river", "in the garden", "under the bridge", "near the old mill", "at the station"]
 
 
 def phrase(rng):

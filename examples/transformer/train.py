@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads le
 import torch
 from model import POSITIONS, Transformer
 from text import text
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 import hwsim
@@ -60,7 +60,7 @@ def train(setting, steps, *, seed=0, progress=True):
             begin = torch.randint(len(codes) - POSITIONS - 1, (BATCH,), generator=generator)
             tokens = torch.stack([codes[i : i + POSITIONS + 1] for i in begin.tolist()])
             logits = model(tokens[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+            loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -81,7 +81,7 @@ def plot(results, path):
         above.plot(range(10, 10 + len(losses)), losses, label=name, linewidth=1.2)
         if "fp32" in mean and name != "fp32":
             below.plot(range(10, 10 + len(losses)), losses - mean["fp32"], label=name, linewidth=1.2)
-    above.set(ylabel="cross-entropy, nats per character", title="Transformer of 1.2 million parameters, mean of 10 steps")
+    above.set(ylabel="cross-entropy, nats per character", title="1.2 million parameters, mean of 10 steps")
     below.set(xlabel="step", ylabel="difference from fp32, nats")
     above.legend()
     figure.savefig(path)

@@ -35,6 +35,7 @@ VERBS = {
     "explain": "one output element of a matrix instruction, stage by stage",
     "diff": "one GEMM computed in two ways: which elements differ, and from which k on",
     "golden": "check bits against golden files; record new ones on hardware",
+    "which": "the devices with a matrix instruction of certain formats and arithmetic",
     "tune": "the best blocking, order of tiles and instruction for a device, a scheme and a shape",
     "sweep": "a grid of runs over devices, schemes, shapes and options, as a table",
     "compare": "kernels measured with Nsight Compute beside simulated ones: time, error, correlation",
@@ -43,14 +44,15 @@ VERBS = {
     "reproduce": "a paper's experiment on simulated devices, as a table",
     "bench": "speed of the units' kernels beside NumPy's float32 matmul",
     "selftest": "whether this installation computes the bits and cycles that it should",
+    "completion": "the lines that complete hwsim's verbs, options and names in bash, zsh or fish",
     "info": "versions, kernels, threads, and where device files are looked for",
 }
 #: Verbs by task, as `hwsim --help` lists them.
 TASKS = {
     "run, and look inside": ("run", "program", "mma", "explain", "diff"),
     "choose and compare": ("tune", "sweep", "compare", "invariance", "sensitivity"),
-    "devices, libraries, formats, schemes": ("devices", "libraries", "library", "formats", "schemes"),
-    "check": ("golden", "selftest", "reproduce", "bench", "info"),
+    "devices, libraries, formats, schemes": ("devices", "which", "libraries", "library", "formats", "schemes"),
+    "check": ("golden", "selftest", "reproduce", "bench", "info", "completion"),
 }
 #: A command of each verb, as its help shows it.
 EXAMPLES = {
@@ -65,6 +67,7 @@ EXAMPLES = {
     "explain": "explain v100 mma.m8n8k4.f32.f16.f16.f32 --a 1,2,3,4 --b 1,1,1,1 --c 0.5",
     "diff": "diff --device h200 --device v100 --format fp16 --m 64 --n 64 --k 64",
     "golden": "golden verify tests/golden",
+    "which": "which --bits fp16 --accumulate fp32 --least-fraction-bits 24",
     "tune": "tune --device h200 --format bf16 --m 4096 --n 512 --k 1024",
     "sweep": "sweep study.yaml --out rows.csv",
     "compare": "compare --ncu report.csv --map kernels.yaml --device h200",
@@ -73,6 +76,7 @@ EXAMPLES = {
     "reproduce": "reproduce sgemm-cube fig10",
     "bench": "bench --quick",
     "selftest": "selftest",
+    "completion": "completion bash",
     "info": "info",
 }
 NEGATIVE_LIST = re.compile(r"-(\d|\.\d|inf|nan)[^=]*,", re.IGNORECASE)  # argparse would take it for an option
@@ -119,6 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
     """The parser, with the options of `verb` alone; other verbs' modules are not imported."""
+    return _parser({verb} if verb is not None else set())
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with the options of all verbs, each with a line of help; `hwsim --help` lists them by task instead."""
+    return _parser(set(VERBS), listed=True)
+
+
+def _parser(configured: set[str], *, listed: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hwsim",
         description="Bit-exact and cycle-level simulation of matrix engines.",
@@ -129,14 +142,16 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print versions and leave")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", help="one of those below")
     for name, text in VERBS.items():
+        line: dict[str, Any] = {"help": text} if listed else {}
         sub = verbs.add_parser(
             name,
+            **line,
             description=f"{text[0].upper()}{text[1:]}.",
             epilog=f"example: hwsim {EXAMPLES[name]}\n\n{textwrap.fill(EPILOG, WIDTH)}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name == verb:
+        if name in configured:
             _module(name).configure(sub)
     return parser
 

@@ -7,8 +7,8 @@ import json
 
 from hwsim.devices import expanded, load, names
 from hwsim.devices.templates import DEFAULT, new_device_file, templates
-from hwsim.errors import InputError
-from hwsim.report.compare_text import compare_devices, compare_text
+from hwsim.errors import ConfigError, InputError
+from hwsim.report.compare_text import chip_row, compare_devices, compare_text
 from hwsim.report.device_text import device_text, evidence_text, sources_text
 from hwsim.report.text import table
 
@@ -17,7 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's actions."""
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
-    actions.add_parser("list", help="name and place of every device").add_argument(
+    parser.add_argument("--paths", action="store_true", help="where each device's file lies")
+    listed = actions.add_parser("list", help="every device: chip, family, cores, peak, formats")
+    listed.add_argument("--paths", action="store_true", default=argparse.SUPPRESS, help="where each device's file lies")
+    listed.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
     )
     show = actions.add_parser("show", help="one device", allow_abbrev=False)
@@ -55,8 +58,11 @@ def execute(arguments: argparse.Namespace) -> int:
         found = names()
         if arguments.json:
             print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in found]}))
-        else:
+        elif arguments.paths:
             print("\n".join(table(found, ("name", "where"), indent="")))
+        else:
+            rows = [(name, *_chip_row(name)) for name, _ in found]
+            print("\n".join(table(rows, ("name", "chip", "family", "cores", "peak", "formats"), indent="")))
         return 0
     if arguments.action == "new":
         path = new_device_file(arguments.device, arguments.template)
@@ -78,6 +84,13 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
     return 0
+
+
+def _chip_row(name: str) -> tuple[str, ...]:
+    try:
+        return chip_row(load(name))
+    except ConfigError:
+        return (f"the file has mistakes: hwsim devices check {name}", "", "", "", "")
 
 
 def _compare(arguments: argparse.Namespace) -> int:

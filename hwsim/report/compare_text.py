@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices import dot_spec, instruction, numerics_evidence
+from hwsim.formats import format_of
 from hwsim.report.text import data, table
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _facts(device: Device) -> dict[str, str]:
 
 def _of_format(device: Device, native: str) -> dict[str, str]:
     """The native instruction of a format: its unit's arithmetic, its peak, how well both are known."""
-    model, spec = instruction(device, native), dot_spec(device, native)
+    spec = dot_spec(device, native)
     unit: Any = spec.unit
     parts = {part: getattr(unit, part, None) for part in PARTS}
     shown = ", ".join(f"{part} {value}" for part, value in parts.items() if value not in (None, False))
@@ -67,7 +68,29 @@ def _of_format(device: Device, native: str) -> dict[str, str]:
         "result": f"{spec.a} x {spec.b} + {spec.c} -> {spec.d}",
         "evidence of its bits": str(numerics_evidence(device, native)),
     }
-    if model.timing is not None:
-        peak = OPERATIONS * float(model.macs_per_cycle) * device.cores * device.clock_mhz * 1e6 / 1e12
+    peak = peak_tflops(device, native)
+    if peak is not None:
         found["peak"] = f"{peak:,.4g} TFLOP/s"
     return found
+
+
+def peak_tflops(device: Device, name: str) -> float | None:
+    """Peak of the instruction `name` on all cores at the device's clock, TFLOP/s; None without a rate."""
+    model = instruction(device, name)
+    if model.timing is None:
+        return None
+    return OPERATIONS * float(model.macs_per_cycle) * device.cores * device.clock_mhz * 1e6 / 1e12
+
+
+def chip_row(device: Device) -> tuple[str, ...]:
+    """A device in one line: title, family, cores, and its fastest floating-point format with the peak."""
+    peaks = {name: peak_tflops(device, native) for name, native in device.native.items()}
+    known = {name: peak for name, peak in peaks.items() if peak is not None and not format_of(name).is_integer}
+    best = max(known, key=lambda name: known[name], default=None)
+    return (
+        device.title,
+        device.family,
+        f"{device.cores:,}",
+        ABSENT if best is None else f"{known[best]:,.4g} TFLOP/s in {best}",
+        ", ".join(device.native),
+    )
