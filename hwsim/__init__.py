@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
     from hwsim.studies.sweep import sweep
+    from hwsim.studies.workload import workload
 
 __all__ = [
     "Array",
@@ -50,6 +51,7 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "workload",
 ]
 
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
@@ -60,6 +62,7 @@ _NAMES = {
     "library_calls.choose": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
+    "studies.workload": ("workload",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "questions": ("Variant", "diff", "explain", "tune"),
     "result": ("Result",),
