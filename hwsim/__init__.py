@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
     from hwsim.studies.sweep import sweep
+    from hwsim.studies.workload import workload
 
 __all__ = [
     "Array",
@@ -52,6 +53,7 @@ __all__ = [
     "sweep",
     "tune",
     "which",
+    "workload",
 ]
 
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
@@ -63,6 +65,7 @@ _NAMES = {
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
     "devices.which": ("which",),
+    "studies.workload": ("workload",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
     "questions": ("Variant", "diff", "explain", "tune"),
     "result": ("Result",),

@@ -20,7 +20,8 @@ from hwsim.threads import MOST
 EXAMPLE = """example study:
 
   devices: [h200, b200]          # a name, a file, or {device: v100, format: fp16}
-  shapes: [[4096, 4096, 4096]]   # or {name: up, m: ..., n: ..., k: ...}; or lists m:, n:, k: for a grid
+  shapes: [[4096, 4096, 4096]]   # or {name: up, m: ..., n: ..., k: ...}; or lists m:, n:, k: for a grid;
+                                 # or workload: {scalesim: net.csv} or {onnx: net.onnx, dimensions: {batch: 8}}
   options: {format: [bf16, fp16]}
 
   hwsim sweep study.yaml --out table.csv"""

@@ -12,9 +12,11 @@ from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse,
 from hwsim.errors import ConfigError, InputError, nearest
 from hwsim.gemm.options import ARRAY
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
+from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
-KEYS = ("title", "devices", "schemes", "shapes", "m", "n", "k", "options", "seeds", "exact")
+KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
 SIZES = ("m", "n", "k")
+WORKLOAD_KEYS = ("scalesim", "onnx", "dimensions", "partial")
 #: Options of a run that the study says in its own way, or that change no row.
 APART = (*SIZES, "seed", "exact", "threads")
 DEFAULT_SIZES = (1024,)
@@ -76,7 +78,7 @@ def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise InputError(f"cannot read the study {study}: {reason}") from error
         tree, problems = parse(text, str(study))
-    reader = _Reader(list(problems))
+    reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
     found = reader.study(tree)
     if reader.problems:
         ordered = sorted(set(reader.problems), key=lambda one: (one.mark, one.path, one.text))
@@ -87,8 +89,9 @@ def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
 class _Reader:
     """Collects the problems of a study while its parts are read."""
 
-    def __init__(self, problems: list[FileProblem]) -> None:
+    def __init__(self, problems: list[FileProblem], folder: Path) -> None:
         self.problems = problems
+        self.folder = folder
         self.known = own()
         every = [entry.option for entry in declared()]
         self.options = [x.name for x in every if x.type is not ARRAY and x.name not in APART]
@@ -169,12 +172,51 @@ class _Reader:
             size: [self._whole(x, path, 1) for path, x in self._list(entries, size)] or list(DEFAULT_SIZES)
             for size in SIZES
         }
-        if not shapes:
+        workload = entries.get("workload")
+        if not shapes and workload is None:
             return tuple(("", dict(zip(SIZES, sizes, strict=True))) for sizes in product(*grid.values()))
         for size in SIZES:
             if size in entries:
-                self._refuse(entries[size].mark, size, "a study has shapes, or lists of m, n and k; not both")
+                text = "a study has shapes or a workload, or lists of m, n and k; not both"
+                self._refuse(entries[size].mark, size, text)
+        if workload is not None:
+            if shapes:
+                self._refuse(workload.mark, "workload", "a study has shapes or a workload; not both")
+            return self._workload(workload)
         return tuple(self._shape(node, path) for path, node in shapes)
+
+    def _workload(self, node: Node) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The layers of a workload file; equal ones are one shape, with their number in its name."""
+        entries = self._mapping(node, "workload", WORKLOAD_KEYS)
+        files = [key for key in ("scalesim", "onnx") if key in entries]
+        if len(files) != 1:
+            self._refuse(node.mark, "workload", "needs one file: {scalesim: FILE.csv} or {onnx: FILE.onnx}")
+            return ()
+        (kind,) = files
+        path = self.folder / self._text(entries[kind], f"workload.{kind}")
+        dimensions = plain(entries["dimensions"]) if "dimensions" in entries else {}
+        partial = plain(entries["partial"]) if "partial" in entries else False
+        if not isinstance(dimensions, dict) or (dimensions and kind != "onnx"):
+            text = f"got {dimensions!r}; needs a mapping of names to sizes, with an ONNX file"
+            self._refuse(entries["dimensions"].mark, "workload.dimensions", text)
+            return ()
+        if not isinstance(partial, bool):
+            self._refuse(entries["partial"].mark, "workload.partial", f"got {partial!r}; needs true or false")
+            return ()
+        try:
+            found: Workload = onnx_workload(path, dimensions) if kind == "onnx" else scalesim_workload(path)
+        except InputError as error:
+            self._refuse(node.mark, "workload", str(error))
+            return ()
+        for name, reason in () if partial else found.refused:
+            text = f"node {name} cannot be a shape: {reason}; partial: true leaves such nodes out"
+            self._refuse(node.mark, "workload", text)
+        if not found.layers:
+            self._refuse(node.mark, "workload", f"{path} has no layer that is a product of matrices")
+        return tuple(
+            (x.name if x.count == 1 else f"{x.name} (x {x.count})", {"m": x.m, "n": x.n, "k": x.k})
+            for x in merged(found.layers)
+        )
 
     def _shape(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:
         if isinstance(node.value, list):
