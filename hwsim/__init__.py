@@ -74,7 +74,7 @@ _MODULES = (
     *_NAMES,
     *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
     *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
-    *("format_arrays", "torch", "trace"),
+    *("format_arrays", "plots", "torch", "trace"),
 )
 
 

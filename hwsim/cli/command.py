@@ -38,6 +38,7 @@ VERBS = {
     "which": "the devices with a matrix instruction of certain formats and arithmetic",
     "tune": "the best blocking, order of tiles and instruction for a device, a scheme and a shape",
     "sweep": "a grid of runs over devices, schemes, shapes and options, as a table",
+    "plot": "a figure of errors, rates, tiles or devices, as PNG, SVG or PDF",
     "compare": "kernels measured with Nsight Compute beside simulated ones: time, error, correlation",
     "invariance": "which batch sizes give a row of a library's product the same bits",
     "sensitivity": "how the cycles move when each assumed number of a device goes over its range",
@@ -50,7 +51,7 @@ VERBS = {
 #: Verbs by task, as `hwsim --help` lists them.
 TASKS = {
     "run, and look inside": ("run", "program", "mma", "explain", "diff"),
-    "choose and compare": ("tune", "sweep", "compare", "invariance", "sensitivity"),
+    "choose and compare": ("tune", "sweep", "plot", "compare", "invariance", "sensitivity"),
     "devices, libraries, formats, schemes": ("devices", "which", "libraries", "library", "formats", "schemes"),
     "check": ("golden", "selftest", "reproduce", "bench", "info", "completion"),
 }
@@ -70,6 +71,7 @@ EXAMPLES = {
     "which": "which --bits fp16 --accumulate fp32 --least-fraction-bits 24",
     "tune": "tune --device h200 --format bf16 --m 4096 --n 512 --k 1024",
     "sweep": "sweep study.yaml --out rows.csv",
+    "plot": "plot error-over-k --device h200 --device b200 --scheme native --format bf16 --out errors.svg",
     "compare": "compare --ncu report.csv --map kernels.yaml --device h200",
     "invariance": "invariance --device h200 --library cublas --format bf16 --n 4096 --k 14336 --m 1:8192",
     "sensitivity": "sensitivity --device ascend910b3 --format fp16 --m 4096 --n 4096 --k 4096",

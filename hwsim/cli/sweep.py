@@ -38,6 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=whole(1, MOST), metavar="N", help="processes (default: one per processor); the rows are the same"
     )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run the points on the workers of a dask.distributed cluster: tcp://host:8786 (extra sweep)",
+    )
     parser.add_argument("--no-cache", action="store_true", help="run every point, and store none")
     add_report(parser, "study.yaml")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
@@ -50,7 +55,12 @@ def execute(arguments: argparse.Namespace) -> int:
     check_outputs({"--out": arguments.out, "--report": arguments.report})
     with progress_bar(quiet=arguments.quiet) as progress:
         table = sweep(
-            arguments.study, out=arguments.out, jobs=arguments.jobs, cache=not arguments.no_cache, progress=progress
+            arguments.study,
+            out=arguments.out,
+            jobs=arguments.jobs,
+            scheduler=arguments.scheduler,
+            cache=not arguments.no_cache,
+            progress=progress,
         )
     if arguments.report is not None:
         sweep_page(table).write(arguments.report)

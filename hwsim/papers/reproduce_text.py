@@ -15,13 +15,11 @@ from hwsim.papers import claims
 from hwsim.papers.claims import Kind, Verdict
 from hwsim.papers.experiment import Series
 from hwsim.papers.reproduce import ClaimOutcome, Reproduction
+from hwsim.report.plot_style import COLOURS, MARKERS
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SHOWN = 6  # elements of a series in a table
 CLAIMS_FILE = "claims.json"
-#: Okabe and Ito's colours, which are told apart with every kind of colour vision, and markers for those who print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-MARKERS = "osD^vPX*"
 LETTERS_SIDE_BY_SIDE = 60  # of names on an axis
 
 

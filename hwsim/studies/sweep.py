@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwsim.errors import InputError
 from hwsim.notebook import card
 from hwsim.options import AUTO
 from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.schemes import scheme_of
+from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
 from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
@@ -53,27 +55,35 @@ def sweep(
     *,
     out: str | Path | None = None,
     jobs: int | None = None,
+    scheduler: str | None = None,
     cache: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> SweepTable:
     """Run the points of a study, a YAML file or a mapping of that shape (docs/sweeps.md), as a table.
 
     out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow). jobs: processes, by default one per processor.
+    scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
     cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on. progress: called
     with shares of the points, 0 to 1. A point that the device cannot run is a row whose `refused` says why.
     Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names and other
     arguments, InputError for files that cannot be read or written.
     """
     path = None if out is None else checked_table_path(Path(out))
+    if scheduler is not None and jobs is not None:
+        raise InputError("jobs: processes of this machine; the cluster of scheduler has its own workers: leave one out")
     workers = worker_count(jobs)
     asked = read_study(study)
-    table = _table(asked, workers, SweepJournal(journal_folder() if cache else None), progress)
+    journal = SweepJournal(journal_folder() if cache else None)
+    table = _table(asked, scheduler or workers, journal, progress)
     if path is not None:
         write_table(path, table.columns, table.rows)
     return table
 
 
-def _table(asked: SweepStudy, jobs: int, journal: SweepJournal, progress: Callable[[float], None] | None) -> SweepTable:
+def _table(
+    asked: SweepStudy, where: str | int, journal: SweepJournal, progress: Callable[[float], None] | None
+) -> SweepTable:
+    """The table of a study. where: a number of processes, or the address of a scheduler."""
     for scheme in asked.schemes:
         if scheme != AUTO:
             scheme_of(scheme)  # a wrong name is no row, but an error
@@ -86,8 +96,10 @@ def _table(asked: SweepStudy, jobs: int, journal: SweepJournal, progress: Callab
         if key not in known and key not in tasks:
             tasks[key] = SweepTask(point, key, digests[point.device], asked.exact)
     cached = sum(key in known for key in keys)
+    todo = tuple(tasks.values())
     try:
-        for done, (key, row) in enumerate(rows_of(tuple(tasks.values()), journal, jobs) if tasks else (), 1):
+        found = rows_on_cluster(todo, journal, where) if isinstance(where, str) else rows_of(todo, journal, where)
+        for done, (key, row) in enumerate(found if tasks else (), 1):
             known[key] = row
             if progress is not None:
                 progress(done / len(tasks))

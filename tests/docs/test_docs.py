@@ -53,6 +53,7 @@ EXPECTED = {
     "peers.md",
     "numerics.md",
     "report.md",
+    "plots.md",
     "reference/api.md",
     "schemes.md",
     "speed.md",
@@ -66,8 +67,9 @@ EXPECTED = {
     "tutorial/why_two_gpus_differ.md",
     "walk.md",
 }
-#: Pages whose blocks need an extra: {page: package}.
-NEEDS = {"torch.md": "torch"}
+#: Pages whose blocks need an extra, and a package of each extra.
+NEEDS = {"torch.md": "torch", "plots.md": "plot"}
+PACKAGES = {"torch": "torch", "plot": "matplotlib"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 
@@ -117,7 +119,7 @@ def test_blocks_run(
 ) -> None:
     """In order, in one folder and one namespace: python is executed, titled files are written, hwsim is run."""
     if page.name in NEEDS:
-        pytest.importorskip(NEEDS[page.name], reason=f"needs hwsim[{NEEDS[page.name]}]")
+        pytest.importorskip(PACKAGES[NEEDS[page.name]], reason=f"needs hwsim[{NEEDS[page.name]}]")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__docs__"}
     for block in blocks(page):
