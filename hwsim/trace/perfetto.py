@@ -1,5 +1,6 @@
 """Writes a trace's events as trace-event JSON, which ui.perfetto.dev and Chrome open. It knows events and that format
-only. A cycle is a nanosecond, as hwsim.trace.events says; flows are in the .pftrace form alone.
+only. A cycle is a nanosecond, as hwsim.trace.events says. A flow leaves in the last cycle of the slice that signals and
+arrives at the start of the one that waits.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def _lines(trace: TraceRows, progress: Callable[[float], Any] | None) -> Iterato
         match event:
             case Slice():
                 yield _slice(event)
+                if event.flow:
+                    yield _flow(event, "s", event.flow, max(event.start, event.end - 1))
+                if event.arrives:
+                    yield _flow(event, "f", event.arrives, event.start)
             case Point(pid, _, name, unit, time, value):
                 shown = f"{value:.0f}" if value == int(value) else f"{value:.6g}"
                 yield f'{{"ph":"C","pid":{pid},"name":"{name}","ts":{_us(time)},"args":{{"{unit}":{shown}}}}}'
@@ -63,6 +68,15 @@ def _slice(one: Slice) -> str:
     return (
         f'{{"ph":"X","pid":{one.pid},"tid":{one.track},"name":{json.dumps(one.name)},"ts":{_us(one.start)},'
         f'"dur":{_us(one.end - one.start)},"args":{json.dumps(one.values, separators=(",", ":"))}}}'
+    )
+
+
+def _flow(one: Slice, phase: str, number: int, time: int) -> str:
+    """The event that a flow begins ("s") or finishes ("f") with; it belongs to the slice around it."""
+    around = ',"bp":"e"' if phase == "f" else ""
+    return (
+        f'{{"ph":"{phase}","cat":"flow","name":"signal","id":{number},"pid":{one.pid},"tid":{one.track},'
+        f'"ts":{_us(time)}{around}}}'
     )
 
 

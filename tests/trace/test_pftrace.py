@@ -1,5 +1,6 @@
 """Perfetto's own form: by the rules of protocol buffers, read here; and with Perfetto's classes, where installed."""
 
+import json
 import struct
 from collections import Counter, defaultdict
 
@@ -103,6 +104,22 @@ def test_flows_of_a_part_stay_inside(trace, tmp_path):
     arriving = {one.arrives for one in found} - {0}
     assert arriving == {one.flow for one in found} - {0} and arriving
     assert arriving <= set((part.rows["number"] + 1).tolist())
+
+
+def test_json_has_the_same_flows(trace, tmp_path):
+    trace.to_perfetto(tmp_path / "t.json")
+    written = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    slices = [one for one in events.events(trace) if isinstance(one, events.Slice)]
+    leaving = {one["id"]: one for one in written if one["ph"] == "s"}
+    arriving = {one["id"]: one for one in written if one["ph"] == "f"}
+    assert set(leaving) == {one.flow for one in slices} - {0} == set(arriving) and len(leaving) > 50
+    assert all(leaving[number]["ts"] <= one["ts"] for number, one in arriving.items())
+    on = defaultdict(list)
+    for one in written:
+        if one["ph"] == "X":
+            on[one["pid"], one["tid"]].append((one["ts"], one["ts"] + one["dur"]))
+    for one in (*leaving.values(), *arriving.values()):  # each within a slice of its track
+        assert any(start <= one["ts"] <= stop for start, stop in on[one["pid"], one["tid"]])
 
 
 def test_blocks_change_nothing(trace, monkeypatch):
