@@ -74,7 +74,7 @@ _MODULES = (
     *_NAMES,
     *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
     *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
-    *("format_arrays", "plots", "torch", "trace"),
+    *("format_arrays", "jax", "plots", "torch", "trace"),
 )
 
 

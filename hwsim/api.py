@@ -23,6 +23,7 @@ from hwsim.analysis.times import Times, Work, times_of
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
+from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
 from hwsim.formats import format_of
@@ -76,6 +77,7 @@ def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
     return load(name)
 
 
+@in_default_environment
 def run(
     a: Array | None = None,
     b: Array | None = None,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
+from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import subset
 from hwsim.formats import array_of, format_of
@@ -60,6 +61,7 @@ class Errors:
     product: Array
     epilogue: LinearEpilogue
 
+    @in_default_environment
     def __call__(self) -> dict[str, Any]:
         return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwsim.devices import dot_spec, load
+from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
@@ -63,6 +64,7 @@ def tune(
     )
 
 
+@in_default_environment
 def diff(a: Any, b: Any, left: DeviceLike | Variant, right: DeviceLike | Variant, **options: Any) -> Difference:
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 

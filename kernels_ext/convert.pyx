@@ -17,6 +17,7 @@ import hwsim._kernels
 from hwsim import formats
 from hwsim.errors import InputError, nearest
 
+include "environment.pxi"
 include "threads.pxi"
 
 
@@ -250,8 +251,11 @@ def encode(x, fmt, rounding="RNE", overflow="ieee", *, nan="quiet", out=None, th
         return codes
     cdef _View view = _View(_plane(x))
     cdef _Target target = _Target(codes)
+    cdef uint64_t environment
     with nogil:
+        environment = hw_enter_environment()
         hw_convert_encode(kernels, &encoder.fields, &view.source, target.buffer.buf, count)
+        hw_leave_environment(environment)
     return codes
 
 
@@ -270,8 +274,11 @@ def decode(codes, fmt, dtype=np.float32, *, out=None, threads=1, variant=None):
         return values
     cdef _View view = _View(_plane(codes))
     cdef _Target target = _Target(values)
+    cdef uint64_t environment
     with nogil:
+        environment = hw_enter_environment()
         hw_convert_decode(kernels, &decoder.fields, &view.source, target.buffer.buf, count)
+        hw_leave_environment(environment)
     return values
 
 
@@ -289,6 +296,7 @@ def _steps(pieces, overflow):
 
 
 def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, threads=1, variant=None):
+    cdef uint64_t environment
     _floats(x, (np.dtype(np.float32), np.dtype(np.float64)), "split")
     cdef const hw_convert_kernels *kernels = _kernels(variant)
     cdef int count = _threads(threads)
@@ -334,7 +342,27 @@ def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, thr
             table[i].decoder = (<_Decoder>decoders[i]).fields
             table[i].codes = target.buffer.buf
         with nogil:
+            environment = hw_enter_environment()
             hw_convert_split(kernels, table, total, is_clamped, &view.source, count)
+            hw_leave_environment(environment)
     finally:
         free(table)
     return codes
+
+
+cdef extern from "hw_environment.h" nogil:
+    uint64_t hw_get_environment()
+    void hw_set_environment(uint64_t value)
+    const uint64_t HW_DEFAULT_ENVIRONMENT, HW_FLUSHING_ENVIRONMENT
+
+
+def environment():
+    return hw_get_environment()
+
+
+def set_environment(uint64_t value):
+    hw_set_environment(value)
+
+
+DEFAULT_ENVIRONMENT = HW_DEFAULT_ENVIRONMENT
+FLUSHING_ENVIRONMENT = HW_FLUSHING_ENVIRONMENT

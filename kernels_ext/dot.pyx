@@ -14,6 +14,8 @@ import numpy as np
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
 
+include "environment.pxi"
+
 cdef extern from "hw_dot_promote.h" nogil:
     ctypedef struct hw_lane_edges:
         int saturate
@@ -303,6 +305,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
     width; it may be c itself. Returns the codes of the result (..., M, N).
     Raises InputError for arrays or formats that do not fit, UnsupportedError for a unit without a kernel.
     """
+    cdef uint64_t environment
     cdef _Prepared prepared = _prepare(spec)
     cdef hw_spec *s = &prepared.spec
     cdef const hw_variant *variant = _variant_of(_variant, threads)
@@ -400,6 +403,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
                     offsets[3 * batches + i] = _offset(&vscale[0], i)
                     offsets[4 * batches + i] = _offset(&vscale[1], i)
             with nogil:
+                environment = hw_enter_environment()
                 if wide_c:
                     status = _first_step(block, &vc, batches, offsets)
                     count = s.terms if s.terms < block.k else block.k
@@ -412,6 +416,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
                     status = hw_gemm_threads(variant, &block, batches, offsets, offsets + batches,
                                              offsets + 2 * batches, offsets + 3 * batches, offsets + 4 * batches,
                                              threads)
+                hw_leave_environment(environment)
         finally:
             PyBuffer_Release(&vout)
             if offsets != one:
@@ -431,6 +436,7 @@ def gemm(spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, int thr
 
 def promote(spec, a, b, total, *, ptrdiff_t length, divide=None, saturate=False, nan_code=None, int threads=1,
             _variant=None):
+    cdef uint64_t environment
     cdef _Prepared prepared = _prepare(spec)
     cdef hw_spec *s = &prepared.spec
     cdef const hw_variant *variant = _variant_of(_variant, threads)
@@ -477,7 +483,9 @@ def promote(spec, a, b, total, *, ptrdiff_t length, divide=None, saturate=False,
         block.b_row, block.b_column = vb.strides[0], vb.strides[1]
         block.out_row = vt.strides[0]
         with nogil:
+            environment = hw_enter_environment()
             status = hw_gemm_threads(variant, &block, 1, &nothing, &nothing, &nothing, &nothing, &nothing, threads)
+            hw_leave_environment(environment)
         if status:
             raise MemoryError
         return total

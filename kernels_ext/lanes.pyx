@@ -12,6 +12,7 @@ import numpy as np
 import hwsim._kernels
 from hwsim.errors import InputError, nearest
 
+include "environment.pxi"
 include "threads.pxi"
 
 
@@ -217,12 +218,16 @@ def combine(operands, steps, dtype=np.float32, *, saturate=False, nan_code=None,
         nan_code = 0x7FC00000 if dtype == _FLOAT else 0x7FF8000000000000
     job.edges.nan = nan_code
     job.rows, job.cols = target.shape
+    cdef uint64_t environment
     with nogil:
+        environment = hw_enter_environment()
         hw_lanes_combine(&job, count)
+        hw_leave_environment(environment)
     return result
 
 
 def specials(x, *, threads=1, variant=None):
+    cdef uint64_t environment
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype not in (_FLOAT, _DOUBLE):
         got = f"{x.dtype} {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
         raise InputError(f"specials: x must be a matrix of float32 or float64; got {got}")
@@ -241,7 +246,9 @@ def specials(x, *, threads=1, variant=None):
             source = np.ascontiguousarray(source)
         plane = _Plane(source, False)
         with nogil:
+            environment = hw_enter_environment()
             hw_lanes_special(kernels, &plane.array, rows, cols, &in_rows[0], &in_cols[0], count)
+            hw_leave_environment(environment)
     return found[::-1] if is_turned else found
 
 
@@ -272,6 +279,9 @@ def patch(target, source, rows, cols, *, threads=1):
     cdef size_t n = target.shape[1]
     cdef _Plane to = _Plane(target.view(f"u{target.itemsize}"), True)
     cdef _Plane at = _Plane(source.view(f"u{target.itemsize}"), False)
+    cdef uint64_t environment
     with nogil:
+        environment = hw_enter_environment()
         hw_lanes_patch(&to.array, &at.array, width, m, n, &row_flags[0], &col_flags[0], count)
+        hw_leave_environment(environment)
     return target

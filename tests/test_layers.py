@@ -34,7 +34,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.analysis",),
     ("hwsim.resolve",),
     ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies"),
-    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.plots"),
+    ("hwsim.frameworks",),
+    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
     ("hwsim.recording",),
     ("hwsim.cli", "hwsim.__main__"),
 )

@@ -81,3 +81,14 @@ def split(
     Raises InputError for another dtype, no pieces, an unknown option, a scale that x's type has not, a format
     that it does not hold, or one without NaN (e3m2, e2m3, e2m1) unless nan="zero".
     """
+
+DEFAULT_ENVIRONMENT: int
+FLUSHING_ENVIRONMENT: int
+
+def environment() -> int:
+    """The floating-point control register of this thread: rounding, and whether subnormals are flushed to zero."""
+
+def set_environment(value: int) -> None:
+    """Set it: DEFAULT_ENVIRONMENT, FLUSHING_ENVIRONMENT (subnormals to zero, as some libraries set), or an earlier
+    value.
+    """

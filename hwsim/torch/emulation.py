@@ -16,11 +16,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hwsim.frameworks.settings import Given, Settings, Stage, describe, settings_of
 from hwsim.torch import convolutions
 from hwsim.torch.functions import FUNCTIONS, NOT_CAUGHT, OPERATORS, Caller, takes
 from hwsim.torch.products import Place, activate
 from hwsim.torch.record import EVERY, Record
-from hwsim.torch.settings import Given, Settings, Stage, describe, settings_of
 
 COMPILED = "_orig_mod."  # where torch.compile has its module
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwsim.frameworks.settings import Given, settings_of
 from hwsim.torch.emulation import Emulation
 from hwsim.torch.functions import Caller, convolution, linear, transposed
 from hwsim.torch.products import activate
 from hwsim.torch.record import EVERY, Record
-from hwsim.torch.settings import Given, settings_of
 
 
 def _linear(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:

@@ -47,6 +47,7 @@ EXPECTED = {
     "howto/index.md",
     "howto/verify.md",
     "index.md",
+    "jax.md",
     "library.md",
     "packaging.md",
     "papers.md",
@@ -68,8 +69,8 @@ EXPECTED = {
     "walk.md",
 }
 #: Pages whose blocks need an extra, and a package of each extra.
-NEEDS = {"torch.md": "torch", "plots.md": "plot"}
-PACKAGES = {"torch": "torch", "plot": "matplotlib"}
+NEEDS = {"torch.md": "torch", "jax.md": "jax", "plots.md": "plot"}
+PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 

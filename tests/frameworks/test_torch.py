@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
+from hwsim.frameworks.settings import power_of_two  # noqa: E402
 from hwsim.torch.functions import FUNCTIONS  # noqa: E402
-from hwsim.torch.settings import power_of_two  # noqa: E402
 from hwsim.torch.tensors import array_of, layout, tensor_of  # noqa: E402
 
 F = torch.nn.functional

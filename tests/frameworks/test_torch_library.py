@@ -1,5 +1,7 @@
 """hwsim.torch with library="cublas": the network that cuBLAS would run, layer by layer."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def drawn(seed, *shape, dtype):
 @pytest.mark.parametrize("batch", [1, 7, 64])
 def test_a_relu_network_is_the_library_s_calls(format, batch):
     dtype, sizes = FORMATS[format], (100, 256, 72)
-    layers = [torch.nn.Linear(k, n, dtype=dtype) for k, n in zip(sizes, sizes[1:], strict=False)]
+    layers = [torch.nn.Linear(k, n, dtype=dtype) for k, n in pairwise(sizes)]
     for seed, layer in enumerate(layers):
         with torch.no_grad():
             layer.weight.copy_(drawn(seed, *layer.weight.shape, dtype=dtype) / 16)

@@ -1,7 +1,7 @@
 """What runs a product: settings of the forward pass and of the two gradients, for each layer by name patterns.
 
 Settings have a key, by which operators name them inside compiled graphs. The module knows the arguments of `hwsim.run`;
-it knows no tensor.
+it knows no framework.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _passes(settings: Settings, layer: str) -> Mapping[Stage, PassSettings]:
 
 
 def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | None = None) -> Settings:
-    """Settings from the arguments of `emulate` and `swap`.
+    """Settings from the arguments of a framework's `emulate`.
 
     arguments: those of `hwsim.run`, gradient_format and scale, for all passes, and by the name of a pass what differs
     in it: a mapping, or "plain". modules: {name pattern: the arguments of such layers instead, or "plain"}.

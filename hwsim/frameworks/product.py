@@ -1,0 +1,74 @@
+"""The product of two arrays by the settings of a pass: formats of gradients, scales by powers of two, output format.
+
+The module knows settings, arrays and `hwsim.run`; it knows no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.api import run
+from hwsim.formats import decode, format_of
+from hwsim.frameworks.settings import PassSettings, power_of_two
+
+if TYPE_CHECKING:
+    from hwsim.result import Result
+
+Array = NDArray[Any]
+PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
+NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
+
+
+def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", **more: Any) -> tuple[Array, Result]:
+    """The product of a (..., m, k) and b (..., k, n), and the result that it is from (without scales: its `c`).
+
+    chosen: not PyTorch's or JAX's own product. gradient: the operand that is a gradient, "a", "b" or "". more:
+    arguments of `hwsim.run` beside the settings'; with scales C and the bias are the caller's to add.
+    """
+    arguments = dict(_formats(chosen, gradient)) | more
+    if chosen.scale is None:
+        result = run(a, b, **arguments)
+        assert result.c is not None
+        return result.c, result
+    arguments.pop("output", None)
+    factor = arguments.pop("alpha", 1.0)
+    left, right, exponent = _scaled(a, b, arguments)
+    result = run(left, right, **arguments)
+    assert result.c is not None
+    product = _times_power(result.c.astype(np.float32, copy=False), -exponent)
+    return (product if factor == 1 else product * np.float32(factor)), result
+
+
+def _formats(chosen: PassSettings, gradient: str) -> Mapping[str, Any]:
+    """The arguments with the gradient's format at its operand."""
+    assert chosen.arguments is not None
+    if chosen.gradient_format is None or not gradient:
+        return chosen.arguments
+    own = chosen.arguments["format"]
+    first, second = (chosen.gradient_format, own) if gradient == "a" else (own, chosen.gradient_format)
+    return {**chosen.arguments, "format": first, "format_b": second}
+
+
+def _scaled(a: Array, b: Array, arguments: Mapping[str, Any]) -> tuple[Array, Array, int]:
+    """Both operands in fp32, scaled to their formats, and the sum of the exponents."""
+    total, found = 0, []
+    for x, name in ((a, arguments["format"]), (b, arguments.get("format_b") or arguments["format"])):
+        fmt = format_of(name)
+        top = decode(fmt, fmt.largest_code())
+        values = x.astype(np.float32, copy=False)
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        exponent = power_of_two(largest, float(top.significand) * 2.0**top.exponent)
+        found.append(_times_power(values, exponent))
+        total += exponent
+    return found[0], found[1], total
+
+
+def _times_power(values: Array, exponent: int) -> Array:
+    """fp32 values times 2^exponent, rounded once where the result is subnormal."""
+    if abs(exponent) > PLAIN_EXPONENT:  # such a factor is no fp32 number; this is slower
+        return np.ldexp(values, exponent)
+    return values * np.float32(2.0**exponent)
