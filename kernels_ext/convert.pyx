@@ -56,7 +56,7 @@ cdef extern from "hw_convert.h" nogil:
 
 _VARIANTS = ("avx512", "avx2", "baseline")
 _OVERFLOWS = ("ieee", "infinity", "saturate")
-_NANS = ("quiet", "zero")
+_NANS = ("quiet", "zero", "all-ones")
 # An integer is rounded as a fixed-point number: places of 1, with room above the largest int32.
 _INTEGER_PLACES = 33
 
@@ -89,6 +89,8 @@ def _refuse_whole_words(fmt):
 def _nan_code(fmt, nan, zero_code):
     if nan == "zero" or fmt.is_integer or fmt.nan == "none":
         return zero_code
+    if nan == "all-ones" and fmt.nan == "ieee" and fmt.signed:
+        return ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
     return fmt.nan_code
 
 
@@ -236,7 +238,7 @@ cdef class _Target:
 
 def _refuse_nan(x, fmt, nan, where):
     """A NaN has no code in the formats without one; integers take it as 0."""
-    if nan == "quiet" and fmt.nan == "none" and not fmt.is_integer and np.isnan(x).any():
+    if nan != "zero" and fmt.nan == "none" and not fmt.is_integer and np.isnan(x).any():
         raise InputError(f"{where}: x holds a NaN and {fmt.name} has none; remove it or pass nan='zero'")
 
 

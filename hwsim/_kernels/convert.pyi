@@ -30,7 +30,7 @@ def encode(
     hwsim.formats; integers saturate.
     rounding: RNE, RNA, RZ, RU, RD. overflow: "ieee", "infinity", "saturate".
     nan: "quiet" gives the format's default quiet NaN, and 0 for integers; "zero" gives what +0 gives
-    (Ascend's saturation mode).
+    (Ascend's saturation mode); "all-ones": in IEEE's formats every bit but the sign (NVIDIA's units), else as "quiet".
     threads: ranges of rows, or of elements where x is contiguous; no influence on the result.
     variant: one of `variants()`; None, the one that the package uses.
     Raises InputError for another dtype, an unknown option, an unfit `out`, and for a NaN into a format

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.convert import decode, encode
 from hwsim._kernels.lanes import Step, combine, specials
-from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, with_all_ones
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.numerics.units import DotSpec
+from hwsim.numerics.units import DotSpec, IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -48,11 +48,21 @@ class Lanes:
         self.result = format_of(spec.d)
         self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
         self.all_ones = gives_all_ones(spec)
+        # Whether the unit's own infinities and NaNs are these lanes' already, so that loading changes none.
+        own = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials
+        self._is_alike = (
+            own is not None
+            and not self.saturates
+            and getattr(spec.unit, "nan_order", None) is None
+            and self.dtype.kind == "f"
+            and own.nan_code == self.nan_code(self.dtype)
+        )
 
-    def load(self, codes: Array, threads: int = 1) -> Array:
-        """The values of codes in the unit's result format, in the working type (exact)."""
+    def load(self, codes: Array, threads: int = 1, *, own: bool = False) -> Array:
+        """The values of codes in the unit's result format, in the working type (exact). own: the unit gave them."""
         if codes.dtype.itemsize == self.dtype.itemsize:
-            return self._settle(codes.view(self.dtype), threads)
+            values = codes.view(self.dtype)
+            return values if own and self._is_alike else self._settle(values, threads)
         return self._settle(decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: Array, fmt: Format) -> Array:
@@ -118,10 +128,8 @@ class Lanes:
             return np.ascontiguousarray(values).view(dtype)
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
-        codes = encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=threads)
-        if self.all_ones:
-            with_all_ones(codes, values, fmt)
-        return codes
+        nan = "all-ones" if self.all_ones else self._nan
+        return encode(values, fmt, rounding, self._overflow, nan=nan, threads=threads)
 
     @staticmethod
     def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:

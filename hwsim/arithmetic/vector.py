@@ -38,14 +38,6 @@ def gives_all_ones(spec: DotSpec) -> bool:
     return code is not None and code == (1 << (format_of(spec.d).bits - 1)) - 1
 
 
-def with_all_ones(codes: Codes, values: NDArray[Any], fmt: Format) -> None:
-    """Replace the codes in `fmt` of NaNs in `values` by all ones except the sign."""
-    if fmt.nan == "ieee" and fmt.signed and values.dtype.kind == "f":
-        matrix = values if values.ndim == 2 else values.reshape(1, -1)
-        if specials(matrix)[0].any():
-            codes[np.isnan(values)] = ((1 << (fmt.bits - 1)) - 1) >> fmt.ignored_bits << fmt.ignored_bits
-
-
 class VectorUnit:
     """Executes elementwise instructions; `model` None: a unit with IEEE special values. all_ones: as
     `gives_all_ones`.
@@ -100,10 +92,8 @@ class VectorUnit:
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
-        codes = encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
-        if self.all_ones:
-            with_all_ones(codes, values, fmt)
-        return codes
+        nan = "all-ones" if self.all_ones else self.nan
+        return encode(values, fmt, rounding, overflow or self.overflow, nan=nan)
 
 
 def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:

@@ -47,7 +47,12 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"schema": "hwsim.which/1", "instructions": [one.to_dict() for one in found]}))
     elif not found:
-        print("no device has such an instruction; leave a condition out, or see `hwsim which --help` for their values")
+        given = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model")}
+        print("no device has such an instruction; leave a condition out")
+        alone = which(devices=arguments.device)
+        for name, field in (("bits", "a"), ("accumulate", "c"), ("result", "d"), ("model", "model")):
+            if given[name] is not None:
+                print(f"--{name}: there are {', '.join(sorted({getattr(one, field) for one in alone}))}")
     else:
         titles = ("device", "instruction", "A x B + C -> D", "adds", "evidence of its bits", "rate")
         print("\n".join(table([_row(one) for one in found], titles, indent="")))

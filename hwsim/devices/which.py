@@ -15,7 +15,16 @@ from hwsim.devices.query import choices, dot_spec, example, numerics_evidence
 from hwsim.devices.registry import names
 from hwsim.errors import InputError, nearest
 from hwsim.formats import format_of
-from hwsim.numerics.units import RoundingName, Unit
+from hwsim.numerics.units import (
+    CompositeUnit,
+    ExactUnit,
+    FmaChainUnit,
+    IntegerUnit,
+    PairwiseUnit,
+    RoundingName,
+    TwoLevelUnit,
+    Unit,
+)
 
 if typing.TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -81,17 +90,29 @@ def which(
     found = []
     for name in [name for name, _ in names()] if devices is None else devices:
         for one in _instructions(load(name), bits, bits_b):
-            is_exact_enough = least_fraction_bits is None or (one.fraction_bits or least_fraction_bits) >= (
-                least_fraction_bits
-            )
+            drops = one.fraction_bits is not None and least_fraction_bits is not None
             if (
                 all(value is None or getattr(one, field) == value for field, value in wanted.items())
-                and is_exact_enough
+                and not (drops and (one.fraction_bits or 0) < (least_fraction_bits or 0))
                 and (one.scale_input_d or not scale_input_d)
                 and (one.is_timed or not timing)
             ):
                 found.append(one)
     return found
+
+
+def _fraction_bits(unit: Any, result: str) -> int | None:
+    """Fraction bits that a unit keeps of its largest term while it adds; None: all."""
+    match unit:
+        case ExactUnit() | IntegerUnit():
+            return None
+        case FmaChainUnit() | PairwiseUnit():  # every sum is rounded to the result's format
+            return format_of(result).fraction_bits
+        case TwoLevelUnit():
+            return min(unit.product_fraction_bits, unit.sum_fraction_bits, unit.accumulator_fraction_bits)
+        case CompositeUnit():
+            return min(unit.inner.fraction_bits, format_of(result).fraction_bits)
+    return int(unit.fraction_bits)
 
 
 def _instructions(device: Device, bits: str | None, bits_b: str | None) -> Iterable[Matching]:
@@ -120,7 +141,7 @@ def _instructions(device: Device, bits: str | None, bits_b: str | None) -> Itera
                     spec.d,
                     str(unit.model),
                     getattr(unit, "terms", None),
-                    getattr(unit, "fraction_bits", None),
+                    _fraction_bits(unit, spec.d),
                     getattr(unit, "rounding", None),
                     entry.scale_input_d,
                     str(numerics_evidence(device, name)),

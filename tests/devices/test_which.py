@@ -18,6 +18,9 @@ def test_every_condition_holds_for_what_is_found():
         model, spec = instruction(load(one.device), one.instruction), dot_spec(load(one.device), one.instruction)
         assert (model.a, model.b, model.c) == ("fp16", "fp16", "fp32") and model.timing is not None
         assert getattr(spec.unit, "fraction_bits", 24) >= 24
+    kept = {one.model: one.fraction_bits for one in hwsim.which(accumulate="fp32", result="fp32")}
+    assert kept["exact"] is None and kept["two_level"] == 24 and kept["fma_chain"] == kept["pairwise"] == 23
+    assert {one.model for one in hwsim.which(least_fraction_bits=60)} <= {"exact", "integer", "block_scaled"}
     devices = {one.device for one in hwsim.which(scale_input_d=True)}
     assert devices == {"b200", "gb200"}
 
