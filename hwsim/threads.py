@@ -9,6 +9,7 @@ from typing import Any
 from hwsim.errors import InputError
 
 MOST = 1024
+ELEMENTS_PER_THREAD = 1 << 19  # of a pass over memory: about as long as starting and joining a thread, twice
 MACS_PER_THREAD = 1 << 22  # some tenths of a millisecond of one; starting and joining another takes less than one
 
 
@@ -25,6 +26,11 @@ def worker_count(threads: Any = None) -> int:
     if not 1 <= count <= MOST:
         raise InputError(f"threads = {threads!r}; allowed: an integer of at least 1 and at most {MOST}")
     return count
+
+
+def for_elements(threads: int, elements: int) -> int:
+    """The number of host threads, at most `threads` and at least one, that pays for one pass over some elements."""
+    return max(1, min(threads, elements // ELEMENTS_PER_THREAD))
 
 
 def worth_starting(threads: int, macs: int) -> int:

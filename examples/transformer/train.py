@@ -22,8 +22,8 @@ from text import text
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-import hwsim
 import hwsim.torch
+from hwsim.report.plot_style import COLOURS
 
 BF16 = {"device": "h200", "format": "bf16"}
 #: In fp8 the linear layers of the blocks compute so; attention's own products and the last layer stay in bf16.
@@ -76,11 +76,12 @@ def plot(results, path):
     import matplotlib.pyplot as plt
 
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 8), sharex=True, layout="constrained")
+    for axes in (above, below):
+        axes.set_prop_cycle(color=COLOURS[: len(results)])
     mean = {name: torch.tensor(x["losses"]).unfold(0, 10, 1).mean(1) for name, x in results.items()}
     for name, losses in mean.items():
         above.plot(range(10, 10 + len(losses)), losses, label=name, linewidth=1.2)
-        if "fp32" in mean and name != "fp32":
-            below.plot(range(10, 10 + len(losses)), losses - mean["fp32"], label=name, linewidth=1.2)
+        below.plot(range(10, 10 + len(losses)), losses - mean.get("fp32", losses), label=name, linewidth=1.2)
     above.set(ylabel="cross-entropy, nats per character", title="1.2 million parameters, mean of 10 steps")
     below.set(xlabel="step", ylabel="difference from fp32, nats")
     above.legend()

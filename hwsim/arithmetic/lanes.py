@@ -19,6 +19,7 @@ from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.numerics.units import DotSpec, IntegerUnit
+from hwsim.threads import for_elements
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -92,7 +93,7 @@ class Lanes:
             saturate=self.saturates,
             nan_code=self.nan_code(self.dtype),
             out=out,
-            threads=threads,
+            threads=for_elements(threads, operands[0].size),
         )
 
     def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
@@ -102,7 +103,8 @@ class Lanes:
             total: Array = np.add(left, right, out=out)
             return total
         nan_code = self.nan_code(dtype)
-        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=threads)
+        count = for_elements(threads, left.size)
+        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=count)
 
     def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
         """The product factor * values; `factor` is rounded to the working type first."""
@@ -129,7 +131,8 @@ class Lanes:
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         nan = "all-ones" if self.all_ones else self._nan
-        return encode(values, fmt, rounding, self._overflow, nan=nan, threads=threads)
+        count = for_elements(threads, values.size)
+        return encode(values, fmt, rounding, self._overflow, nan=nan, threads=count)
 
     @staticmethod
     def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
@@ -151,4 +154,4 @@ class Lanes:
 def _has_special(values: Array, threads: int = 1) -> bool:
     """Whether an element of a float array is an infinity or a NaN."""
     matrix = values if values.ndim == 2 else values.reshape(1, -1)
-    return bool(specials(matrix, threads=threads)[0].any())
+    return bool(specials(matrix, threads=for_elements(threads, values.size))[0].any())

@@ -17,6 +17,7 @@ from hwsim.arithmetic.vector import VectorUnit
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.operands import Operand
+from hwsim.threads import for_elements
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -114,7 +115,7 @@ def _rounded(
     word_rounding: str | None,
     threads: int,
 ) -> tuple[Array, ...]:
-    vector = VectorUnit(device.vector)
+    vector, threads = VectorUnit(device.vector), for_elements(threads, given.codes.size)
     only = pieces[0]
     fmt = format_of(only.format)
     if len(pieces) == 1 and not only.scale_exponent and not clamp:
