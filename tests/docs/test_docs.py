@@ -43,6 +43,7 @@ EXPECTED = {
     "emulation.md",
     "energy.md",
     "glossary.md",
+    "first_hour.md",
     "golden.md",
     "howto/index.md",
     "howto/verify.md",
