@@ -57,6 +57,9 @@ DIRECTIVES = {
 }
 
 
+SHIM = "libhwsim_blas.so"
+
+
 def short_name(ext: Extension) -> str:
     return ext.name.rpartition(".")[2]
 
@@ -168,6 +171,8 @@ class BuildExt(build_ext):
         chains = [(plan.cython, plan.wrapper) for plan in plans]
         chains += dict.fromkeys((step,) for plan in plans for step in plan.kernels)
         links = [(plan.link,) for plan in plans]
+        if sys.platform.startswith("linux"):
+            chains.append((self.shim(),))
         progress, jobs = Progress(sum(map(len, chains + links))), self.jobs()
         names = ", ".join(map(short_name, self.extensions))
         print(
@@ -177,6 +182,20 @@ class BuildExt(build_ext):
         )
         for part in (chains, links):
             self.run_chains(part, jobs, progress)
+
+    def shim(self) -> Step:
+        """The library of `hwsim blas`, which has no Python inside."""
+        output = Path(self.get_ext_fullpath("hwsim.blas.shim")).with_name(SHIM)
+        source, dependencies = "kernels_ext/blas/shim.c", Path(self.build_temp, "shim.d")
+        flags = ["-O2", "-std=c11", "-MMD", "-MF", str(dependencies), source, "-o", str(output), "-ldl", "-g0"]
+        return Step("shim     blas", output, (*self.compiler.linker_so, "-fPIC", *flags), depfile=dependencies)
+
+    def copy_extensions_to_source(self) -> None:
+        """For builds in the source tree the shim as well."""
+        super().copy_extensions_to_source()
+        inside = Path(self.build_lib, "hwsim", "blas", SHIM)
+        if inside.is_file():
+            self.copy_file(str(inside), str(ROOT / "hwsim" / "blas" / SHIM))
 
     def run_chains(self, chains: list[tuple[Step, ...]], jobs: int, progress: Progress) -> None:
         with ThreadPoolExecutor(jobs) as pool:

@@ -208,7 +208,7 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
     are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
     at a time. Raises what `hwsim.run` raises, immediately for an unknown device or scheme.
     """
-    engine = _engine(arguments, measure, timing)
+    engine = new_engine(arguments, measure, timing)
     before = {name: getattr(np, name) for name in CAUGHT}
     originals = {name: getattr(function, "_hwsim_plain", function) for name, function in before.items()}
 
@@ -229,7 +229,10 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
             setattr(np, name, function)
 
 
-def _engine(arguments: dict[str, Any], measure: bool, timing: bool) -> Engine:
+def new_engine(arguments: dict[str, Any], measure: bool = True, timing: bool = False) -> Engine:
+    """An engine for these arguments of `hwsim.run`. Raises InputError for arguments that each product has of its own,
+    and what loading a device or a scheme raises.
+    """
     taken = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
     if taken:
         raise InputError(f"{', '.join(sorted(taken))}: each product has its own; leave it out")
@@ -255,7 +258,7 @@ class Array(np.ndarray[Any, Any]):
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
         made: Array = np.asarray(x).view(cls)
-        made.engine = engine if engine is not None else _engine(arguments, measure, timing)
+        made.engine = engine if engine is not None else new_engine(arguments, measure, timing)
         return made
 
     def __array_finalize__(self, source: Any) -> None:

@@ -35,7 +35,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.resolve",),
     ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies"),
     ("hwsim.frameworks",),
-    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
+    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots", "hwsim.blas"),
     ("hwsim.recording",),
     ("hwsim.cli", "hwsim.__main__"),
 )

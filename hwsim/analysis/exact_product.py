@@ -79,7 +79,7 @@ def reference(a: NDArray[Any], b: NDArray[Any], matrices: int = 1) -> tuple[Floa
 
 def _spaced(count: int, each: int, most: int) -> slice:
     """A slice of evenly spaced indices of `count`, as many as cost at most `most` at `each`; at least one."""
-    return slice(None, None, -(-count // max(1, most // each)))
+    return slice(None, None, -(-count // max(1, most // max(1, each))))
 
 
 def _slices(x: Float64, width: int) -> tuple[NDArray[Any], list[Float64]] | None:

@@ -31,6 +31,7 @@ VERBS = {
     "formats": "list the number formats with their limits; show one",
     "schemes": "list the schemes; show one; say which run on a device",
     "program": "print the program that a scheme becomes on a device",
+    "blas": "run a program whose BLAS products are computed on a simulated device",
     "mma": "run one matrix instruction on given operands: arrays from files, or one dot product",
     "explain": "one output element of a matrix instruction, stage by stage",
     "diff": "one GEMM computed in two ways: which elements differ, and from which k on",
@@ -50,7 +51,7 @@ VERBS = {
 }
 #: Verbs by task, as `hwsim --help` lists them.
 TASKS = {
-    "run, and look inside": ("run", "program", "mma", "explain", "diff"),
+    "run, and look inside": ("run", "blas", "program", "mma", "explain", "diff"),
     "choose and compare": ("tune", "sweep", "plot", "compare", "invariance", "sensitivity"),
     "devices, libraries, formats, schemes": ("devices", "which", "libraries", "library", "formats", "schemes"),
     "check": ("golden", "selftest", "reproduce", "bench", "info", "completion"),
@@ -64,6 +65,7 @@ EXAMPLES = {
     "formats": "formats show e4m3",
     "schemes": "schemes --device a100",
     "program": "program ascend910a sgemm-cube --m 128 --n 128 --k 128",
+    "blas": "blas --device h200 --format tf32 -- python script.py",
     "mma": "mma v100 mma.m8n8k4.f32.f16.f16.f32 --a 1,2,3,4 --b 1,1,1,1 --c 0.5",
     "explain": "explain v100 mma.m8n8k4.f32.f16.f16.f32 --a 1,2,3,4 --b 1,1,1,1 --c 0.5",
     "diff": "diff --device h200 --device v100 --format fp16 --m 64 --n 64 --k 64",

@@ -34,6 +34,7 @@ EXPECTED = {
     "architecture.md",
     "ascend910a.md",
     "ascend910b.md",
+    "blas.md",
     "campaign.md",
     "choosing.md",
     "cli.md",
