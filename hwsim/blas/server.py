@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import struct
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ HEADER = struct.Struct("<8s8scccbiqqqdddd")
 MAGIC = b"HWBLAS1\0"
 TYPES = {b"s": np.float32, b"d": np.float64, b"c": np.complex64, b"z": np.complex128}
 DONE, REFUSED = 0, 2
+COPIES = 16  # of a product's matrices that simulating it may hold at once
 MEASURED_EVERY = 16  # products of a routine: the exact product takes longer than the simulation
 STATUS = struct.Struct("<i")
 
@@ -122,13 +124,21 @@ class _Connection(socketserver.BaseRequestHandler):
             magic, routine, kind, trans_a, trans_b, by_rows, has_c, m, n, k, *scalars = HEADER.unpack(head)
             if magic != MAGIC or kind not in TYPES:
                 return
+            name = kind.decode() + routine.rstrip(b"\0").decode()
+            needed = COPIES * (m * k + k * n + m * n) * np.dtype(TYPES[kind]).itemsize
+            if needed > available_bytes():
+                self.server.record.refused[
+                    f"{name}: {m} x {n} x {k} needs {needed / 1e9:.1f} GB, more than is free"
+                ] += 1
+                self.request.sendall(STATUS.pack(REFUSED))
+                continue
+            self.request.sendall(STATUS.pack(DONE))
             shapes = [(k, m) if _is_transposed(trans_a) else (m, k), (n, k) if _is_transposed(trans_b) else (k, n)]
             shapes += [(m, n)] if has_c else []
             matrices = [self._matrix(shape, TYPES[kind], by_rows) for shape in shapes]
             if any(x is None for x in matrices):
                 return
             a, b, *c = matrices
-            name = kind.decode() + routine.rstrip(b"\0").decode()
             try:
                 out = self.server.compute(
                     name,
@@ -163,6 +173,14 @@ class _Connection(socketserver.BaseRequestHandler):
                 return None
             view = view[count:]
         return data
+
+
+def available_bytes() -> int:
+    """Memory that this machine has free, as Linux says."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize
 
 
 def _is_transposed(trans: bytes) -> bool:

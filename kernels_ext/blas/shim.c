@@ -2,7 +2,8 @@
  *
  * Loaded by LD_PRELOAD (`hwsim blas -- program`). gemm, gemv, dot, syrk and herk of s, d, c, z under the names of
  * Fortran, CBLAS and OpenBLAS, with 32- and 64-bit integers, become one request: a header, then the matrices without
- * gaps, over the Unix socket that HWSIM_BLAS_SOCKET names; the answer is the result. Without a server, for empty
+ * gaps, over the Unix socket that HWSIM_BLAS_SOCKET names; the answer is the result. The server agrees to a header
+ * before the matrices are sent. Without a server, for empty
  * matrices, and where the server refuses, the program's own routine is called. Knows BLAS's conventions; computes
  * nothing. */
 #define _GNU_SOURCE
@@ -115,9 +116,10 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
     matrix right = {b, is_transposed(trans_b) ? n : k, is_transposed(trans_b) ? k : n, ldb};
     matrix out = {c, m, n, ldc};
     size_t size = (size_t)(m * n) * width;
-    if (!all(1, fd, &head, sizeof head) || !send_matrix(fd, left, row_major, width)
-        || !send_matrix(fd, right, row_major, width) || (head.has_c && !send_matrix(fd, out, row_major, width))
-        || !all(0, fd, &status, sizeof status) || status || (result = malloc(size)) == NULL) {
+    if (!all(1, fd, &head, sizeof head) || !all(0, fd, &status, sizeof status) || status
+        || !send_matrix(fd, left, row_major, width) || !send_matrix(fd, right, row_major, width)
+        || (head.has_c && !send_matrix(fd, out, row_major, width)) || !all(0, fd, &status, sizeof status) || status
+        || (result = malloc(size)) == NULL) {
         if (status != 2)
             lost(); /* 2: refused, and the connection goes on */
         return 0;

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.blas import server
 from hwsim.blas.program import SHIM, run_program
 from hwsim.blas.server import BlasServer
 from hwsim.cli import main
@@ -212,3 +213,11 @@ def test_a_refused_product_is_counted_with_its_reason(monkeypatch):
     assert code == 0 and not record.routines
     assert record.refused["dgemm: UnsupportedError: this device multiplies nothing"] >= 1
     assert "left to the program's own BLAS: 1 calls" in record.text()
+
+
+def test_a_product_that_memory_does_not_hold_is_the_program_s_own(monkeypatch):
+    monkeypatch.setattr(server, "available_bytes", lambda: 16 * 8 * 3 * 50 * 50)
+    script = "import numpy as np\nfor n in (50, 60):\n    a = np.eye(n); assert (a @ (a + 1) == a + 1).all()"
+    code, record = run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})
+    assert code == 0 and record.routines["dgemm"].calls == 1
+    assert list(record.refused) == ["dgemm: 60 x 60 x 60 needs 0.0 GB, more than is free"]
