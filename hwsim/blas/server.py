@@ -28,7 +28,7 @@ Array = NDArray[Any]
 HEADER = struct.Struct("<8s8scccbiqqqdddd")
 MAGIC = b"HWBLAS1\0"
 TYPES = {b"s": np.float32, b"d": np.float64, b"c": np.complex64, b"z": np.complex128}
-DONE, REFUSED = 0, 2
+DONE, REFUSED, OVERFLOWED = 0, 2, 3
 COPIES = 16  # of a product's matrices that simulating it may hold at once
 MEASURED_EVERY = 16  # products of a routine: the exact product takes longer than the simulation
 STATUS = struct.Struct("<i")
@@ -152,7 +152,8 @@ class _Connection(socketserver.BaseRequestHandler):
                 self.server.record.refused[f"{name}: {type(error).__name__}: {error}"] += 1
                 self.request.sendall(STATUS.pack(REFUSED))
                 continue
-            self.request.sendall(STATUS.pack(DONE) + (out if by_rows else out.T).tobytes())
+            status = OVERFLOWED if _overflows(out, matrices) else DONE
+            self.request.sendall(STATUS.pack(status) + (out if by_rows else out.T).tobytes())
 
     def _matrix(self, shape: tuple[int, int], dtype: Any, by_rows: int) -> Any:
         """A stored matrix of that shape, by rows or by columns; None when the program has gone."""
@@ -173,6 +174,11 @@ class _Connection(socketserver.BaseRequestHandler):
                 return None
             view = view[count:]
         return data
+
+
+def _overflows(out: Array, matrices: list[Array]) -> bool:
+    """Whether a result is infinite or NaN though all that it was made of is finite."""
+    return not np.isfinite(out).all() and all(bool(np.isfinite(x).all()) for x in matrices)
 
 
 def available_bytes() -> int:

@@ -10,6 +10,7 @@
 #include <complex.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fenv.h>
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #define ROW_MAJOR 101
 enum { FULL, UPPER, LOWER };
+enum { DONE, REFUSED = 2, OVERFLOWED }; /* of the server; 1: the connection broke */
 
 /* One request; hwsim/blas/server.py has the same layout. */
 typedef struct {
@@ -99,7 +101,7 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
 {
     size_t width = type == 's' ? 4 : type == 'z' ? 16 : 8;
     request head;
-    int32_t status = 1;
+    int32_t status = DONE + 1;
     int fd;
     char *result;
     if (m <= 0 || n <= 0 || k <= 0 || (fd = connected()) < 0)
@@ -118,10 +120,10 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
     size_t size = (size_t)(m * n) * width;
     if (!all(1, fd, &head, sizeof head) || !all(0, fd, &status, sizeof status) || status
         || !send_matrix(fd, left, row_major, width) || !send_matrix(fd, right, row_major, width)
-        || (head.has_c && !send_matrix(fd, out, row_major, width)) || !all(0, fd, &status, sizeof status) || status
-        || (result = malloc(size)) == NULL) {
-        if (status != 2)
-            lost(); /* 2: refused, and the connection goes on */
+        || (head.has_c && !send_matrix(fd, out, row_major, width)) || !all(0, fd, &status, sizeof status)
+        || (status && status != OVERFLOWED) || (result = malloc(size)) == NULL) {
+        if (status != REFUSED)
+            lost();
         return 0;
     }
     if (!all(0, fd, result, size)) {
@@ -129,6 +131,8 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
         lost();
         return 0;
     }
+    if (status == OVERFLOWED)
+        feraiseexcept(FE_OVERFLOW | FE_INEXACT); /* as the program's own arithmetic would have */
     int64_t lines = row_major ? m : n, length = row_major ? n : m;
     for (int64_t i = 0; i < lines; i++) {
         int64_t first = 0, last = length;

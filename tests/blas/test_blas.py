@@ -221,3 +221,17 @@ def test_a_product_that_memory_does_not_hold_is_the_program_s_own(monkeypatch):
     code, record = run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})
     assert code == 0 and record.routines["dgemm"].calls == 1
     assert list(record.refused) == ["dgemm: 60 x 60 x 60 needs 0.0 GB, more than is free"]
+
+
+def test_overflow_raises_the_flag_that_programs_ask_for():
+    script = """
+import numpy as np
+x = np.full(300, 1e200)
+with np.errstate(over="raise"):
+    np.dot(x, np.ones(300))
+    try:
+        np.dot(x, x)
+    except FloatingPointError:
+        raise SystemExit(5)
+"""
+    assert run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})[0] == 5
