@@ -195,6 +195,7 @@ class BuildExt(build_ext):
         super().copy_extensions_to_source()
         inside = Path(self.build_lib, "hwsim", "blas", SHIM)
         if inside.is_file():
+            (ROOT / "hwsim" / "blas").mkdir(parents=True, exist_ok=True)
             self.copy_file(str(inside), str(ROOT / "hwsim" / "blas" / SHIM))
 
     def run_chains(self, chains: list[tuple[Step, ...]], jobs: int, progress: Progress) -> None:
