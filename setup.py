@@ -171,7 +171,7 @@ class BuildExt(build_ext):
         chains = [(plan.cython, plan.wrapper) for plan in plans]
         chains += dict.fromkeys((step,) for plan in plans for step in plan.kernels)
         links = [(plan.link,) for plan in plans]
-        if sys.platform.startswith("linux"):
+        if sys.platform.startswith("linux") and "HWSIM_EXTENSIONS" not in os.environ:
             chains.append((self.shim(),))
         progress, jobs = Progress(sum(map(len, chains + links))), self.jobs()
         names = ", ".join(map(short_name, self.extensions))
