@@ -222,7 +222,8 @@ def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptio
 
     Raises InputError for a value that is not allowed and for a name that nobody declares.
     """
-    known, mapping_names = _names()
+    known = _own()
+    mapping_names = {option.name for options in dataflows().options().values() for option in options}
     scheme_names = {option.name for option in scheme.options} if scheme is not None else set()
     mine: dict[str, Any] = {}
     mapping: dict[str, Any] = {}
@@ -247,9 +248,9 @@ def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptio
 
 
 @cache
-def _names() -> tuple[dict[str, Option], frozenset[str]]:
-    """The options declared here, and the names of those of dataflows, which do not change in a process."""
-    return own(), frozenset(option.name for options in dataflows().options().values() for option in options)
+def _own() -> dict[str, Option]:
+    """`own`, made once."""
+    return own()
 
 
 def _of_schemes() -> set[str]:

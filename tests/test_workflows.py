@@ -81,4 +81,4 @@ def test_actions_are_of_a_version_and_jobs_end() -> None:
 def test_ci_checks_the_workflows_and_the_wheel() -> None:
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "vendor.github-workflows .github/workflows/*.yml" in text and "tools/wheels/check.py" in text
-    assert "HWSIM_REQUIRE_EXTRAS=test,all pytest" in text
+    assert "HWSIM_REQUIRE_EXTRAS=test,all,torch,jax pytest" in text

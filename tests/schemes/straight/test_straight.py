@@ -17,6 +17,10 @@ import straight_wide as wide
 from straight_unit import KINDS, SHAPES, pair, same, to_bf16, to_fp16, to_tf32
 
 import hwsim
+from hwsim._kernels.convert import decode
+from hwsim.devices import dot_spec
+from hwsim.formats import format_of
+from hwsim.numerics import reference
 from hwsim.schemes import scheme_of
 
 SMALL, MIDDLE, LARGE = SHAPES
@@ -209,13 +213,29 @@ def test_promoted_accumulation_of_8_bit_floats():
             same(hwsim.matmul(a, b, device="h200", format="e4m3", accumulate=accumulate), want)
 
 
+@pytest.mark.parametrize(("first", "second"), [("e5m2", "e4m3"), ("e4m3", "e5m2")])
+def test_native_with_another_format_of_b(first, second):
+    """Every bit of the codes drawn; K = 67 ends in an instruction that zeros fill."""
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(0, 256, shape).astype(np.uint8) for shape in ((9, 67), (67, 8)))
+    values = [decode(x, format_of(name), np.float32) for x, name in ((a, first), (b, second))]
+    chip = hwsim.device("h200")
+    spec = dot_spec(chip, f"wgmma.m64n256k32.f32.{first}.{second}")
+    filled = [np.zeros(shape, np.uint8) for shape in ((9, 96), (96, 8))]
+    filled[0][:, :67], filled[1][:67] = a, b
+    want = reference.gemm(spec, *filled, np.zeros((9, 8), np.uint32))
+    got = hwsim.matmul(*values, device=chip, format=first, format_b=second)
+    assert np.array_equal(got.view(np.uint32), want)
+
+
 def test_every_option_is_here():
     """Each scheme, each of its options and each choice of an option. Ape's blocks have tests of their own."""
     used = {(scheme, key, value) for _, scheme, options, _ in (*CASES, *WIDE_CASES) for key, value in options.items()}
     used |= {("sgemm-cube", key, value) for options in ASCEND for key, value in options.items()}
     used |= {("ape-int16", "low_byte", low) for _, low in INT16}
     used |= {("ape-int16", "accumulate", x) for x in ("int64", "int32")}
-    used |= {("native", key, value) for key, value in (("format", ""), ("k_group", 40), ("accumulate", "promoted"))}
+    own = (("format", ""), ("format_b", "e4m3"), ("k_group", 40), ("accumulate", "promoted"))
+    used |= {("native", key, value) for key, value in own}
     aside = {"hybrid"}  # the choice of another scheme
     names = {scheme for scheme, _, _ in used} | {"ootomo-fp16", "ootomo-tf32"}
     from hwsim.schemes import OWN
