@@ -34,6 +34,7 @@ from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
+from hwsim.prepared import Prepared
 from hwsim.product import Arrays, compute
 from hwsim.program.ir import Program
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
@@ -92,6 +93,19 @@ def run(
     """Run one GEMM; replaced by RUN_TEXT and the options of hwsim.options."""
     if gemm is not None:
         return _rerun(gemm, device, scheme, a, b, c, options, progress)
+    return _result(*_asked(a, b, c, device, scheme, options, progress))
+
+
+def _asked(
+    a: Array | None,
+    b: Array | None,
+    c: Array | None,
+    device: str | Path | Mapping[str, Any] | Device,
+    scheme: str | Scheme,
+    options: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> tuple[Request, Resolved, _Operands, GivenOptions, SchemeChoice | None, Progress | None]:
+    """What `run` was asked for, resolved: the arguments of `_result`."""
     chip, named = load(device), scheme_of(scheme) if isinstance(scheme, str) and scheme != AUTO else None
     made = named if named is not None else scheme if isinstance(scheme, Scheme) else None
     given = sort_by_owner({**options, **({} if c is None else {"c": c})}, made)
@@ -106,7 +120,40 @@ def run(
     operands = _operands(a, b, given.own, made)
     request, operands = _rounded_first(_request(chip, made, given, operands, choice), given, operands)
     pair = None if operands.left is None or operands.right is None else (operands.left, operands.right)
-    return _result(request, _resolved(request, pair), operands, given, choice, progress)
+    return request, _resolved(request, pair), operands, given, choice, progress
+
+
+@in_default_environment
+def prepared(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    device: str | Path | Mapping[str, Any] | Device = DEFAULT_DEVICE,
+    scheme: str | Scheme = DEFAULT_SCHEME,
+    **options: Any,
+) -> tuple[Result, Prepared | None]:
+    """The result of `run`, and the product of further operands of the same shapes and dtypes, without asking again.
+
+    a, b, c, device, scheme, options: as of `run`. None where a record is good for one pair of operands: where the
+    scheme looks at them, or where a part of the result or the program's own bits are wanted. Raises as `run`.
+    """
+    asked = _asked(a, b, c, device, scheme, options)
+    request, resolved, operands, given, choice, _ = asked
+    result, own = _result(*asked), given.own
+    is_part = any(own[name] is not None for name in ("rows", "cols", "shape", "at"))
+    if choice is not None or is_part or own["functional"] or not own["exact"] or operands.left is None:
+        return result, None
+    if request.scheme.survey is not None or isinstance(resolved.gemm.plan, Mixed):
+        return result, None
+    return result, Prepared(
+        resolved,
+        operands.left.format,
+        operands.lead,
+        own["input_format"],
+        own["format"],
+        worker_count(own["threads"]),
+    )
 
 
 RUN_TEXT = """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits and cycles.

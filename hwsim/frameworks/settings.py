@@ -40,12 +40,13 @@ class PassSettings:
     arguments: of `hwsim.run`, with the device and the scheme loaded; None: PyTorch's own product. gradient_format:
     format of the operand that is a gradient, where it differs from `format`. scale: "power-of-two": each operand is
     first multiplied by the power of two that brings its largest value just below the format's largest one, and the
-    result divided by both.
+    result divided by both. ready: what hwsim.frameworks.product keeps, by kind of operands.
     """
 
     arguments: Mapping[str, Any] | None
     gradient_format: str | None = None
     scale: str | None = None
+    ready: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def text(self) -> str:

@@ -90,6 +90,8 @@ class _Functions(TorchFunctionMode):
 class _Operators(TorchDispatchMode):
     """Catches products that PyTorch's C++ functions call, and counts those that nothing catches."""
 
+    is_of_hwsim = True  # for hwsim.torch.operators, which may compute at once under this mode alone
+
     def __init__(self, key: str, names: _Names, record: Record) -> None:
         super().__init__()
         self.key, self.names, self.record = key, names, record

@@ -87,7 +87,9 @@ def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | No
     right = b.unsqueeze(-1) if b.dim() == 1 else b
     if left.shape[-1] != right.shape[-2]:
         return None  # PyTorch says what is wrong
-    if right.dim() == MATRIX:
+    if left.dim() == right.dim() == MATRIX:
+        made = caller.product(left, right, None, operation)
+    elif right.dim() == MATRIX:
         flat = left.reshape(-1, left.shape[-1])
         made = caller.product(flat, right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
     else:

@@ -14,6 +14,7 @@ from hwsim.torch import convolutions
 from hwsim.torch.products import Place, multiply
 from hwsim.torch.tensors import layout
 
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("hwsim", "DEF")
 _WHERE = "str key, str layer, str stage, str operation, str gradient"
 LIBRARY.define(
@@ -53,11 +54,31 @@ def product(
     gradient: str = "",
 ) -> torch.Tensor:
     """alpha a b + beta c by the settings of `key`. a (m, k) or (count, m, k), b alike; c: (n,) or broadcast to it."""
+    if _is_alone(a, b, c):
+        rest = (float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient)
+        with torch._C._DisableTorchDispatch():  # what the record measures is not caught
+            return _product(a, b, c, *rest)
     made = torch.ops.hwsim.product(
         a, b, c, float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient
     )
     assert isinstance(made, torch.Tensor)
     return made
+
+
+def _is_alone(*tensors: torch.Tensor | None) -> bool:
+    """Whether nobody would see the operator: no gradient, transform, compiler or other mode, tensors of no subclass.
+
+    PyTorch's dispatcher, which calls Python for each of these, takes as long as a product of 100 x 100 x 100.
+    """
+    given = [x for x in tensors if x is not None]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return False
+    if any(type(x) not in PLAIN_TENSORS for x in given) or torch.compiler.is_compiling():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # vmap, grad
+        return False
+    modes = torch._C._len_torch_dispatch_stack()
+    return modes == 0 or (modes == 1 and getattr(torch._C._get_dispatch_stack_at(0), "is_of_hwsim", False))
 
 
 def _product(

@@ -78,11 +78,11 @@ def multiply(
     if chosen.scale is not None and c is not None:  # the scaled product comes first
         more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
         is_added = True
-    product, result = multiplied(chosen, left, right, gradient=place.gradient, **more)
+    product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
     out = tensor_of(product, dtype, a.device)
     if is_added and c is not None:
         out = out + (c if beta == 1 else beta * c).to(dtype)
-    record.product(place, a, b, c, alpha, beta, out, result, time.perf_counter() - start)
+    record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
     return out
 
 

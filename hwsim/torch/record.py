@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from hwsim.result import Result
+    from hwsim.frameworks.product import Ready
     from hwsim.torch.products import Place
 
 MATRIX = 2  # dimensions
-SAMPLED_ROWS = 8  # of a measured product, spread over all
+SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
 EVERY = 16  # products of a layer and pass: one of them is measured
 
 
@@ -80,7 +80,7 @@ class Record:
         alpha: float,
         beta: float,
         out: torch.Tensor,
-        result: Result,
+        ready: Ready,
         host_seconds: float,
     ) -> None:
         """Add one product; arguments as of hwsim.torch.products.multiply."""
@@ -90,9 +90,9 @@ class Record:
         entry.calls += 1
         entry.macs += out.numel() * a.shape[-1]
         entry.host_seconds += host_seconds
-        if result.cycles is not None and result.seconds is not None:
-            entry.cycles += result.cycles
-            entry.seconds += result.seconds
+        if ready.cycles is not None and ready.seconds is not None:
+            entry.cycles += ready.cycles
+            entry.seconds += ready.seconds
         if self.observer is not None:
             self.observer(place, a, b, c, out)
 
@@ -110,15 +110,15 @@ class Record:
             return
         added = None if c is None or not beta else _first_matrix(c.expand(out.shape))
         a, b, out = _first_matrix(a), _first_matrix(b), _first_matrix(out)
-        count = a.shape[0]
-        rows = torch.linspace(0, count - 1, min(count, SAMPLED_ROWS)).long()
-        left, right = a[rows], b
+        rows, columns = _spread(a.shape[0], SAMPLED_ROWS), _spread(b.shape[1], SAMPLED_COLUMNS)
+        left, right = a[rows], b[:, columns]
         exact = alpha * (left.double() @ right.double())
         narrow = torch.float32 if left.element_size() == 1 else left.dtype
         plain = alpha * (left.to(narrow) @ right.to(narrow)).double()
         if added is not None:
-            exact, plain = exact + beta * added[rows].double(), plain + beta * added[rows].double()
-        got = out[rows].double()
+            added = added[rows][:, columns].double()
+            exact, plain = exact + beta * added, plain + beta * added
+        got = out[rows][:, columns].double()
         is_finite = torch.isfinite(exact)
         entry.overflows += int((is_finite & ~torch.isfinite(got)).sum())
         norm = float(torch.linalg.vector_norm(exact[is_finite]))
@@ -172,6 +172,11 @@ class Record:
         ]
         lines += [f"not caught: {name}, {count} calls" for name, count in sorted(self.not_caught.items())]
         return "\n".join(lines)
+
+
+def _spread(size: int, most: int) -> torch.Tensor:
+    """At most `most` indices, spread over `size`."""
+    return torch.linspace(0, size - 1, min(size, most)).long()
 
 
 def _first_matrix(x: torch.Tensor) -> torch.Tensor:
