@@ -121,9 +121,30 @@ def evaluate(
     or some rows of a, the result equals those columns and rows of the full one. Raises InputError and UnsupportedError
     for what does not fit together.
     """
-    return PlanEvaluation(plan, schedule, device, c is not None).codes(
-        a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress
-    )
+    left, right = as_pieces(a), as_pieces(b)
+    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    (m, k), n = left.shape, right.shape[1]
+    if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
+        return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
+    left, right = job.chains.taken("a", left), job.chains.taken("b", right)
+    cuts = schedule.layout(k) if layout is None else layout
+    rows = threads * rows_at_once(plan, n, k)
+    with np.errstate(all="ignore"):
+        if m <= rows or left.lead:
+            codes = job.block(left, right, c, bias, cuts, threads, progress)
+            if progress is not None:
+                progress(1.0)
+            return codes
+        out = np.empty((m, n), code_dtype(format_of(job.output)))
+        for start in range(0, m, rows):
+            block = slice(start, start + rows)
+            codes_c = None if c is None else c[block]
+            stop = min(start + rows, m)
+            within = None if progress is None else partial(_share, progress, start / m, stop / m)
+            out[block] = job.block(left.rows(block), right, codes_c, bias, cuts, threads, within)
+            if progress is not None:
+                progress(stop / m)
+    return out
 
 
 def _share(progress: Callable[[float], None], begin: float, end: float, share: float) -> None:
@@ -142,7 +163,7 @@ def apply_epilogue(
     threads: int = 1,
 ) -> Codes:
     """Apply the schedule's epilogue to a finished sum, given as codes of the plan's own output format."""
-    job = PlanEvaluation(plan, schedule, device, c is not None)
+    job = _PlanEvaluation(plan, schedule, device, c is not None)
     if job.output == plan.output_format and job.epilogue.is_plain(bias):
         return codes
     with np.errstate(all="ignore"):
@@ -179,11 +200,8 @@ def _nodes(expression: Expression) -> list[Expression]:
     return found
 
 
-class PlanEvaluation:
-    """One plan under one schedule on one device: everything that does not depend on the operands.
-
-    has_c: whether a C will be given. Raises as `evaluate`.
-    """
+class _PlanEvaluation:
+    """One plan under one schedule: everything that does not depend on the block of rows."""
 
     def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
         self.chains = Chains(plan, device, schedule.instruction, schedule.k_permutation)
@@ -217,42 +235,6 @@ class PlanEvaluation:
                 f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
                 f"unit gives {self.spec.d}, the output is {self.output}"
             )
-
-    def codes(
-        self,
-        a: Pieces | Sequence[Codes],
-        b: Pieces | Sequence[Codes],
-        *,
-        c: Array | None = None,
-        bias: Array | None = None,
-        layout: Layout | None = None,
-        threads: int = 1,
-        progress: Callable[[float], None] | None = None,
-    ) -> Codes:
-        """Codes of the result; arguments as of `evaluate`."""
-        left, right = as_pieces(a), as_pieces(b)
-        (m, k), n = left.shape, right.shape[1]
-        if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
-            return np.empty((*left.lead, m, n), code_dtype(format_of(self.output)))
-        left, right = self.chains.taken("a", left), self.chains.taken("b", right)
-        cuts = self.schedule.layout(k) if layout is None else layout
-        rows = threads * rows_at_once(self.plan, n, k)
-        with np.errstate(all="ignore"):
-            if m <= rows or left.lead:
-                codes = self.block(left, right, c, bias, cuts, threads, progress)
-                if progress is not None:
-                    progress(1.0)
-                return codes
-            out = np.empty((m, n), code_dtype(format_of(self.output)))
-            for start in range(0, m, rows):
-                block = slice(start, start + rows)
-                codes_c = None if c is None else c[block]
-                stop = min(start + rows, m)
-                within = None if progress is None else partial(_share, progress, start / m, stop / m)
-                out[block] = self.block(left.rows(block), right, codes_c, bias, cuts, threads, within)
-                if progress is not None:
-                    progress(stop / m)
-        return out
 
     def block(
         self,
@@ -432,7 +414,7 @@ class _RowBlock:
 
     def __init__(
         self,
-        job: PlanEvaluation,
+        job: _PlanEvaluation,
         a: Pieces,
         b: Pieces,
         cuts: Layout,

@@ -40,7 +40,6 @@ class Evaluator:
 
     def __init__(self, gemm: Gemm, device: Device) -> None:
         self.gemm, self.device = gemm, device
-        self._made: dict[bool, evaluator.PlanEvaluation] = {}  # by whether there is a C
 
     @property
     def plan(self) -> Plan:
@@ -118,10 +117,18 @@ class Evaluator:
         """
         if isinstance(self.gemm.plan, Mixed):
             raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
-        has_c = c is not None
-        if has_c not in self._made:
-            self._made[has_c] = evaluator.PlanEvaluation(self.plan, self.schedule, self.device, has_c)
-        return self._made[has_c].codes(a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
+        return evaluator.evaluate(
+            self.plan,
+            self.schedule,
+            self.device,
+            a,
+            b,
+            c=c,
+            bias=bias,
+            layout=layout,
+            threads=threads,
+            progress=progress,
+        )
 
     def product(
         self,
