@@ -32,6 +32,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.memory import check_memory
 from hwsim.operands import Operand, operand, selected_indices, to_common_format
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
 from hwsim.prepared import Prepared
@@ -409,12 +410,27 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
     else:
         sizes = {name: DEFAULT_SIZE if own[name] is None else own[name] for name in ("m", "n", "k")}
     is_drawn = left is None and exact
+    if exact:
+        _check_memory(sizes, math.prod(lead), own, is_drawn)
     if is_drawn:
         pair = drawn(sizes["m"], sizes["n"], sizes["k"], own["seed"], scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)
         if input_format is not None:
             left, right = left.converted(input_format), right.converted(input_format)
     return _Operands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
+
+
+def _check_memory(sizes: Mapping[str, int], matrices: int, own: Mapping[str, Any], is_drawn: bool) -> None:
+    """Raise InputError where the operands to be drawn and the result do not fit in this machine's memory."""
+    m, n, k = (int(sizes[name]) for name in "mnk")
+    needed = 4 * (m * k + k * n) if is_drawn else 0
+    if own["rows"] is None and own["cols"] is None:
+        needed += 8 * m * n * matrices  # sums, and their codes
+    check_memory(
+        needed,
+        f"{'A, B and C' if is_drawn else 'the sums'} of m, n, k = {m}, {n}, {k}{f' times {matrices}' * (matrices > 1)}",
+        "compute a part of the result (rows=, cols=), or cycles alone (exact=False)",
+    )
 
 
 def _of_convolution(sizes: Mapping[str, Any], a: Array | None, own: Mapping[str, Any]) -> _Operands:

@@ -20,9 +20,15 @@ ALIASES = {
 
 
 class HwsimError(Exception):
-    """Base class of every error that a user can correct; `hwsim` exits with 2 (1 for `MismatchError`)."""
+    """Base class of every error that a user can correct; `hwsim` exits with 2 (1 for `MismatchError`).
+
+    Its text has no control characters but line breaks: what a file or a caller said is shown with escapes.
+    """
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(HwsimError, ValueError):
@@ -56,6 +62,13 @@ class MismatchError(HwsimError):
     """A computed result differs from the reference that it was compared with."""
 
     exit_code = 1
+
+
+def printable(text: str) -> str:
+    """The text with escapes (\\x1b) in place of what a terminal would not show; line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join(x if x == "\n" or x.isprintable() else repr(x)[1:-1] for x in text)
 
 
 def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:

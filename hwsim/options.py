@@ -33,6 +33,7 @@ from hwsim.schemes import Scheme, schemes
 from hwsim.threads import MOST as MOST_THREADS
 
 DEFAULT_SIZE = 1024
+MOST_SIZE = 10**9
 
 
 def _clock(value: Any) -> float:
@@ -45,10 +46,25 @@ def _clock(value: Any) -> float:
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
+
+def _size(name: str, what: str) -> Option:
+    return Option(name, WHOLE, None, what, least=1, most=MOST_SIZE, default_text="from the matrices, else 1024")
+
+
 PROBLEM = (
-    Option("m", WHOLE, None, "rows of A and C", least=1, default_text="from the matrices, else 1024"),
-    Option("n", WHOLE, None, "columns of B and C", least=1, default_text="from the matrices, else 1024"),
-    Option("k", WHOLE, None, "columns of A, rows of B", least=1, default_text="from the matrices, else 1024"),
+    _size("m", "rows of A and C"),
+    Option(
+        "n", WHOLE, None, "columns of B and C", least=1, most=MOST_SIZE, default_text="from the matrices, else 1024"
+    ),
+    Option(
+        "k",
+        WHOLE,
+        None,
+        "columns of A, rows of B",
+        least=1,
+        most=MOST_SIZE,
+        default_text="from the matrices, else 1024",
+    ),
     Option(
         "conv",
         MAPPING,

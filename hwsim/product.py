@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.resolve.resolver import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
+WHOLE_BYTE = 8  # bits
 Array = NDArray[Any]
 Progress = Callable[[float], None]
 
@@ -138,6 +139,11 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
             "whole matrices, without C and bias"
         )
     taken = resolved.gemm.single.input_format
+    if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
+        raise UnsupportedError(
+            f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
+            f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
+        )
     output = next(x for x in program.arrays if x.name == program.output)
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import socketserver
 import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from hwsim.emulation import Engine, new_engine
 from hwsim.errors import HwsimError
+from hwsim.memory import available_bytes
 
 Array = NDArray[Any]
 #: Of a request: magic, routine, type, transposes of A and B, row major, whether C follows, m, n, k, alpha, beta.
@@ -126,7 +126,8 @@ class _Connection(socketserver.BaseRequestHandler):
                 return
             name = kind.decode() + routine.rstrip(b"\0").decode()
             needed = COPIES * (m * k + k * n + m * n) * np.dtype(TYPES[kind]).itemsize
-            if needed > available_bytes():
+            left = available_bytes()
+            if left is not None and needed > left:
                 self.server.record.refused[
                     f"{name}: {m} x {n} x {k} needs {needed / 1e9:.1f} GB, more than is free"
                 ] += 1
@@ -179,14 +180,6 @@ class _Connection(socketserver.BaseRequestHandler):
 def _overflows(out: Array, matrices: list[Array]) -> bool:
     """Whether a result is infinite or NaN though all that it was made of is finite."""
     return not np.isfinite(out).all() and all(bool(np.isfinite(x).all()) for x in matrices)
-
-
-def available_bytes() -> int:
-    """Memory that this machine has free, as Linux says."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return sys.maxsize
 
 
 def _is_transposed(trans: bytes) -> bool:

@@ -123,6 +123,8 @@ def _text(item: Any, node: Node) -> str:
         return f"got {got}; needs {KINDS[kind]}{hint}"
     if kind in ("one_of", "rule"):
         return str(item["msg"])
+    if kind == "string_pattern_mismatch" and str(context.get("pattern")).startswith("^[^"):
+        return f"got {item['input'][:80]!r}; allowed: one line of text without control characters"
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"

@@ -134,11 +134,12 @@ class _Splitter:
         about = around
         if isinstance(node.value, dict):
             about = self.said(node, path, around)
-            if "value" in node.value:
+            entries = node.value
+            if path and "value" in entries:  # of a file itself it is a key like others
                 self._leaf_keys(node, path)
-                node = node.value["value"]
+                node = entries["value"]
             else:
-                children = {k: c for k, c in node.value.items() if k not in SAID}
+                children = {k: c for k, c in entries.items() if k not in SAID}
                 self.attributions[path] = about
                 return Node(
                     node.mark,

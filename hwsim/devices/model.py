@@ -16,21 +16,40 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    PositiveInt,
-    PrivateAttr,
-    model_validator,
-)
-from pydantic import NonNegativeInt as Count
+from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.provenance import Level as Level
-from hwsim.datafiles.record import Name, Names, Provenance, Rate, StrictRecord
+from hwsim.datafiles.record import Name, Names, Provenance, StrictRecord
+from hwsim.devices.ranges import (
+    Bits,
+    ChipBytes,
+    CoreBytes,
+    Cores,
+    Cycles,
+    Depth,
+    Exponent,
+    Extent,
+    Factor,
+    Index,
+    Interval,
+    Mhz,
+    Microseconds,
+    Milliseconds,
+    NanCode,
+    Nanoseconds,
+    PartialCycles,
+    PerCycle,
+    PerSecond,
+    Places,
+    SmallBytes,
+    Terms,
+)
 from hwsim.formats import format_of
 from hwsim.numerics.units import DotSpec, NanOrder, RoundingName
 
 Place = Name | Names
+Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
 
 
 class SpecialsModel(StrictRecord):
@@ -38,7 +57,7 @@ class SpecialsModel(StrictRecord):
 
     operands: Literal["ieee", "saturate"] = "ieee"
     overflow: Literal["infinity", "saturate"] = "infinity"
-    nan_code: int | None = None
+    nan_code: NanCode | None = None
     zero: Literal["positive", "ieee"] = "positive"
     flush_operands: bool = False
     flush_results: bool = False
@@ -48,9 +67,9 @@ class FusedModel(StrictRecord):
     """A fused dot unit in a device file; see hwsim.numerics.units.FusedUnit."""
 
     model: Literal["fused"]
-    terms: PositiveInt
-    fraction_bits: PositiveInt
-    floor_exponent: int
+    terms: Terms
+    fraction_bits: Bits
+    floor_exponent: Exponent
     rounding: RoundingName = "RZ"
     result_format: str | None = None
     specials: SpecialsModel = SpecialsModel()
@@ -60,7 +79,7 @@ class ExactModel(StrictRecord):
     """An exact dot unit in a device file; see hwsim.numerics.units.ExactUnit."""
 
     model: Literal["exact"]
-    terms: PositiveInt
+    terms: Terms
     rounding: RoundingName = "RNE"
     specials: SpecialsModel = SpecialsModel()
 
@@ -78,7 +97,7 @@ class PairwiseModel(StrictRecord):
     """An adder-tree unit in a device file; see hwsim.numerics.units.PairwiseUnit."""
 
     model: Literal["pairwise"]
-    terms: PositiveInt
+    terms: Terms
     rounding: RoundingName = "RNE"
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
@@ -87,13 +106,13 @@ class TwoLevelModel(StrictRecord):
     """A two-level dot unit in a device file; see hwsim.numerics.units.TwoLevelUnit."""
 
     model: Literal["two_level"]
-    terms: PositiveInt
-    product_fraction_bits: PositiveInt = 24
-    sum_fraction_bits: PositiveInt = 32
-    accumulator_fraction_bits: PositiveInt = 24
-    final_fraction_bits: PositiveInt = 31
+    terms: Terms
+    product_fraction_bits: Bits = 24
+    sum_fraction_bits: Bits = 32
+    accumulator_fraction_bits: Bits = 24
+    final_fraction_bits: Bits = 31
     interleaved: bool = False
-    accumulator_drop_bits: PositiveInt | None = None
+    accumulator_drop_bits: Bits | None = None
     rounding: RoundingName = "RNE"
     specials: SpecialsModel = SpecialsModel()
 
@@ -102,7 +121,7 @@ class IntegerModel(StrictRecord):
     """An integer dot unit in a device file; see hwsim.numerics.units.IntegerUnit."""
 
     model: Literal["integer"]
-    terms: PositiveInt = 1
+    terms: Terms = 1
     overflow: Literal["wrap", "saturate"] = "wrap"
 
 
@@ -110,11 +129,11 @@ class BlockScaledModel(StrictRecord):
     """A block-scaled dot unit in a device file; see hwsim.numerics.units.BlockScaledUnit."""
 
     model: Literal["block_scaled"]
-    terms: PositiveInt
-    group: PositiveInt
-    fraction_bits: PositiveInt
-    floor_exponent: int
-    zero_exponent: int
+    terms: Terms
+    group: Terms
+    fraction_bits: Bits
+    floor_exponent: Exponent
+    zero_exponent: Exponent
     rounding: RoundingName = "RZ"
     specials: SpecialsModel = SpecialsModel()
 
@@ -123,11 +142,11 @@ class CompositeModel(StrictRecord):
     """A composite dot unit in a device file; see hwsim.numerics.units.CompositeUnit."""
 
     model: Literal["composite"]
-    terms: PositiveInt
+    terms: Terms
     inner: FusedModel
     operand_format: Name
-    modulus: PositiveInt
-    selections: tuple[tuple[Count, ...], ...]
+    modulus: Terms
+    selections: tuple[tuple[Index, ...], ...]
     specials: SpecialsModel = SpecialsModel()
 
 
@@ -161,14 +180,14 @@ class MmaTiming(StrictRecord):
     so that it is loaded through registers. Absent: not known.
     """
 
-    issue_interval_cycles: Rate | None = None
-    macs_per_cycle: Rate | None = None
-    operand_bytes_per_cycle: dict[Name, Rate] = {}
-    tile_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^{TILE}$")], Rate] = {}
-    mn_major_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^({TILE}|any)$")], Rate] = {}
-    overhead_cycles: Count = 0
-    drain_cycles: Count = 0
-    accumulate_latency_cycles: Count = 0
+    issue_interval_cycles: Interval | None = None
+    macs_per_cycle: PerCycle | None = None
+    operand_bytes_per_cycle: dict[Name, PerCycle] = {}
+    tile_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^{TILE}$")], PerCycle] = {}
+    mn_major_macs_per_cycle: dict[Annotated[str, Field(pattern=rf"^({TILE}|any)$")], PerCycle] = {}
+    overhead_cycles: Cycles = 0
+    drain_cycles: Cycles = 0
+    accumulate_latency_cycles: Cycles = 0
 
     @model_validator(mode="after")
     def _one_interval(self) -> MmaTiming:
@@ -189,25 +208,25 @@ class InstructionModel(StrictRecord):
 
     engine: Name
     unit: Name
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
+    m: Extent
+    n: Extent
+    k: Extent
     a: Name
     b: Name
     c: Name
     d: Name
-    n_last: PositiveInt | None = None
-    n_also: tuple[PositiveInt, ...] = ()
+    n_last: Extent | None = None
+    n_also: tuple[Extent, ...] = ()
     formats: tuple[Name, ...] = ()
     operand_rounding: RoundingName | None = None  # of 32-bit words to a narrower format (None: low bits ignored)
-    largest: PositiveInt | None = None  # largest m, n, k of one program-level mma, elements
+    largest: Extent | None = None  # largest m, n, k of one program-level mma, elements
     memories: tuple[Place, Place, Place] | None = None  # where A, B and C/D lie: one memory, or a list of allowed ones
     scale_format: Name | None = None  # block scales of A and B: format, and their length in k
-    scale_block: PositiveInt | None = None
-    scale_input_d: PositiveInt | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
+    scale_block: Terms | None = None
+    scale_input_d: Places | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
     k_major_only: bool = False
-    cores: PositiveInt | None = None
+    cores: Cores | None = None
     timing: MmaTiming | None = None
 
     @property
@@ -294,17 +313,17 @@ class VectorModel(StrictRecord):
 
     engine: Name
     memory: Name
-    repeat_bytes: PositiveInt  # bytes of the widest operand that one repeat handles
-    overhead_cycles: Count
-    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Rate]
+    repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
+    overhead_cycles: Cycles
+    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Interval]
     specials: SpecialsModel = SpecialsModel(zero="ieee")
 
 
 class MemoryModel(StrictRecord):
     """A private memory of each core: bytes available to a program, and the alignment of its buffers."""
 
-    capacity_bytes: PositiveInt
-    align_bytes: PositiveInt = 1
+    capacity_bytes: CoreBytes
+    align_bytes: SmallBytes = 1
 
 
 class SharedModel(StrictRecord):
@@ -319,12 +338,12 @@ class SharedModel(StrictRecord):
     replacement: of L2, its policy: least recently used, or random.
     """
 
-    capacity_bytes: PositiveInt
-    bytes_per_second: Rate
-    write_bytes_per_second: Rate | None = None
-    line_bytes: PositiveInt = 1
-    latency_ns: Annotated[float, Field(ge=0)] | None = None
-    coalesced_reads: PositiveInt | None = None
+    capacity_bytes: ChipBytes
+    bytes_per_second: PerSecond
+    write_bytes_per_second: PerSecond | None = None
+    line_bytes: SmallBytes = 1
+    latency_ns: Nanoseconds | None = None
+    coalesced_reads: Depth | None = None
     replacement: Literal["lru", "random"] = "lru"
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
@@ -346,16 +365,16 @@ class LinkModel(StrictRecord):
     engine: Name
     source: Name = Field(alias="from")
     target: Name = Field(alias="to")
-    bytes_per_cycle: Rate
-    startup_cycles: Count = 0
-    overhead_cycles: Count = 0
-    request_bytes: PositiveInt = 1
-    in_flight_bytes: PositiveInt | None = None
+    bytes_per_cycle: PerCycle
+    startup_cycles: Cycles = 0
+    overhead_cycles: Cycles = 0
+    request_bytes: SmallBytes = 1
+    in_flight_bytes: SmallBytes | None = None
     casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
-    conflict_factor: Annotated[float, Field(ge=1)] | None = None
-    row_cycles: Annotated[float, Field(ge=0)] | None = None
-    miss_factor: Annotated[float, Field(ge=1)] | None = None
-    fetch_bytes: PositiveInt | None = None
+    conflict_factor: Factor | None = None
+    row_cycles: PartialCycles | None = None
+    miss_factor: Factor | None = None
+    fetch_bytes: SmallBytes | None = None
 
 
 class EngineModel(StrictRecord):
@@ -363,9 +382,9 @@ class EngineModel(StrictRecord):
     sequencer issues ahead).
     """
 
-    queue_depth: PositiveInt
-    issue_cycles: Annotated[float, Field(ge=0)] = 1.0
-    sync_cycles: Count = 1  # time that a sync instruction occupies the engine
+    queue_depth: Depth
+    issue_cycles: PartialCycles = 1.0
+    sync_cycles: Cycles = 1  # time that a sync instruction occupies the engine
 
 
 class PowerModel(StrictRecord):
@@ -374,8 +393,8 @@ class PowerModel(StrictRecord):
     clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
     """
 
-    after_ms: Rate
-    clock_mhz: dict[Name, Rate]
+    after_ms: Milliseconds
+    clock_mhz: dict[Name, Mhz]
 
 
 class FlagsModel(StrictRecord):
@@ -385,9 +404,9 @@ class FlagsModel(StrictRecord):
     unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
     """
 
-    per_pipe_pair: PositiveInt
+    per_pipe_pair: Depth
     queued: bool = False
-    unit_bytes: PositiveInt | None = None
+    unit_bytes: SmallBytes | None = None
 
 
 class LibraryModel(StrictRecord):
@@ -405,15 +424,15 @@ class DeviceModel(StrictRecord):
 
     schema_version: Literal[1]
     name: Name
-    title: str
+    title: Title
     family: Name
     default_format: Name
-    cores: PositiveInt
-    clock_mhz: Rate
-    sustained_clock_mhz: dict[Name, Rate] = {}  # matrix unit always busy, by operand format or "default"
+    cores: Cores
+    clock_mhz: Mhz
+    sustained_clock_mhz: dict[Name, Mhz] = {}  # matrix unit always busy, by operand format or "default"
     power_limit: PowerModel | None = None
-    launch_overhead_us: Annotated[float, Field(ge=0)] | None = None  # of one kernel, from the host's call to its start
-    core_start_us: Annotated[float, Field(ge=0)] | None = None  # from a kernel's start to its cores' first instruction
+    launch_overhead_us: Microseconds | None = None  # of one kernel, from the host's call to its start
+    core_start_us: Microseconds | None = None  # from a kernel's start to its cores' first instruction
     dot_units: dict[Name, UnitModel]
     matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
     native: dict[Name, Name] = {}  # format= of the native scheme -> instruction
@@ -425,7 +444,7 @@ class DeviceModel(StrictRecord):
     links: dict[Name, LinkModel] = {}
     engines: dict[Name, EngineModel] = {}
     flags: FlagsModel | None = None
-    fractal: dict[Literal["rows", "row_bytes"], PositiveInt] = {}  # tiles are padded to whole fractals
+    fractal: dict[Literal["rows", "row_bytes"], SmallBytes] = {}  # tiles are padded to whole fractals
 
     _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
     _citations: dict[str, str] = PrivateAttr(default_factory=dict)

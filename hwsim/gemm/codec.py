@@ -18,6 +18,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from hwsim.errors import InputError, nearest
 
 KIND = "is"
+#: Of a long chain of one class, each the first field of the next: the other fields of all but the innermost, in turn.
+THEN = "and then"
+LONG = 100  # JSON and Python nest no deeper than some hundreds
 SHOWN = 40  # characters of a value in a message
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -33,12 +36,31 @@ def encode(value: Any) -> Any:
     kind = type(value)
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind.__name__} is no part of a record")
+    of_kind: tuple[dataclasses.Field[Any], ...] = _fields(kind)
+    first = of_kind[0].name if of_kind else ""
+    outer: list[Any] = []
+    while type(inner := getattr(value, first, None)) is kind:
+        outer.append(value)
+        value = inner
     found: dict[str, Any] = {KIND: kind.__name__}
-    for entry in _fields(kind):
-        item = getattr(value, entry.name)
-        if not _is_default(entry, item):
-            found[entry.name] = item if type(item) is int else encode(item)
+    found |= {entry.name: _field(value, entry) for entry in of_kind if not _is_left_out(value, entry)}
+    rest = [
+        {entry.name: _field(one, entry) for entry in of_kind[1:] if not _is_left_out(one, entry)} for one in outer[::-1]
+    ]
+    if len(rest) > LONG:
+        return found | {THEN: rest}
+    for one in rest:
+        found = {KIND: kind.__name__, first: found} | one
     return found
+
+
+def _is_left_out(value: Any, entry: dataclasses.Field[Any]) -> bool:
+    return _is_default(entry, getattr(value, entry.name))
+
+
+def _field(value: Any, entry: dataclasses.Field[Any]) -> Any:
+    item = getattr(value, entry.name)
+    return item if type(item) is int else encode(item)
 
 
 @functools.cache
@@ -65,6 +87,8 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
         return _SPECIAL[data["value"]]
     if kind not in known:
         raise InputError(f"{where}: {KIND} = {kind!r}; allowed: {', '.join(sorted(known))}")
+    if THEN in data:
+        return _chained(data, known, where)
     record = known[kind]
     fields = {entry.name: entry for entry in dataclasses.fields(record)}
     given = {}
@@ -89,6 +113,29 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
             shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
             raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
     return record(**given)
+
+
+def _chained(data: dict[str, Any], known: dict[str, type], where: str) -> Any:
+    """The outermost value of a long chain."""
+    rest = data[THEN]
+    if not isinstance(rest, list) or not all(isinstance(one, dict) for one in rest):
+        raise InputError(f"{where}.{THEN}: allowed: a list of fields")
+    record = known[data[KIND]]
+    first = _fields(record)[0].name
+    value = _decode({name: one for name, one in data.items() if name != THEN}, known, where)
+    for index, one in enumerate(rest):
+        place = f"{where}.{THEN}[{index}]"
+        for name in one:
+            if name not in {entry.name for entry in _fields(record)[1:]}:
+                raise InputError(f"{place}: {data[KIND]} has no {name!r} here")
+        more = {name: _decode(item, known, f"{place}.{name}") for name, item in one.items()}
+        hints = get_type_hints(record)
+        if {entry.name for entry in _fields(record)[1:]} - set(more) or not all(
+            _fits(item, hints[name]) for name, item in more.items()
+        ):
+            raise InputError(f"{place}: allowed: {', '.join(entry.name for entry in _fields(record)[1:])}")
+        value = record(**{first: value, **more})
+    return value
 
 
 def _fits(value: Any, hint: Any) -> bool:

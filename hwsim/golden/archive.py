@@ -33,6 +33,8 @@ class Archive:
 
     def __init__(self, path: Path, members: zipfile.ZipFile) -> None:
         self.path, self._zip = path, members
+        if not all(entry.filename for entry in members.infolist()):
+            raise InputError(f"{path}: damaged: it has an array without a name")
         entries = [entry for entry in members.infolist() if not entry.is_dir()]
         self._entries = {entry.filename.removesuffix(SUFFIX): entry for entry in entries}
         self.files = list(self._entries)

@@ -6,6 +6,7 @@ with the suffix .meta.json. It knows nothing of how results are computed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from hwsim.errors import InputError
 from hwsim.files import make_folder, write_npz
-from hwsim.golden.archive import HEADER_BYTES, LIMIT, open_archive, text_of
+from hwsim.golden.archive import HEADER_BYTES, LIMIT, Archive, open_archive, text_of
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]
@@ -28,6 +29,7 @@ OPERANDS = ("a", "b", "c")
 #: Arrays that a set may have beside a, b, c, d: codes of block scales, and one exponent of scale-input-d.
 SCALES = ("scale_a", "scale_b", "scale_d")
 META = "meta"
+DIGEST = "arrays_sha256"  # key of the meta: of all other arrays (`digest`); archives without it are read too
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,21 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
         total += golden.results
     if not total:
         raise InputError(f"{path}: nothing to write")
-    arrays[META] = np.frombuffer(json.dumps(asdict(meta), sort_keys=True).encode(), np.uint8)
+    said = asdict(meta) | {DIGEST: digest(arrays)}
+    arrays[META] = np.frombuffer(json.dumps(said, sort_keys=True).encode(), np.uint8)
     make_folder(path.parent)
     write_npz(path, arrays)
     return total
+
+
+def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """SHA-256 of arrays: names, dtypes, shapes and bytes, in order of the names."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 def read_meta(path: Path) -> Meta | None:
@@ -156,6 +169,8 @@ def read_meta(path: Path) -> Meta | None:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its meta is no JSON: {error}") from None
+    if isinstance(data, dict):
+        data.pop(DIGEST, None)
     known = {entry.name for entry in fields(Meta)}
     is_text = isinstance(data, dict) and all(isinstance(value, str) for value in data.values())
     if not is_text or "origin" not in data or set(data) - known:
@@ -201,6 +216,7 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
                 )
         if not _keys(archive.files):
             raise InputError(f"{path}: holds no set; zero cases prove nothing")
+        _check_digest(archive)
         for key in _keys(archive.files):
             if only not in key:
                 continue
@@ -216,6 +232,22 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
             yield golden
+
+
+def _check_digest(archive: Archive) -> None:
+    """Raise InputError where the arrays are not those that the meta's digest is of."""
+    if META not in archive.files:
+        return
+    try:
+        data = json.loads(text_of(archive, META))
+    except (ValueError, RecursionError):
+        return  # read_meta says so
+    wanted = data.get(DIGEST) if isinstance(data, dict) else None
+    if wanted is not None and wanted != digest({name: archive[name] for name in archive.files if name != META}):
+        raise InputError(
+            f"{archive.path}: its arrays are not those that were written: their SHA-256 is not the {DIGEST} of its "
+            "meta; take the file from its source again"
+        )
 
 
 def _keys(names: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ def problems(write, text):
             "capacity_bytes: 1024",
             "capacity_bytes: 0",
             "d.yaml:29:24: memories.L1.capacity_bytes: got 0",
-            ["must be more than 0"],
+            ["must be at least"],
         ),
         (
             "capacity_bytes: 1024",
@@ -138,7 +138,7 @@ def test_a_list_or_an_empty_file_is_no_device(write):
 
 
 def test_a_mapping_in_place_of_a_file():
-    with pytest.raises(ConfigError, match=r"<mapping>: cores: got 0; must be more than 0"):
+    with pytest.raises(ConfigError, match=r"<mapping>: cores: got 0; must be at least"):
         devices.load({"schema_version": 1, "cores": 0, "source": "s", "evidence": "paper"})
     with pytest.raises(InputError, match="got int"):
         devices.load(910)

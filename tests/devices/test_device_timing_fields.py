@@ -26,7 +26,7 @@ def problems(write, text):
             "    timing: {issue_interval_cycles: 1, macs_per_cycle: 4096}\n",
             ["d.yaml:26:13: instructions.mm.timing: exactly one of issue_interval_cycles and macs_per_cycle is needed"],
         ),
-        (TIMING, "    timing: {macs_per_cycle: 0}\n", ["mm.timing.macs_per_cycle: got 0; must be more than 0"]),
+        (TIMING, "    timing: {macs_per_cycle: 0}\n", ["mm.timing.macs_per_cycle: got 0; must be at least"]),
         (
             TIMING,
             "    timing: {macs_per_cycle: 64, operand_bytes_per_cycle: {SMEM: 64}}\n",
@@ -35,12 +35,12 @@ def problems(write, text):
         (
             TIMING,
             "    timing: {macs_per_cycle: 64, tile_macs_per_cycle: {64x64: 0}}\n",
-            ["tile_macs_per_cycle.64x64: got 0; must be more than 0"],
+            ["tile_macs_per_cycle.64x64: got 0; must be at least"],
         ),
         (
             TIMING,
             "    timing: {macs_per_cycle: 64, operand_bytes_per_cycle: {L1: -1}}\n",
-            ["operand_bytes_per_cycle.L1: got -1; must be more than 0"],
+            ["operand_bytes_per_cycle.L1: got -1; must be at least"],
         ),
         (
             "memories: [L1, L1, L1]",
@@ -53,7 +53,7 @@ def problems(write, text):
             ["mm.memories.0: too few entries"],
         ),
         ("memories: [L1, L1, L1]", "memories: [[L1, L1]]", ["mm.memories: too few entries"]),
-        ("from: GM,", "from: GM, in_flight_bytes: 0,", ["links.GM_L1.in_flight_bytes: got 0; must be more than 0"]),
+        ("from: GM,", "from: GM, in_flight_bytes: 0,", ["links.GM_L1.in_flight_bytes: got 0; must be at least"]),
         ("from: GM,", "from: GM, conflict_factor: 0.5,", ["GM_L1.conflict_factor: got 0.5; must be at least 1"]),
         ("from: GM,", "from: GM, miss_factor: 0.5,", ["GM_L1.miss_factor: got 0.5; must be at least 1"]),
         (

@@ -70,6 +70,9 @@ class CubeTerm:
         return max(len(self.used(side, stage)) for stage in self.term.stages)
 
 
+LINKS = (("GM", "L1"), ("L1", "L0A"), ("L1", "L0B"), ("L0C", "GM"))
+
+
 class CubeMemory:
     """The capacities of a cube core for all kernels of a GEMM: which blockings fit, and their estimated times.
 
@@ -81,6 +84,8 @@ class CubeMemory:
         self.device, self.sizes = device, sizes
         lacking = [f"memories.{name}" for name in MEMORIES if name not in device.memories]
         lacking += [f"fractal.{name}" for name in ("rows", "row_bytes") if name not in device.fractal]
+        linked = {(link.source, link.target) for link in device.links.values()}
+        lacking += [f"link from {one} to {other}" for one, other in LINKS if linked and (one, other) not in linked]
         if lacking:
             raise UnsupportedError(
                 f"device {device.name}: its file does not describe a core that programs can run on: "

@@ -1,0 +1,128 @@
+"""What the campaigns of tools/fuzz and earlier trials found, one test each."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim import memory
+from hwsim.devices.loader import expanded
+from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
+from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
+
+
+def changed(name, path, value):
+    tree = expanded(hwsim.device(name))
+    block = tree
+    for part in path[:-1]:
+        block = block[part]
+    old = block[path[-1]]
+    block[path[-1]] = {**old, "value": value} if isinstance(old, dict) and "value" in old else value
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("h200", ("l2", "latency_ns"), 2.0**63),
+        ("h200", ("clock_mhz",), 1e308),
+        ("h200", ("cores",), 10**7),
+        ("h200", ("launch_overhead_us",), 1e308),
+        ("ascend910a", ("memories", "L1", "capacity_bytes"), 10**15),
+        ("ascend910a", ("engines", "M", "issue_cycles"), 1e18),
+        ("ascend910a", ("engines", "M", "queue_depth"), 2**63),
+    ],
+)
+def test_a_number_that_no_chip_has_is_refused_where_it_stands(name, path, value):
+    with pytest.raises(ConfigError, match="must be at most"):
+        hwsim.device(changed(name, path, value))
+
+
+@pytest.mark.parametrize("key", ["m", "n", "k"])
+def test_an_instruction_s_extent_is_bounded(key):
+    tree = expanded(hwsim.device("a100"))
+    one = next(iter(tree["instructions"].values()))
+    one[key] = {**one[key], "value": 2**62} if isinstance(one[key], dict) else 2**62
+    with pytest.raises(ConfigError, match=rf"\.{key}: got 4611686018427387904; must be at most 100000"):
+        hwsim.device(tree)
+
+
+@pytest.mark.parametrize("link", [("L0C", "GM"), ("GM", "L1"), ("L1", "L0A"), ("L1", "L0B")])
+def test_a_link_that_the_cube_s_dataflow_needs_is_named(link):
+    tree = expanded(hwsim.device("ascend910b1"))
+    for name in [x for x, entry in tree["links"].items() if (entry["from"], entry["to"]) == link]:
+        del tree["links"][name]
+    with pytest.raises(UnsupportedError, match=f"no link from {link[0]} to {link[1]}"):
+        hwsim.run(device=tree, format="fp16", m=64, n=64, k=64, exact=False)
+
+
+def test_messages_show_control_characters_as_escapes():
+    tree = expanded(hwsim.device("h200")) | {"title": "\x1b[2J"}
+    with pytest.raises(ConfigError, match="without control characters") as caught:
+        hwsim.device(tree)
+    assert "\x1b" not in str(caught.value) and r"\x1b" in str(caught.value)
+    with pytest.raises(UnsupportedError) as unknown:
+        hwsim.device("h2\x1b00\0")
+    assert str(unknown.value).isprintable()
+
+
+def test_a_file_with_the_key_value_is_no_number():
+    with pytest.raises(ConfigError, match="unknown key 'value'"):
+        hwsim.device(expanded(hwsim.device("h200")) | {"value": 3})
+
+
+def test_what_memory_does_not_hold_is_refused_before_it_is_drawn(monkeypatch):
+    with pytest.raises(InputError, match="m = 10000000000; allowed"):
+        hwsim.run(m=10**10, n=1, k=1)
+    with pytest.raises(InputError, match=r"A, B and C of m, n, k = 1000000000, 1000000000, 2 need .* GB of memory"):
+        hwsim.run(m=10**9, n=10**9, k=2)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(memory, "ALWAYS_THERE", 0)
+    a = np.ones((512, 1), np.float32)
+    with pytest.raises(InputError, match=r"the sums of m, n, k = 512, 512, 1 need 0\.0 GB"):
+        hwsim.matmul(a, a.T, device="h200", format="fp16")
+    assert hwsim.matmul(a, a.T, device="h200", format="fp16", rows=[3]).shape == (1, 512)
+
+
+def small_set(value=3):
+    a = np.full((1, 2, 4), value, np.uint16)
+    return GoldenSet("mma", "set", a, a, np.zeros((1, 2, 2), np.uint32), np.zeros((1, 2, 2), np.uint32))
+
+
+def test_a_golden_archive_knows_its_arrays(tmp_path):
+    file, other = tmp_path / "x.npz", tmp_path / "y.npz"
+    write_sets(file, [small_set()], Meta("self", "a100"))
+    write_sets(other, [small_set(4)], Meta("self", "a100"))
+    assert read_meta(file) == Meta("self", "a100") and len(list(read_sets(file))) == 1
+    with zipfile.ZipFile(file) as one, zipfile.ZipFile(other) as two, zipfile.ZipFile(tmp_path / "z.npz", "w") as both:
+        for name in one.namelist():
+            both.writestr(name, (two if name.endswith("/a.npy") else one).read(name))
+    with pytest.raises(InputError, match="SHA-256"):
+        list(read_sets(tmp_path / "z.npz"))
+
+
+def test_an_archive_with_a_nameless_array_is_damaged(tmp_path):
+    file = tmp_path / "x.npz"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("ab", b"x")
+    raw = file.read_bytes()
+    at = raw.rindex(b"PK\x01\x02")
+    name_length = at + 28
+    file.write_bytes(raw[:name_length] + b"\0\0" + raw[name_length + 2 : at + 46] + raw[at + 48 :])
+    with pytest.raises(HwsimError):
+        list(read_sets(file))
+
+
+def test_a_sum_of_many_slices_has_a_record():
+    made = hwsim.run(device="h200", scheme="ozaki-int8", slices=64, m=3, n=2, k=5, timing=False)
+    record = made.gemm
+    assert type(record).from_dict(json.loads(record.to_json())).digest == record.digest
+
+
+def test_results_narrower_than_a_byte_are_not_a_program_s():
+    given = {"device": "rtx2080ti", "scheme": "le-gemm", "output": "int4", "m": 32, "n": 67, "k": 17}
+    assert hwsim.run(**given).c.shape == (32, 67)
+    with pytest.raises(UnsupportedError, match="whole bytes"):
+        hwsim.run(functional=True, **given)
