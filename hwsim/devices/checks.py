@@ -58,6 +58,7 @@ def check(tree: Node) -> list[FileProblem]:
             known(fmt, f"{path}.formats.{i}", formats, "a known format")
         named(entry.get("timing"), "operand_bytes_per_cycle", f"{path}.timing", memories, "one of memories")
         problems.extend(_pattern_problems(name, entry, path))
+        problems.extend(_terms_problems(entry, path, _block(tree, "dot_units")))
     for name, entry in _blocks(tree, "dot_units"):
         for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
             for key in ("result_format", "operand_format"):
@@ -132,6 +133,20 @@ def _pattern_problems(name: str, entry: dict[str, Node], path: str) -> Iterator[
             yield FileProblem(
                 entry[key].mark, f"{path}.{key}", f"{entry[key].value!r} is not one of the entry's formats"
             )
+
+
+def _terms_problems(entry: dict[str, Node], path: str, units: dict[str, Node]) -> Iterator[FileProblem]:
+    """A problem where the unit's additions do not divide the instruction's K: it would add beyond its operands."""
+    k, unit = entry.get("k"), entry.get("unit")
+    node = units.get(unit.value) if unit is not None and isinstance(unit.value, str) else None
+    terms = node.value.get("terms") if node is not None and isinstance(node.value, dict) else None
+    if k is None or terms is None or type(k.value) is not int or type(terms.value) is not int or terms.value < 1:
+        return
+    if k.value % terms.value:
+        assert unit is not None
+        yield FileProblem(
+            k.mark, f"{path}.k", f"got {k.value}; must be a multiple of the {terms.value} terms of unit {unit.value}"
+        )
 
 
 def _items(node: Node | None) -> list[Node]:

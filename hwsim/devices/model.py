@@ -247,6 +247,12 @@ class InstructionModel(StrictRecord):
         return self.rows * self.n * self.k / self.interval_cycles()
 
     @model_validator(mode="after")
+    def _last_n(self) -> InstructionModel:
+        if self.n_last is not None and self.n_last < self.n:
+            raise PydanticCustomError("rule", "n_last is at least n")
+        return self
+
+    @model_validator(mode="after")
     def _whole_rows(self) -> InstructionModel:
         if self.m % self.core_count:
             raise PydanticCustomError("rows", "m is a multiple of cores")

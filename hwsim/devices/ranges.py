@@ -23,7 +23,7 @@ NanCode = Annotated[int, Field(ge=0, lt=1 << 64)]
 Places = Annotated[int, Field(ge=1, le=255)]  # binary places of a shift
 # sizes
 SmallBytes = Annotated[int, Field(ge=1, le=10**9)]  # requests, lines, alignments
-CoreBytes = Annotated[int, Field(ge=1, le=10**11)]  # of one core's memory
+CoreBytes = Annotated[int, Field(ge=1, le=10**9)]  # of one core's memory
 ChipBytes = Annotated[int, Field(ge=1, le=10**15)]  # of a memory of all cores
 # times
 Cycles = Annotated[int, Field(ge=0, le=10**7)]
@@ -35,5 +35,6 @@ Nanoseconds = Annotated[float, Field(ge=0, le=1e6)]
 # rates
 PerCycle = Annotated[float, Field(ge=1e-6, le=1e9)]  # bytes, multiply-accumulates
 PerSecond = Annotated[float, Field(ge=1e3, le=1e18)]  # bytes
-Mhz = Annotated[float, Field(ge=1e-3, le=1e6)]
+LEAST_MHZ, MOST_MHZ = 0.001, 100_000  # beyond 100 GHz a number is of another unit, or a slip
+Mhz = Annotated[float, Field(ge=LEAST_MHZ, le=MOST_MHZ)]
 Factor = Annotated[float, Field(ge=1, le=1e6)]

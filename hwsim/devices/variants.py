@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hwsim.devices.device import Device
+from hwsim.devices.ranges import LEAST_MHZ, MOST_MHZ
 from hwsim.errors import InputError
 
 CLOCKS = 64  # of one device, kept at most
-LARGEST_CLOCK_MHZ = 100_000  # 100 GHz: beyond it a number is of another unit, or a slip
 
 _lock = Lock()
 
@@ -25,8 +25,10 @@ _lock = Lock()
 def checked_clock(mhz: object) -> float:
     """A user's core clock in MHz, validated. Raises InputError for an invalid one."""
     is_number = isinstance(mhz, int | float | np.integer | np.floating) and not isinstance(mhz, bool)
-    if not is_number or not 0 < mhz <= LARGEST_CLOCK_MHZ:  # type: ignore[operator]
-        raise InputError(f"clock_mhz = {mhz!r}; allowed: a number of MHz above 0 and at most {LARGEST_CLOCK_MHZ:,}")
+    if not is_number or not LEAST_MHZ <= mhz <= MOST_MHZ:  # type: ignore[operator]
+        raise InputError(
+            f"clock_mhz = {mhz!r}; allowed: a number of MHz of at least {LEAST_MHZ:g} and at most {MOST_MHZ:,}"
+        )
     return float(mhz)  # type: ignore[arg-type]
 
 

@@ -145,7 +145,7 @@ DEVICE = (package_folder() / "ascend910a.yaml").read_text(encoding="utf-8")
         (
             "    capacity_bytes: 262144",
             "    capacity_bytes: 0",
-            ["memories.L0C.capacity_bytes", "got 0", "more than 0"],
+            ["memories.L0C.capacity_bytes", "got 0", "at least 1"],
         ),
         ("default_format: fp16", "default_format: fp16\ndefault_format: int8", ["default_format", "twice"]),
         ("  L0A:\n    capacity_bytes", "  L0A:\n\tcapacity_bytes", ["tab"]),

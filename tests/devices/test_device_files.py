@@ -187,7 +187,7 @@ def test_a_composite_unit_becomes_nested_records(small):
     operand_format: fp16
     modulus: 4
     selections: [[0, 1], [2, 3]]""",
-    )
+    ).replace("k: 16", "k: 32")
     device = devices.load(plain(parse(text, "text")[0]))
     inner = units.FusedUnit(16, 25, -133)
     assert devices.dot_spec(device, "mm").unit == units.CompositeUnit(32, inner, "fp16", 4, ((0, 1), (2, 3)))

@@ -56,6 +56,7 @@ EXPECTED = {
     "peers.md",
     "numerics.md",
     "report.md",
+    "robustness.md",
     "plots.md",
     "reference/api.md",
     "schemes.md",

@@ -58,6 +58,38 @@ def test_a_link_that_the_cube_s_dataflow_needs_is_named(link):
         hwsim.run(device=tree, format="fp16", m=64, n=64, k=64, exact=False)
 
 
+@pytest.mark.parametrize("link", [("L1", "L0A"), ("L1", "L0B"), ("GM", "L1"), ("UB", "GM"), ("GM", "UB")])
+def test_a_link_that_the_coupled_core_s_dataflow_needs_is_named(link):
+    tree = expanded(hwsim.device("ascend910a"))
+    for name in [x for x, entry in tree["links"].items() if (entry["from"], entry["to"]) == link]:
+        del tree["links"][name]
+    with pytest.raises(UnsupportedError, match=f"no link from {link[0]} to {link[1]}"):
+        hwsim.run(device=tree, format="fp16", m=64, n=64, k=64, exact=False)
+
+
+def test_a_unit_adds_no_more_than_its_instruction_s_operands():
+    with pytest.raises(ConfigError, match=r"k: got 8; must be a multiple of the 40 terms of unit tf32"):
+        hwsim.device(changed("a100", ("dot_units", "tf32", "terms"), 40))
+
+
+def test_n_last_is_no_smaller_than_n():
+    tree = expanded(hwsim.device("h200"))
+    name = next(x for x, entry in tree["instructions"].items() if "n_last" in entry)
+    with pytest.raises(ConfigError, match="n_last is at least n"):
+        hwsim.device(changed("h200", ("instructions", name, "n_last"), 2))
+
+
+@pytest.mark.parametrize("mhz", [5e-324, 1e-9, 1e9])
+def test_a_clock_is_one(mhz):
+    with pytest.raises(InputError, match=r"clock_mhz = .*; allowed: a number of MHz of at least 0.001 and at most"):
+        hwsim.run(device="a100", m=16, n=16, k=16, exact=False, clock_mhz=mhz)
+
+
+def test_a_large_core_memory_gives_an_answer():
+    tree = changed("ascend910a", ("memories", "L0A", "capacity_bytes"), 655_360_000)
+    assert hwsim.run(device=tree, format="fp16", m=64, n=64, k=64, exact=False).cycles > 0
+
+
 def test_messages_show_control_characters_as_escapes():
     tree = expanded(hwsim.device("h200")) | {"title": "\x1b[2J"}
     with pytest.raises(ConfigError, match="without control characters") as caught:

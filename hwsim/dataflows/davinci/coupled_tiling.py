@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 Tiles = NDArray[np.int64]  # rows b_m, b_k, b_n
+LINKS = (("GM", "L1"), ("L1", "L0A"), ("L1", "L0B"), ("GM", "UB"), ("UB", "GM"))
 MEMORIES = ("L1", "L0A", "L0B", "L0C", "UB")
 
 
@@ -77,6 +78,8 @@ class Limits:
         fractal = device.fractal
         lacking = [f"memories.{name}" for name in MEMORIES if name not in memory]
         lacking += [f"fractal.{name}" for name in ("rows", "row_bytes") if name not in fractal]
+        linked = {(link.source, link.target) for link in device.links.values()}
+        lacking += [f"link from {one} to {other}" for one, other in LINKS if (one, other) not in linked]
         if lacking:
             raise UnsupportedError(
                 f"device {device.name}: its file does not describe a core that programs can run on: "
@@ -135,12 +138,12 @@ def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> 
 @lru_cache(maxsize=32)
 def legal(limits: Limits, accumulators: int = 1) -> tuple[tuple[int, int, int], ...]:
     """All legal (b_m, b_k, b_n), in order."""
-    step, deep = limits.rows, limits.depth
+    step, deep, elements = limits.rows, limits.depth, limits.l0c_bytes // (4 * accumulators)
     return tuple(
         (b_m, b_k, b_n)
-        for b_m in range(step, limits.l0a // deep + 1, step)
+        for b_m in range(step, min(limits.l0a // deep, elements // limits.columns) + 1, step)
         for b_k in range(deep, limits.l0a // b_m + 1, deep)
-        for b_n in range(limits.columns, limits.l0b // b_k + 1, limits.columns)
+        for b_n in range(limits.columns, min(limits.l0b // b_k, elements // b_m) + 1, limits.columns)
         if not problems(limits, b_m, b_k, b_n, accumulators)
     )
 

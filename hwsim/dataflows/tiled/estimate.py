@@ -30,6 +30,8 @@ class KernelEstimate:
         self.m, self.n, self.k, self.cores = b.m, b.n, b.k, device.cores
         self.cycles_per_second = device.clock_mhz * 1e6
         unit = design.unit
+        if unit.timing is None:
+            raise UnsupportedError(f"device {device.name}: instruction {design.unit_name} has no timing in its file")
         per_block = -(-b.m // unit.rows) * -(-b.n // unit.n) * -(-b.k // unit.k)
         interval = unit.interval_cycles(design.places, (b.m, b.n), design.needs_transpose)
         product = float(interval) * per_block * kernel.products
