@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
+from hwsim.input_files import check_regular
 
 MAGIC = b"\x93NUMPY"
 MAP_FROM_BYTES = 1 << 26  # larger files are mapped, not read at once
@@ -32,6 +33,7 @@ def read_array(name: str, path: Path) -> NDArray[Any]:
     def problem(text: str) -> InputError:
         return InputError(f"{name} from {path}: {text}")
 
+    check_regular(path, f"file of {name}")
     try:
         with path.open("rb") as file:
             start = file.read(len(MAGIC))

@@ -21,6 +21,7 @@ from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_outputs, write_whole
+from hwsim.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.report.gantt import gantt_text
 from hwsim.report.run_text import run_text
@@ -238,9 +239,8 @@ def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
 
 def read_record(path: Path) -> Any:
     """The record in a JSON file, as plain data. Raises InputError naming the file where it is none."""
+    text = read_text(path, "record of --gemm", MOST_TABLE_BYTES)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--gemm {path}: cannot read it: {error.strerror or error}") from error
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

@@ -36,6 +36,7 @@ KINDS = {
     "model_attributes_type": "a mapping",
 }
 UNION_CASES = ("constrained-str", "tuple[")
+MOST_HINTS = 50  # likely meant keys that are looked for
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
@@ -45,12 +46,12 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
     for item in found:  # a union's cases stand in the location too
         item["loc"] = tuple(part for part in item["loc"] if not str(part).startswith(UNION_CASES))
     meant: set[tuple[Any, ...]] = set()
-    problems = []
+    problems: list[FileProblem] = []
     for item in found:
         if item["type"] == "extra_forbidden":
             wrong, allowed = str(item["loc"][-1]), keys_at(model, item["loc"][:-1])
-            hint = nearest(wrong, allowed)
-            meant |= {(*item["loc"][:-1], key) for key in allowed if hint == nearest(wrong, [key])}
+            hint = nearest(wrong, allowed) if len(problems) < MOST_HINTS else ""
+            meant |= {(*item["loc"][:-1], key) for key in allowed if hint and hint == nearest(wrong, [key])}
             path, _, key = locate(tree, item["loc"])
             text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
             problems.append(FileProblem(key, path, text))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwsim.errors import InputError
+from hwsim.input_files import read_text
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -28,6 +29,8 @@ def package_folder(kind: str) -> Traversable:
 
 def text_of(file: Path | Traversable, kind: str) -> str:
     """The text of a file. Raises InputError if it cannot be read; kind ("device") is the word for it in the message."""
+    if isinstance(file, Path):
+        return read_text(file, f"{kind} file")
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

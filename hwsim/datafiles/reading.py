@@ -15,6 +15,7 @@ from hwsim.datafiles.record import Provenance
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
 
+MOST_PROBLEMS = 100  # that one message lists
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -62,8 +63,14 @@ def validated(
 
 
 def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
-    """A ConfigError that lists every problem of a file once, in the order of the file; kind: "device" or "library"."""
-    return ConfigError([str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))], kind)
+    """A ConfigError that lists each problem of a file once (the first hundred), in the order of the file.
+
+    kind: "device" or "library".
+    """
+    lines = [str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))]
+    if len(lines) > MOST_PROBLEMS:
+        lines[MOST_PROBLEMS:] = [f"and {len(lines) - MOST_PROBLEMS} more problems"]
+    return ConfigError(lines, kind)
 
 
 def provenance_of(about: Attribution) -> Provenance:

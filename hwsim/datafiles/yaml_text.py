@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from yaml.events import (
@@ -28,6 +28,9 @@ from yaml.events import (
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})|0x[0-9a-fA-F]{1,99}")
 FLOAT = re.compile(r"(?=.*[.eE])[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 DEPTH = 20  # of nesting; a device file needs 7
+MOST_NODES = 50_000  # values of a file or mapping; a device file has 3,000
+MOST_KEY = 200  # characters of a key
+LARGEST = 10**100  # of a whole number; longer ones are text
 WORDS = {"true": True, "false": False, "null": None}
 
 Scalar = str | int | float | bool | None
@@ -105,18 +108,67 @@ def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
     problems: list[FileProblem] = []
     mark = Mark(where)
 
-    def convert(value: object, path: str) -> Node:
-        if isinstance(value, Mapping):
-            children = {str(key): convert(child, _join(path, str(key))) for key, child in value.items()}
-            return Node(mark, children, dict.fromkeys(children, mark))
-        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            return Node(mark, [convert(child, _join(path, str(i))) for i, child in enumerate(value)])
-        if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
-            return Node(mark, value)
-        problems.append(FileProblem(mark, path, f"got {value!r}; allowed: text, finite numbers, true, false, null"))
+    count = 0
+
+    def convert(value: object, path: str, depth: int) -> Node:
+        nonlocal count
+        count += 1
+        if count > MOST_NODES:
+            raise _TooLargeError(FileProblem(mark, "", f"has more than {MOST_NODES} values"))
+        if isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes):
+            if depth > DEPTH:
+                raise _TooLargeError(FileProblem(mark, "", f"nested more than {DEPTH} deep"))
+            if isinstance(value, Mapping):
+                children = {
+                    key_of(key): convert(child, _join(path, key_of(key)), depth + 1) for key, child in value.items()
+                }
+                return Node(mark, children, dict.fromkeys(children, mark))
+            return Node(mark, [convert(child, _join(path, str(i)), depth + 1) for i, child in enumerate(value)])
+        if _is_scalar(value):
+            return Node(mark, value)  # type: ignore[arg-type]
+        problems.append(
+            FileProblem(mark, path, f"got {_shown(value)}; allowed: text, finite numbers, true, false, null")
+        )
         return Node(mark, None)
 
-    return convert(data, ""), problems
+    def key_of(key: object) -> str:
+        if isinstance(key, str) and len(key) <= MOST_KEY:
+            return key
+        if isinstance(key, bool | int | float) or key is None:
+            return _shown(key)
+        raise _TooLargeError(
+            FileProblem(mark, "", f"the key {_shown(key)}; a key is text of at most {MOST_KEY} characters")
+        )
+
+    try:
+        return convert(data, "", 0), problems
+    except _TooLargeError as error:
+        return Node(mark, {}), [error.problem]
+
+
+class _TooLargeError(Exception):
+    """What is given is too large to be read on."""
+
+    def __init__(self, problem: FileProblem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+def _is_scalar(value: object) -> bool:
+    if isinstance(value, int):
+        return abs(value) < LARGEST
+    return value is None or isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _shown(value: object) -> str:
+    """The value for a message, shortened."""
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return "a number of more than 100 digits"
+    try:
+        text = repr(value)
+    except Exception:  # a caller's class may fail here
+        text = f"an object of {type(value).__name__}"
+    return text if len(text) <= MOST_KEY else f"{text[:MOST_KEY]}..."
 
 
 class _Composer:
@@ -126,6 +178,7 @@ class _Composer:
         self.where = where
         self.problems: list[FileProblem] = []
         self.depth = 0
+        self.count = 0
 
     def document(self, events: Iterator[Event]) -> Node:
         root = Node(Mark(self.where, 1, 1), {})
@@ -150,6 +203,9 @@ class _Composer:
 
     def _node(self, event: Any, events: Iterator[Event], path: str) -> Node:
         mark = self._mark(event)
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise yaml.MarkedYAMLError(None, None, f"more than {MOST_NODES} values", event.start_mark)
         if self.depth > DEPTH:
             raise yaml.MarkedYAMLError(None, None, f"nested more than {DEPTH} deep", event.start_mark)
         if isinstance(event, AliasEvent):
@@ -181,7 +237,9 @@ class _Composer:
             self._node(event, events, path)
             self._node(next(events), events, path)
             return
-        key = event.value
+        key, start = event.value, cast(Any, event.start_mark)
+        if len(key) > MOST_KEY:
+            raise yaml.MarkedYAMLError(None, None, f"a key of {len(key)} characters; at most {MOST_KEY}", start)
         child = self._node(next(events), events, _join(path, key))
         assert isinstance(node.value, dict)
         if key == "<<":

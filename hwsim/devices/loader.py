@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.datafiles import provenance
+from hwsim.datafiles.places import text_of
 from hwsim.datafiles.provenance import AttributedTree, Attribution
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
@@ -66,8 +67,8 @@ class _Known:
     def is_current(self) -> bool:
         """Whether the files are unchanged; a plug-in's device has no files and is made again."""
         try:
-            return all(file.read_text(encoding="utf-8") == text for file, text in self.files)
-        except (OSError, UnicodeDecodeError):
+            return all(text_of(file, "device") == text for file, text in self.files)
+        except InputError:
             return False
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from hwsim.errors import InputError
 from hwsim.files import make_folder, write_npz
 from hwsim.golden.archive import HEADER_BYTES, LIMIT, Archive, open_archive, text_of
+from hwsim.input_files import read_text
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]
@@ -159,10 +160,7 @@ def read_meta(path: Path) -> Meta | None:
         text = text_of(archive, META) if META in archive.files else None
     beside = path.with_suffix(".meta.json")
     if text is None and beside.exists():
-        try:
-            text = beside.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{beside}: cannot read it: {error}") from None
+        text = read_text(beside, "origin record")
     if text is None:
         return None
     try:

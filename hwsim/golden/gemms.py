@@ -75,7 +75,7 @@ def _names(path: Path) -> list[str]:
 def gemm_files(paths: Iterable[Path]) -> list[Path]:
     """The archives under these files and folders that hold blocks of GEMMs, sorted; other files are skipped."""
     candidates = (file for path in paths for file in (sorted(path.rglob("*.npz")) if path.is_dir() else [path]))
-    return [file for file in candidates if zipfile.is_zipfile(file) and _names(file)]
+    return [file for file in candidates if file.is_file() and zipfile.is_zipfile(file) and _names(file)]
 
 
 def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "", only: str = "") -> Report:

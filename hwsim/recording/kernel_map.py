@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.datafiles.yaml_text import FileProblem, Node, parse, plain
-from hwsim.errors import ConfigError, InputError, nearest
+from hwsim.errors import ConfigError, nearest
 from hwsim.gemm.options import ARRAY
+from hwsim.input_files import read_text
 from hwsim.options import declared
 from hwsim.studies.measured import SIZES, MeasuredKernel
 
@@ -42,11 +43,7 @@ def read_kernel_map(path: Path) -> KernelMap:
 
     Raises InputError for a file that cannot be read, ConfigError with all problems and their lines.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read the map {path}: {reason}") from error
+    text = read_text(path, "map")
     tree, found = parse(text, str(path))
     problems = list(found)
     entries = []

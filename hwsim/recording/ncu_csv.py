@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError
+from hwsim.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.studies.measured import SIZES, MeasuredKernel
 
 ID, NAME = "ID", "Kernel Name"
@@ -66,11 +67,7 @@ def read_ncu_csv(path: Path) -> list[MeasuredKernel]:
 
 
 def _read(path: Path) -> _Table:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read the report {path}: {reason}") from error
+    lines = read_text(path, "report", MOST_TABLE_BYTES).split("\n")
     heads = ((number, next(csv.reader([line]), [])) for number, line in enumerate(lines, 1) if NAME in line)
     head = next(((number, cells) for number, cells in heads if ID in cells and NAME in cells), None)
     if head is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.library_calls.choose import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS, checked_call
 from hwsim.library_calls.pytorch import BIASED_OUTPUTS, PYTORCH_OUTPUTS, REDUCTION_MASKS, pytorch_call
 from hwsim.library_calls.sweeps import CallKind
@@ -137,10 +138,7 @@ def read_shapes(path: Path) -> tuple[GemmShape, ...]:
 
     Empty cells are as in `form_of`. Raises InputError with file, line, column, what was got and what is allowed.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot read it: {getattr(error, 'strerror', None) or error}") from None
+    text = read_text(path, "table of shapes", MOST_TABLE_BYTES)
     try:
         reader = csv.reader(text.splitlines(), strict=True)
         lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]

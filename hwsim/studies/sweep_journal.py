@@ -16,6 +16,7 @@ from hwsim.cache import cache_folder, sources_digest
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.files import make_folder
+from hwsim.input_files import read_bytes
 from hwsim.studies.sweep_study import SweepPoint
 
 
@@ -37,7 +38,7 @@ def key_of(point: SweepPoint, exact: bool, device: str) -> str:
     options = dict(point.options)
     library = options.get("library")
     if isinstance(library, str) and Path(library).is_file():
-        options["library"] = hashlib.sha256(Path(library).read_bytes()).hexdigest()
+        options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
     asked = [device, point.device, point.scheme, sorted(options.items()), exact]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 

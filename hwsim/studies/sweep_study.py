@@ -11,6 +11,7 @@ from typing import Any
 from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse, plain
 from hwsim.errors import ConfigError, InputError, nearest
 from hwsim.gemm.options import ARRAY
+from hwsim.input_files import read_text
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
@@ -72,11 +73,7 @@ def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
     if isinstance(study, Mapping):
         tree, problems = from_data(study, "study")
     else:
-        try:
-            text = Path(study).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise InputError(f"cannot read the study {study}: {reason}") from error
+        text = read_text(Path(study), "study")
         tree, problems = parse(text, str(study))
     reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
     found = reader.study(tree)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwsim.errors import InputError
+from hwsim.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.studies.workload_onnx import onnx_products
 
 CONV_COLUMNS = ("IFMAP height", "IFMAP width", "filter height", "filter width", "channels", "num filter", "strides")
@@ -94,12 +95,11 @@ def onnx_workload(path: Path, dimensions: Mapping[str, int]) -> Workload:
 
 def scalesim_workload(path: Path) -> Workload:
     """The layers of a topology CSV. The number of columns in its header says which kind it is."""
+    text = read_text(path, "workload", MOST_TABLE_BYTES)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [(number, _cells(row)) for number, row in enumerate(csv.reader(file), 1)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text in columns"
-        raise InputError(f"cannot read the workload {path}: {reason}") from error
+        rows = [(number, _cells(row)) for number, row in enumerate(csv.reader(text.splitlines()), 1)]
+    except csv.Error as error:
+        raise InputError(f"cannot read the workload {path}: it is not text in columns") from error
     rows = [(number, cells) for number, cells in rows if cells]
     kinds = {1 + len(CONV_COLUMNS): CONV_COLUMNS, 1 + len(GEMM_COLUMNS): GEMM_COLUMNS}
     if not rows or len(rows[0][1]) not in kinds:

@@ -65,8 +65,8 @@ def test_a_truncated_matrix(refused, files, tmp_path):
 
 def test_a_matrix_that_is_not_there(refused, files):
     files()
-    assert "A from gone.npy: cannot read it: No such file" in refused(*RUN, "--a", "gone.npy", "--b", "b.npy")
-    assert "cannot read it: Is a directory" in refused(*RUN, "--a", ".", "--b", "b.npy")
+    assert "cannot read the file of A gone.npy: No such file" in refused(*RUN, "--a", "gone.npy", "--b", "b.npy")
+    assert "it is a folder" in refused(*RUN, "--a", ".", "--b", "b.npy")
 
 
 def test_one_matrix_alone(refused, files):

@@ -79,7 +79,7 @@ def test_a_file_of_shapes(cli, gpu, tmp_path):
         (("--gemm", "7x64"), "--gemm 7x64: allowed: MxNxK"),
         (("--gemm", "7x64x128", "--m", "1:8"), "--m is for --weight"),
         (("--gemm", "7x64x128", "--no-run", "--sample", "3"), "--sample is for what is run"),
-        (("--shapes", "none.csv"), "none.csv: cannot read it"),
+        (("--shapes", "none.csv"), "cannot read the table of shapes none.csv"),
         (("--shapes", "none.csv", "--format", "fp16"), "--format: for --gemm and --weight"),
         (("--gemm", "7x64x128", "--out", "my.txt"), "--out my.txt: allowed: a name that ends in .npz"),
         (("--gemm", "7x64x128", "--device", "h2000"), "h2000"),

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read(write, tmp_path):
     with pytest.raises(InputError, match="not UTF-8"):
         devices.load("binary.yaml")
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is a folder"):
         devices.load("folder.yaml")
 
 

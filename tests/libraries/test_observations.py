@@ -35,8 +35,8 @@ def test_levels_are_the_weaker_of_library_and_device(h200):
     ("change", "said"),
     [
         ({"engine": "FMA"}, "differs from native.tf32 in engine"),
-        ({"unit": "f32_k16"}, "differs from native.tf32 in unit"),
-        ({"k": 4}, "differs from native.tf32 in k"),
+        ({"unit": "f32_k4"}, "differs from native.tf32 in unit"),
+        ({"k": 16}, "differs from native.tf32 in k"),
         ({"a": "bf16"}, "differs from native.tf32 in a"),
         (None, f"'{MMA}' is not one of instructions"),
     ],

@@ -31,7 +31,7 @@ def test_a_slower_part_takes_longer_and_a_value_is_as_its_factor() -> None:
         ({"hbm.bytes_per_secnd": "2x"}, "did you mean 'hbm.bytes_per_second'"),
         ({"hbm.bytes_per_second": "fast"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "infx"}, "allowed: a factor"),
-        ({"hbm.bytes_per_second": "-1x"}, "greater than 0"),
+        ({"hbm.bytes_per_second": "-1x"}, "greater than or equal to 1000"),
     ],
 )
 def test_bad_changes_say_why(changes: dict[str, str], said: str) -> None:
