@@ -23,6 +23,7 @@ from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.questions import QUESTIONS, write_questions
 from hwsim.golden.record import record
 from hwsim.golden.recorder import DEFAULT_WGMMA_N
+from hwsim.golden.sums import NAME, check_sums, renew_sums, write_sums
 from hwsim.golden.verify import Report, all_sets, verify
 from hwsim.report.text import table
 from hwsim.threads import MOST
@@ -45,11 +46,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _campaign_options(action("campaign", "compare this machine's GPU with hwsim at length, and keep a summary"))
     _questions_options(action("questions", "the open questions to hardware, and their operands as a file"))
     _self_options(action("self", "what hwsim gives for every instruction, against the sets kept of it"))
+    _sums_options(action("sums", "write SHA256SUMS, by which verify sees archives that are missing or changed"))
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the action."""
-    actions = {"verify": _verify, "record": _record, "campaign": _campaign, "questions": _questions, "self": _self}
+    actions = {
+        "verify": _verify,
+        "record": _record,
+        "campaign": _campaign,
+        "questions": _questions,
+        "self": _self,
+        "sums": _sums,
+    }
     return actions[arguments.action](arguments)
 
 
@@ -96,6 +105,7 @@ def _report(paths: list[Path], arguments: argparse.Namespace) -> Report:
     compare.
     """
     device, only = arguments.device, arguments.only
+    check_sums(paths)
     blocks = gemms.gemm_files(paths)
     rest = [path for path in paths if path not in blocks]
     parts = []
@@ -291,6 +301,8 @@ def _self(arguments: argparse.Namespace) -> int:
     with progress_bar(quiet=arguments.json) as progress:
         changes = self_made.renew(devices, folder, simulated.mma, replace_files=arguments.replace, progress=progress)
     differing = [change for change in changes if not change.same and change.was_there]
+    if any(not change.same and (arguments.replace or not change.was_there) for change in changes):
+        renew_sums(folder)
     if arguments.json:
         print(
             json.dumps(
@@ -307,3 +319,25 @@ def _self(arguments: argparse.Namespace) -> int:
         if differing and not arguments.replace:
             print("nothing was replaced; if the change is meant: hwsim golden self --replace")
     return int(bool(differing) and not arguments.replace)
+
+
+def _sums_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="folder of golden files (default: tests/golden of a source tree)",
+    )
+
+
+def _sums(arguments: argparse.Namespace) -> int:
+    folder = arguments.folder or (TREE if TREE.is_dir() else None)
+    if folder is None:
+        raise InputError("DIR is needed: this is no source tree")
+    count = write_sums(folder)
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.golden-sums/1", "file": str(folder / NAME), "archives": count}))
+    else:
+        print(f"{folder / NAME}: {count} archives")
+    return 0
