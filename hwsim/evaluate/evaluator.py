@@ -40,8 +40,9 @@ __all__ = ["evaluate", "apply_epilogue", "first_unit", "resolved", "with_result_
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
-PRODUCTS_PER_CALL = 1 << 32  # of a thread between two reports of progress; also how long an interrupt may wait
-ROWS_PER_CALL = 256  # of a thread, at least so many: each arranges B for itself
+PRODUCTS_PER_CALL = 1 << 31  # of a thread between two reports of progress; also how long an interrupt may wait
+LINES_PER_CALL = 256  # rows of a thread, and columns, that a call has at least: each arranges its A and B
+LEAST_LINES = 64  # where K is so long that 256 by 256 take too long
 MACS_OF_A_CALL = 100_000  # what a call of a kernel costs besides its multiply-adds, in such
 VALUES_AT_ONCE = 1 << 22  # of the additions of a written-out sum
 UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
@@ -90,7 +91,19 @@ def takes_stacks(schedule: Schedule) -> bool:
 
 def rows_at_once(plan: Plan, n: int, k: int) -> int:
     """The rows of A that one call takes with one thread: an interrupt waits for a call."""
-    return max(ROWS_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+    return max(LINES_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
+
+
+def _block_at_once(plan: Plan, n: int, k: int) -> tuple[int, int]:
+    """The rows of A with one thread, and the columns of B, that one call takes: an interrupt waits for a call."""
+    rows, per_element = rows_at_once(plan, n, k), max(k * plan.products, 1)
+    if rows * n * per_element <= PRODUCTS_PER_CALL:
+        return rows, n
+    cols = PRODUCTS_PER_CALL // (rows * per_element)
+    if cols >= LINES_PER_CALL:
+        return rows, cols
+    lines = max(LEAST_LINES, math.isqrt(PRODUCTS_PER_CALL // per_element))
+    return min(lines, LINES_PER_CALL), min(max(lines, cols), LINES_PER_CALL)
 
 
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
@@ -128,22 +141,29 @@ def evaluate(
         return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
     left, right = job.chains.taken("a", left), job.chains.taken("b", right)
     cuts = schedule.layout(k) if layout is None else layout
-    rows = threads * rows_at_once(plan, n, k)
+    rows, cols = _block_at_once(plan, n, k)
+    rows *= threads
     with np.errstate(all="ignore"):
-        if m <= rows or left.lead:
+        if (m <= rows and n <= cols) or left.lead:
             codes = job.block(left, right, c, bias, cuts, threads, progress)
             if progress is not None:
                 progress(1.0)
             return codes
         out = np.empty((m, n), code_dtype(format_of(job.output)))
-        for start in range(0, m, rows):
-            block = slice(start, start + rows)
-            codes_c = None if c is None else c[block]
-            stop = min(start + rows, m)
-            within = None if progress is None else partial(_share, progress, start / m, stop / m)
-            out[block] = job.block(left.rows(block), right, codes_c, bias, cuts, threads, within)
-            if progress is not None:
-                progress(stop / m)
+        done = 0
+        for of_cols in (slice(start, min(start + cols, n)) for start in range(0, n, cols)):
+            some = right if cols >= n else right.picked("b", of_cols)
+            for of_rows in (slice(start, min(start + rows, m)) for start in range(0, m, rows)):
+                block = of_rows, of_cols
+                codes_c, of_bias = None if c is None else c[block], None if bias is None else bias[of_cols]
+                size = (of_rows.stop - of_rows.start) * (of_cols.stop - of_cols.start)
+                within = None
+                if progress is not None:
+                    within = partial(_share, progress, done / (m * n), (done + size) / (m * n))
+                out[block] = job.block(left.picked("a", of_rows), some, codes_c, of_bias, cuts, threads, within)
+                done += size
+                if progress is not None:
+                    progress(done / (m * n))
     return out
 
 

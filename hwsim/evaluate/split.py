@@ -52,14 +52,7 @@ class Pieces:
         """The number of matrices of a stack, as a shape; () for a matrix."""
         return self.codes[0].shape[:-2]
 
-    def rows(self, block: slice) -> Pieces:
-        """Some rows of A's pieces."""
-        codes = tuple(x[block] for x in self.codes)
-        exponents = None if self.exponents is None else self.exponents[block]
-        source = None if self.source is None else Operand(self.source.codes[block], self.source.format)
-        return Pieces(codes, exponents, source)
-
-    def picked(self, side: Side, index: Array) -> Pieces:
+    def picked(self, side: Side, index: Array | slice) -> Pieces:
         """Some rows of A's pieces, or some columns of B's."""
         at: tuple[slice | Array, ...] = (index,) if side == "a" else (slice(None), index)
         exponents = None if self.exponents is None else self.exponents[index]
