@@ -45,6 +45,10 @@ class ConfigError(HwsimError):
         self.kind = kind
         super().__init__("\n".join(problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str], str]]:
+        """For pickle, which would call it with the text."""
+        return type(self), (self.problems, self.kind)
+
 
 class ProgramError(HwsimError):
     """A program breaks a rule of its device: capacity, shape, alignment, ordering, deadlock, leak."""
