@@ -144,7 +144,8 @@ def test_rows_and_threads_have_no_influence(monkeypatch: pytest.MonkeyPatch) -> 
     a, b = Operand(drawn(rng, "fp32", (41, 50)), "fp32"), Operand(drawn(rng, "fp32", (50, 6)), "fp32")
     plan = PLANS["unlike groups"]
     want = evaluate(plan, "a100", a, b)
-    monkeypatch.setattr(scheduled, "ROWS_PER_CALL", 7)
+    for least in ("LINES_PER_CALL", "LEAST_LINES"):
+        monkeypatch.setattr(scheduled, least, 7)
     monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
     shares: list[float] = []
     assert np.array_equal(evaluate(plan, "a100", a, b, threads=3, progress=shares.append), want)
@@ -165,11 +166,12 @@ def test_rows_and_threads_have_no_influence(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_blocks_of_rows_do_not_see_each_other(device, name, options, monkeypatch):
-    """Rows computed in blocks, as in large products, against each row on its own: buffers and arrangements are kept."""
+    """Blocks of rows and columns, as in large products, against each row on its own: buffers are kept."""
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((23, 130), (130, 19)))
     single = [hwsim.matmul(a[i : i + 1], b, device=device, scheme=name, **options)[0] for i in range(len(a))]
-    monkeypatch.setattr(scheduled, "ROWS_PER_CALL", 7)
+    for least in ("LINES_PER_CALL", "LEAST_LINES"):
+        monkeypatch.setattr(scheduled, least, 7)
     monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
     for kept_bytes in (instruction_order.CACHE_BYTES, 1 << 14, 1):  # all of K arranged at once, some runs, run by run
         monkeypatch.setattr(instruction_order, "CACHE_BYTES", kept_bytes)
