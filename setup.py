@@ -43,6 +43,12 @@ if X86:
         "-mavx512cd",
         "-mprefer-vector-width=512",
     ]
+# One build of the kernels alone: under the name baseline, for the instruction set that HWSIM_ALONE names. Such an
+# extension runs on processors with that set only; for tools/mutate and sanitizers.
+if ALONE := os.environ.get("HWSIM_ALONE"):
+    if ALONE not in VARIANTS:
+        raise SystemExit(f"HWSIM_ALONE: {ALONE!r} not known; allowed: {', '.join(VARIANTS)}")
+    VARIANTS = {"baseline": VARIANTS[ALONE]}
 USES = {"dot": ("lanes",)}  # an extension whose C calls that of another links its objects too
 
 sanitize = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("HWSIM_SANITIZE") else []
@@ -277,7 +283,7 @@ extensions = [
         [f"kernels_ext/{name}.pyx", *plain_sources(name), *variant_sources(name)],
         include_dirs=["kernels_ext/include"],
         depends=headers,
-        define_macros=[("HWSIM_X86", "1" if X86 else "0")],
+        define_macros=[("HWSIM_X86", "1" if X86 and not ALONE else "0")],
         extra_link_args=[*sanitize, "-pthread"],
     )
     for name in extension_names()

@@ -24,6 +24,7 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
+from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
 
@@ -99,6 +100,7 @@ class _KernelRun:
         self.written = [name in written for name in self.names]
         self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
         self.depths = {unit: instruction(device, unit).k for unit in specs}
+        self.room = bytes_per_slot_byte(self.instrs)
         self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.instrs]
 
     def run(self, threads: int) -> None:
@@ -143,7 +145,7 @@ class _KernelRun:
             return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
         key = (obj, slot)
         if key not in storage:
-            storage[key] = np.zeros(self.kernel.buffers[obj].slot_bytes, np.uint8)
+            storage[key] = np.zeros(self.kernel.buffers[obj].slot_bytes * self.room, np.uint8)
         dtype = code_dtype(format_of(format))
         width = width or cols
         flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)

@@ -2,15 +2,15 @@
 
 It gives the same bits as `functional`, which coalesces, and is thousands of times slower. Each core has its streams,
 its in-order engine queues and its semaphores; `order` selects at random which stream issues or which engine executes
-its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions. For small problems, to
-check the fast machine.
+its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions, unless `dots` gives
+another way to compute them. For small problems, to check the fast machine.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,19 +22,31 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
+from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.numerics import reference
 from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
 from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
 Values = dict[str, int]
 
 
-def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order: int = 0) -> Codes:
-    """Execute a program and return the codes of its output. order: seed of the random order of execution.
+def run(
+    program: Program,
+    device: Device,
+    inputs: Mapping[str, Codes],
+    *,
+    order: int = 0,
+    dots: Callable[[DotSpec, Codes, Codes, Codes], Codes] = reference.gemm,
+) -> Codes:
+    """Execute a program and return the codes of its output.
+
+    order: seed of the random order of execution. dots: computes the products of an instruction from its dot unit and
+    the codes of A, B and the accumulator.
 
     Raises ProgramError for a deadlock.
     """
@@ -49,7 +61,7 @@ def run(program: Program, device: Device, inputs: Mapping[str, Codes], *, order:
     vector = VectorUnit(device.vector, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
         cores = [
-            _Core(kernel, device, vector, arrays, formats, group.streams, group.first + i)
+            _Core(kernel, device, vector, dots, arrays, formats, group.streams, group.first + i)
             for group in kernel.groups
             for i in range(group.count)
         ]
@@ -68,6 +80,7 @@ class _Core:
         kernel: Kernel,
         device: Device,
         vector: VectorUnit,
+        dots: Callable[[DotSpec, Codes, Codes, Codes], Codes],
         arrays: dict[str, Codes],
         formats: dict[str, str],
         streams: Any,
@@ -75,11 +88,12 @@ class _Core:
     ) -> None:
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
-        self.vector = vector
+        self.vector, self.dots = vector, dots
         self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
         self.counts = {s.name: s.initial for s in kernel.semaphores}
-        self.slots = {b.name: [np.zeros(b.slot_bytes, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
+        room = bytes_per_slot_byte(kernel.instrs())
+        self.slots = {b.name: [np.zeros(b.slot_bytes * room, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
 
     def step(self, choose: random.Random) -> bool:
         """Issue or execute one instruction; False when everything is done."""
@@ -135,7 +149,7 @@ class _Core:
                 rule = model.scale_input_d_rule
                 target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
             else:
-                target[0][...] = reference.gemm(spec, a, b, start)
+                target[0][...] = self.dots(spec, a, b, start)
             return
         with np.errstate(all="ignore"):
             self.vector.execute(

@@ -211,3 +211,14 @@ def test_more_blocks_than_the_table_begins_with():
     dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12})
     body = (load("X", 4096, 4096), load("Y", 4096, 4096))
     assert run(program(kernel(body + body)), dev).traffic_bytes["HBM read"] == 2 * 4096 * 4096 * 2
+
+
+@pytest.mark.parametrize("row", [0, 32, 128, 224])
+def test_what_a_view_shows_twice_comes_from_hbm_once(row):
+    """256 rows that show 128: half of what is loaded misses, and takes the link twice as long, wherever it lies."""
+    arrays = (GlobalArray("X", 128, 64, "fp16"), GlobalArray("V", 256, 64, "fp16", of="X", reads=128 * 64))
+    l2 = {"capacity_bytes": 1 << 30, "bytes_per_second": 1e12}
+    dev = device(l2=l2, links__GM_L1__bytes_per_cycle=96.0, links__GM_L1__miss_factor=2.0)
+    got = run(program(kernel((load("V", 32, 64, ZERO + row),)), arrays=arrays), dev)
+    assert got.traffic_bytes["HBM read"] == 32 * 128 / 2
+    assert got.cycles == 1 + 64  # 4096 bytes at 64 a cycle, not 96

@@ -7,7 +7,7 @@ import pytest
 from hwsim.devices import load
 from hwsim.errors import ProgramError
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.check import _balances, _Checker, _whole
+from hwsim.program.check import _balances, _Checker, _Shortened, _whole
 from hwsim.program.flat import flattened
 from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, LocalTile, one_of, variable
 from hwsim.program.places import Places, UnsureError
@@ -88,3 +88,26 @@ def test_addresses_beyond_64_bits_are_left_to_the_rules(factor):
     made = kernel.finish()
     with pytest.raises(UnsureError):
         Places(made, flattened(made, ARRAYS, DEVICE.engines)[1], ARRAYS).group(0, 0)
+
+
+def copies(*counts):
+    """A kernel whose first instruction names CORE and another a derived variable, in loops of these counts."""
+    kernel = KernelBuilder("k")
+    ring, stream = kernel.ring("b", "UB", 2, 4096), StreamBuilder("main")
+    target = LocalTile("b", 8, 8, "fp32")
+    stream.emit("MTE2", "copy", target, [GlobalTile("X", variable(CORE) * 8, Affine(), 8, 8)], [ring.free], [ring.full])
+    for count in counts:
+        with stream.loop("l", count) as (_, index):
+            row, col = stream.derive("d", index * 2 + 1, 3)
+            source = GlobalTile("X", row * 0, col, 8, 8)
+            stream.emit("MTE2", "copy", target, [source], [ring.free], [ring.full, ring.full])
+    kernel.group(0, 2, stream)
+    return kernel.finish()
+
+
+@pytest.mark.parametrize("period", [0, 1, 2, 5])
+def test_tables_suffice_for_cores_derived_variables_and_shortened_loops(period):
+    made = copies(1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 14, 15, 16, 19, 20, 21, 99)
+    counts = _Shortened(period) if period else _whole
+    found = Places(made, flattened(made, ARRAYS, DEVICE.engines)[1], ARRAYS).group(0, period)
+    assert tuple(found) == _balances(made.groups[0], counts)
