@@ -14,7 +14,7 @@ pytest.importorskip("Cython")
 pytest.importorskip("setuptools")
 ROOT = Path(__file__).parents[1]
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
-BUILD_VARIABLES = ("HWSIM_EXTENSIONS", "HWSIM_DEBUG", "HWSIM_SANITIZE", "MAX_JOBS", "CC", "CFLAGS")
+BUILD_VARIABLES = ("HWSIM_ALONE", "HWSIM_EXTENSIONS", "HWSIM_DEBUG", "HWSIM_SANITIZE", "MAX_JOBS", "CC", "CFLAGS")
 
 
 def build(tree: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -44,6 +44,7 @@ def tree(tmp_path_factory):
     [
         ({"MAX_JOBS": "0"}, "MAX_JOBS: must be a whole number of at least 1; got '0'"),
         ({"MAX_JOBS": "two"}, "MAX_JOBS: must be a whole number of at least 1; got 'two'"),
+        ({"HWSIM_ALONE": "avx"}, "HWSIM_ALONE: 'avx' not known; allowed: baseline"),
         ({"HWSIM_EXTENSIONS": "engine,dots"}, "HWSIM_EXTENSIONS: 'dots' not known; allowed: coalesce, convert, dot,"),
     ],
 )

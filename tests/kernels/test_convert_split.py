@@ -173,3 +173,13 @@ def test_pieces_into_given_arrays():
     got = convert.split(x, pieces, out=out)
     assert all(g is o for g, o in zip(got, out, strict=True))
     assert all(map(np.array_equal, out, convert.split(x, pieces)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_clamped_infinities_are_split_as_the_largest_number(variant, dtype):
+    largest = np.finfo(dtype).max
+    x, y = (np.array([[top, -top, 1.5, -0.0]], dtype) for top in (np.inf, largest))
+    pieces = [(FORMATS["bf16"], "RZ", 0)] * 3
+    for one, other in zip(*(convert.split(z, pieces, clamp=True, variant=variant) for z in (x, y)), strict=True):
+        assert np.array_equal(one, other)

@@ -525,3 +525,14 @@ def test_wrong_block_scales_say_what_is_needed() -> None:
         gemm(DotSpec(NVFP4, "e2m1", "e2m1", *F32, "ue8m0", 24), a, b, c, scale_a=good[0], scale_b=good[1])
     with pytest.raises(UnsupportedError, match="operands of up to"):
         gemm(DotSpec(NVFP4, "fp16", "fp16", *F32, "ue8m0", 16), a.astype(np.uint16), b.astype(np.uint16), c)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_beyond_the_first_block(name: str) -> None:
+    """More rows than any kernel takes at once: each has the bits that it has alone."""
+    spec = SPECS[name]
+    a, b, c = operands(3, spec, 4200, 9, 5, "any")
+    for variant in VARIANTS:
+        whole = gemm(spec, a, b, c, _variant=variant)
+        for part in (slice(0, 9), slice(2000, 2100), slice(4190, 4200)):
+            assert np.array_equal(whole[part], gemm(spec, a[part], b, c[part], _variant=variant))

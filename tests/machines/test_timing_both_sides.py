@@ -112,6 +112,14 @@ CASES = (
         {"l2": L2, "links__GM_L1__bytes_per_cycle": 96.0, "links__GM_L1__miss_factor": 2.0},
     ),
     Case(
+        "what is written misses nothing",
+        1 + 128,
+        (store("Y", 64, 64),),
+        {"l2": L2, "links__UB_GM__miss_factor": 2.0},
+        1,
+        "IN",
+    ),
+    Case(
         "rows take longer than the link even so",
         1 + 64 * 8,
         (TILE,),

@@ -107,7 +107,9 @@ def differences(rows: Mapping[str, Row], before: Mapping[str, Row]) -> dict[str,
     return found
 
 
-def accept(rows: Mapping[str, Row], pattern: str, fields: list[str], reason: str, source: str) -> int:
+def accept(
+    rows: Mapping[str, Row], pattern: str, fields: list[str], reason: str, source: str, numerics: str = ""
+) -> int:
     """Take down the values of `fields` that differ from the first recording; how many there are.
 
     Those that no longer differ are taken out, and so is the entry if none does.
@@ -124,7 +126,8 @@ def accept(rows: Mapping[str, Row], pattern: str, fields: list[str], reason: str
             values[name] = own
     entries = [x for x in entries if (x["ids"], x["fields"]) != (pattern, fields)]
     if count:
-        entries.append({"ids": pattern, "fields": fields, "reason": reason, "source": source})
+        named = {"numerics": numerics} if numerics else {}
+        entries.append({"ids": pattern, "fields": fields, "reason": reason, "source": source, **named})
     CHANGED.write_text(_comment() + yaml.safe_dump(entries, sort_keys=False, width=110), encoding="utf-8")
     lines = [f"{json.dumps(name)}: {json.dumps(values[name])}" for name in sorted(values)]
     if lines:
@@ -156,12 +159,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fields", help=f"with --accept: which of {', '.join(FIELDS[1:])}; by commas")
     parser.add_argument("--reason", help="with --accept: why")
     parser.add_argument("--source", help="with --accept: what says that the new values are right")
+    parser.add_argument("--numerics", help="with --accept of c: how its entry in CHANGELOG.md, under Numerics, begins")
     parser.add_argument("--threads", type=int, help="host threads (no field depends on it)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
     given = parser.parse_args(arguments)
     fields = (given.fields or "").split(",")
     if given.accept and not (given.reason and given.source and set(fields) <= set(FIELDS[1:])):
         parser.error(f"--accept needs --reason, --source and --fields, of {', '.join(FIELDS[1:])}")
+    if given.accept and "c" in fields and not given.numerics:
+        parser.error("--accept of bits (c) needs --numerics, and the entry in CHANGELOG.md that begins so")
     if given.out is not None and given.out.resolve() == MANIFEST.resolve() and MANIFEST.exists():
         parser.error(f"{MANIFEST.name} is the first recording and is not written over; --add, --accept")
     if given.compare is not None and not given.compare.exists():
@@ -179,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.out is not None:
         write(given.out, rows)
     if given.accept:
-        count = accept(rows, given.accept, fields, given.reason, given.source)
+        count = accept(rows, given.accept, fields, given.reason, given.source, given.numerics or "")
         print(f"{count} values accepted" if count else "nothing differs from the first recording")
         return 0 if count else 2
     if given.compare is None:

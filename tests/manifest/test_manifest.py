@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import cases as listed
 import pytest
 import record
+import yaml
 
 import hwsim
 from hwsim.devices import names
@@ -57,7 +60,7 @@ def test_what_changed_has_a_reason_and_is_in_use(manifest: dict[str, record.Row]
     entries, values = record.accepted()
     pairs = [(name, field) for name, fields in values.items() for field in fields]
     for entry in entries:
-        assert set(entry) == {"ids", "fields", "reason", "source"}
+        assert set(entry) - {"numerics"} == {"ids", "fields", "reason", "source"}
         assert str(entry["reason"]).strip() and str(entry["source"]).strip()
         assert any(record.covers(entry, name, field) for name, field in pairs), f"stale: {entry['ids']}"
         for field in entry["fields"]:
@@ -65,6 +68,32 @@ def test_what_changed_has_a_reason_and_is_in_use(manifest: dict[str, record.Row]
     for name, field in pairs:
         assert any(record.covers(entry, name, field) for entry in entries), f"no entry for {name}, {field}"
         assert values[name][field] != manifest[name][field], f"{name}: {field} is that of the first recording"
+
+
+CHANGES = Path(__file__).parents[2] / "CHANGELOG.md"
+
+
+def told_changes(text: str) -> list[str]:
+    """The bullets under all *Numerics* headings of a changelog."""
+    parts = re.findall(r"^### Numerics\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    return [bullet for part in parts for bullet in re.findall(r"^\* (.*?)(?=^\* |\Z)", part, re.MULTILINE | re.DOTALL)]
+
+
+def untold(entries: list[dict[str, Any]], text: str) -> list[str]:
+    """The ids of entries that change bits and whose `numerics` begins no bullet."""
+    bullets = told_changes(text)
+    of_bits = [entry for entry in entries if "c" in entry["fields"]]
+    return [x["ids"] for x in of_bits if not any(y.startswith(x.get("numerics") or "\0") for y in bullets)]
+
+
+@pytest.mark.skipif(not CHANGES.exists(), reason="a source distribution has no CHANGELOG.md")
+def test_a_change_of_bits_is_named_in_the_changelog() -> None:
+    entries, text = record.accepted()[0], CHANGES.read_text(encoding="utf-8")
+    assert untold(entries, text) == []
+    own = {"ids": "scheme/*", "fields": ["c"], "reason": "x", "source": "y"}
+    assert untold([*entries, own], text) == ["scheme/*"]
+    assert untold([own | {"numerics": "A sentence that is not there"}], text) == ["scheme/*"]
+    assert untold([own | {"numerics": "Kept"}], "### Added\n\n* Kept\n\n### Numerics\n\n* Other\n") == ["scheme/*"]
 
 
 # --- the command and its comparison --------------------------------------------------------------------------------
@@ -99,7 +128,11 @@ def test_a_difference_is_accepted_field_by_field(own_files: Any, capsys: pytest.
     assert record.main([*accept, "cycles"]) == 0
     assert record.main(compare) == 1
     assert ": c\n1 of 1 runs differ" in capsys.readouterr().out
-    assert record.main([*accept, "c,cycles"]) == 0
+    with pytest.raises(SystemExit):
+        record.main([*accept, "c,cycles"])
+    assert "needs --numerics" in capsys.readouterr().err
+    assert record.main([*accept, "c,cycles", "--numerics", "A better model"]) == 0
+    assert yaml.safe_load((own_files / "changed.yaml").read_text())[-1]["numerics"] == "A better model"
     assert record.main(compare) == 0
     assert (own_files / "manifest.json").read_text() == first
     assert (own_files / "changed.yaml").read_text().startswith("# kept\n- ids:")
@@ -113,6 +146,7 @@ def test_a_difference_is_accepted_field_by_field(own_files: Any, capsys: pytest.
 
 def test_an_accepted_value_that_is_gone_is_a_difference(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:
     accept = ["-q", "--accept", ONE, "--reason", "a better model", "--source", "measured", "--fields", "c,cycles"]
+    accept += ["--numerics", "A better model"]
     assert record.main(accept) == 0
     (own_files / "manifest.json").write_text((own_files / "now.json").read_text())
     assert record.main(["-q", "--only", ONE, "--compare", str(own_files / "manifest.json")]) == 0

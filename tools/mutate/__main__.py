@@ -268,6 +268,7 @@ def main():
     parser.add_argument(
         "--again", action="store_true", help="try the unexplained survivors of the log again, nothing else"
     )
+    parser.add_argument("--match", default="", help="with --again: only those of files whose name has this in it")
     parser.add_argument("--planted", action="store_true", help="try the changes of planted.yaml instead of a sample")
     parser.add_argument(
         "--alone", default="avx2", help="instruction set of the one build of the kernels (default avx2)"
@@ -292,7 +293,7 @@ def main():
             for key, row in rows.items()
             if row["outcome"] in ("survived", "error") and (row["file"], row["old"], row["new"]) not in reasons
         }
-        chosen = [one for one in everything if one["id"] in open_ids]
+        chosen = [one for one in everything if one["id"] in open_ids and given.match in one["file"]]
     else:
         chosen = [one for one in everything if one["id"] not in rows]
     lock = threading.Lock()
