@@ -69,3 +69,16 @@ def test_faults_hangs_and_dead_processes_are_found(tmp_path):
     assert found.returncode == 1
     assert "KeyError: 'three'" in found.stdout and "1 hang" in found.stdout and "the process died" in found.stdout
     assert "3 faults" in found.stdout and "again: --number 207" in found.stdout
+
+
+@pytest.mark.parametrize("number", [27, 38])
+def test_slots_of_formats_narrower_than_a_byte(number):
+    """Damaged programs of fp4 and int4 whose slots hold no more than packed codes: the machines execute them."""
+    found = subprocess.run(
+        [sys.executable, str(FOLDER / "programs.py"), "--number", str(number)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("equal, damage")

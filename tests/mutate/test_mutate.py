@@ -62,9 +62,7 @@ def test_sites_of_python():
     defaults = {new for old, new in found if old.startswith("def")}
     assert defaults == {"def f(x: int = 4) -> bool:", "def f(x: int = 2) -> bool:"}
     condition = {new for old, new in found if old.startswith("if")}
-    assert {"if x is not None or x < 4:", "if x is None and x < 4:", "if x is not None and x <= 4:"} - condition <= {
-        "if x is None and x < 4:"
-    }
+    assert {"if x is not None or x < 4:", "if x is not None and x <= 4:"} <= condition
     assert {("x += 2", "pass"), ("x += 2", "x += 1")} <= found
     assert ("return min(x, 5) in (1, 2)", "return min(x, 5) not in (1, 2)") in found
     assert ("return min(x, 5) in (1, 2)", "return max(x, 5) in (1, 2)") in found
