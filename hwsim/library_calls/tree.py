@@ -1,7 +1,8 @@
 """A decision tree in a few bytes a node: packing, unpacking, and the leaf of a point.
 
 Nodes stand breadth first, so that the children of the i-th node that splits are nodes 2 i + 1 and 2 i + 2 and no
-pointer is kept. It knows no feature and no library.
+pointer is kept. In the bytes thresholds stand by their feature, where like ones are neighbours and compress better. It
+knows no feature and no library.
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ class Tree:
 
     def pack(self) -> bytes:
         """The bytes that `unpack` takes, in planes of like bytes."""
-        planes = self.threshold.astype("<f4").view(np.uint8).reshape(-1, 4).T
+        threshold = self.threshold[_by_feature(self.feature)]
+        planes = threshold.astype("<f4").view(np.uint8).reshape(-1, 4).T
         label = self.label.astype("<u2").view(np.uint8).reshape(-1, 2).T
         parts = (self.feature, np.ascontiguousarray(planes), np.ascontiguousarray(label), self.confidence)
         return _HEAD.pack(len(self.feature), len(self.threshold)) + b"".join(part.tobytes() for part in parts)
+
+
+def _by_feature(feature: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The order in which thresholds are packed: by feature, those of one as their nodes stand."""
+    return np.argsort(feature[feature != LEAF], kind="stable")
 
 
 def unpack(data: bytes) -> Tree:
@@ -68,6 +75,7 @@ def unpack(data: bytes) -> Tree:
     label, start = raw[start : start + 2 * leaves], start + 2 * leaves
     is_split = feature != LEAF
     rank = np.cumsum(is_split) - is_split
-    threshold = np.ascontiguousarray(planes.reshape(4, -1).T).view("<f4").ravel()
+    threshold = np.empty(splits, np.float32)
+    threshold[_by_feature(feature)] = np.ascontiguousarray(planes.reshape(4, -1).T).view("<f4").ravel()
     labels = np.ascontiguousarray(label.reshape(2, -1).T).view("<u2").ravel()
     return Tree(feature, rank, threshold, labels, raw[start:])
