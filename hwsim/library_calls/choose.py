@@ -326,10 +326,12 @@ class LibraryOnDevice:
         sure: list[float] = []
         for answer, m in zip(_answers(self, told, checked, sizes_m, fast, bias, 1), sizes_m, strict=True):
             family = FAMILIES.get(answer.order[0])
-            key = (answer.order, int(m) if family is not None and family.order_by_m else 0)
+            own = checked._replace(m=int(m))
+            _, _, slices, _, custom = answer.order
+            key = (answer.order, 0 if family is None else family.order_of_m(own, slices, custom))
             if key not in found:
                 found[key] = len(choices)
-                choices.append(_chosen(self, told, checked._replace(m=int(m)), fast, bias, 1))
+                choices.append(_chosen(self, told, own, fast, bias, 1))
             index.append(found[key])
             sure.append(answer.confidence)
         return choices, index, sure
@@ -536,7 +538,7 @@ def _chosen(
         family=name if family is None else family.name,
         kernel=name if family is None else family.kernel(cublaslts),
         split_k=max(slices, 1),
-        order_by_m=family is None or (family.order_by_m and slices < 0),
+        order_by_m=family is None or family.order_of_m(call, slices, custom) > 0,
         reduction=reduction,
         custom=custom,
         tile=tile,

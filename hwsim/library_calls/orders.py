@@ -251,11 +251,16 @@ def _gemm_sn(call: Call, answer: Answer) -> Order:
     if call.b_layout == "columns":
         return Order(Schedule(sum=_ascending(_lanes(0, call.k, 16, 1, 16), "registers")))
     count, block = ((2, 256), (4, 128))[answer.custom == 1]
+    return Order(Schedule(sum=_closed_parts(0, call.k, count, block)))
+
+
+def _closed_parts(start: int, stop: int, count: int, block: int) -> Sum:
+    """Contiguous parts of K in order; a sum in each begins every `block` elements."""
     parts = [
-        _ascending([_span(start + x, start + y) for x, y in _cut(stop - start, block)], "registers")
-        for start, stop in _cut(call.k, math.ceil(call.k / count))
+        _ascending([_span(start + x + p, start + x + q) for p, q in _cut(y - x, block)], "registers")
+        for x, y in _cut(stop - start, math.ceil((stop - start) / count))
     ]
-    return Order(Schedule(sum=_ascending(parts, "registers")))
+    return _ascending(parts, "registers")
 
 
 def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[Sum]:
@@ -276,53 +281,57 @@ def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = 
 
 #: gemv: {custom option: (lanes, elements that a lane takes at once; 0: its share of a slice, at most 256 bytes)}.
 _HALVING = {
-    **dict.fromkeys((49, 57, 63, 95, 109), (2, 1)),
-    **dict.fromkeys((41, 51, 59, 65, 69, 111), (4, 1)),
-    **dict.fromkeys((43, 53, 61, 67, 89), (8, 1)),
+    **dict.fromkeys((39, 49, 57, 63, 85, 95, 103, 109), (2, 1)),
+    **dict.fromkeys((31, 41, 51, 59, 65, 69, 77, 87, 97, 111), (4, 1)),
+    **dict.fromkeys((33, 43, 53, 61, 67, 79, 89, 107), (8, 1)),
     **dict.fromkeys((35, 45, 55, 73, 81, 91, 101), (16, 1)),
     **dict.fromkeys((37, 47, 75, 83, 93), (32, 1)),
-    **dict.fromkeys((48, 56, 62, 94, 102), (2, 0)),
-    **dict.fromkeys((40, 50, 58, 68, 86, 96, 110), (4, 0)),
-    **dict.fromkeys((42, 52, 60, 66, 88, 98, 106, 112), (8, 0)),
-    **dict.fromkeys((44, 54, 72, 90, 100), (16, 0)),
+    **dict.fromkeys((38, 48, 56, 62, 84, 94, 102), (2, 0)),
+    **dict.fromkeys((40, 50, 58, 68, 76, 86, 96, 110, 114), (4, 0)),
+    **dict.fromkeys((42, 52, 60, 66, 78, 88, 98, 106, 112), (8, 0)),
+    **dict.fromkeys((44, 54, 72, 80, 90, 100), (16, 0)),
     **dict.fromkeys((36, 46, 74, 82, 92), (32, 0)),
-    10: (32, 4),
 }
+_WARP = 10  # custom option: a warp per result, or three quarters of one, 4 elements at once
 _CLOSED = {11: 32, 12: 16, 13: 16, 14: 16}  # 16 lanes, ascending: tiles after which a lane's sum is closed
-_BLOCKS = {0: 512, 7: 256, 8: 256}  # one lane: elements after which its sum is closed
-_ONE_LANE = (6, 84)
+#: Contiguous parts of K, ascending, and elements after which the sum of one is closed.
+_PARTS = {0: (1, 512), 7: (1, 256), 8: (1, 256), 1: (2, 256), 2: (4, 128), 5: (32, 16)}
+_ONE_LANE = 6
 MOST_BYTES = 256
 
 
-def _gemv_slice(custom: int, length: int, start: int, stop: int, element_bytes: int) -> Sum | None:
+def _warp_lanes(results: int, element_bytes: int) -> int:
+    """Lanes per result of the kernels of custom option 10: 32, or 24 where a block has 32 results. So it has of fp32
+    for more than 128 results, of fp64 where they fill an odd number of blocks of 16, from 9 to 33.
+    """
+    blocks = math.ceil(results / 16)
+    is_odd = element_bytes == 8 and blocks % 2 == 1 and blocks <= 33
+    return 24 if results > 128 and (element_bytes == 4 or is_odd) else 32
+
+
+def _gemv_slice(custom: int, length: int, start: int, stop: int, call: Call) -> Sum | None:
+    if custom == _WARP:
+        lanes = _lanes(start, stop, _warp_lanes(call.m * call.n, call.element_bytes), 4)
+        return Reduction((*lanes, *[Chain(())] * (32 - len(lanes))), "halving", level="lanes")
     if custom in _HALVING:
         width, vector = _HALVING[custom]
-        most = MOST_BYTES // max(4, element_bytes)
+        most = MOST_BYTES // max(4, call.element_bytes)
         vector = vector or max(1, min(most, math.ceil(length / width)))
         return Reduction(tuple(_lanes(start, stop, width, vector)), "halving", level="lanes")
     if custom in _CLOSED:
         return _ascending(_lanes(start, stop, 16, 1, _CLOSED[custom]), "registers")
-    if custom in _ONE_LANE:
+    if custom == _ONE_LANE:
         return _span(start, stop)
-    if custom in _BLOCKS:
-        return _ascending([_span(start + x, start + y) for x, y in _cut(stop - start, _BLOCKS[custom])], "registers")
-    if custom == 1:
-        half = math.ceil((stop - start) / 2)
-        return _ascending([_span(start + x, start + y) for x, y in _cut(stop - start, half)], "registers")
-    if custom == 5:
-        own = math.ceil((stop - start) / 32)
-        parts = [
-            _ascending([_span(start + x + p, start + x + q) for p, q in _cut(y - x, 16)], "registers")
-            for x, y in _cut(stop - start, own)
-        ]
-        return _ascending(parts, "registers")
+    if custom in _PARTS:
+        count, block = _PARTS[custom]
+        return _closed_parts(start, stop, count, block)
     return None
 
 
 def _gemv(call: Call, answer: Answer) -> Order:
     """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says."""
     length = math.ceil(call.k / max(answer.slices, 1))
-    parts = [_gemv_slice(answer.custom, length, x, y, call.element_bytes) for x, y in _cut(call.k, length)]
+    parts = [_gemv_slice(answer.custom, length, x, y, call) for x, y in _cut(call.k, length)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return UNKNOWN
@@ -356,6 +365,11 @@ def _dot(call: Call, answer: Answer) -> Order:
     return Order(Schedule(sum=Reduction(tuple(columns), level="kernel")))
 
 
+def _lanes_by_m(call: Call, slices: int, custom: int) -> int:
+    """Of gemv: the lanes per result where their number says how many; 0 where it does not depend on it."""
+    return _warp_lanes(call.m * call.n, call.element_bytes) if custom == _WARP and call.element_bytes > 2 else 0
+
+
 NVJET, GEMV = 66, 13
 CUTLASS = (21, 23, 24)
 REDUCTION_COMPUTE_TYPE = 2
@@ -379,16 +393,17 @@ class KernelFamily:
 
     instruction: by which they add (FP64: the device's own in any case); None: the device's own, or the rule says it.
     operands: formats that the rule is for; none: any.
-    order_by_m: whether the order depends on m beyond what cuBLASLt answers. names_m_first: in the kernels' names a tile
-    is (m, n) of the row-major product, not cuBLASLt's (n, m). mn_major_b_first: a B by rows is the kernel's own A, and
-    its tile lies across.
+    order_of_m: where the order depends on m beyond what cuBLASLt answers, a number for (call, slices, custom option)
+    that is equal where orders are; 0: it does not. names_m_first: in the kernels' names a tile is (m, n) of the
+    row-major product, not cuBLASLt's (n, m). mn_major_b_first: a B by rows is the kernel's own A, and its tile lies
+    across.
     """
 
     name: str
     rule: Callable[[Call, Answer], Order]
     instruction: str | None = None
     operands: tuple[str, ...] = ()
-    order_by_m: bool = False
+    order_of_m: Callable[[Call, int, int], int] = lambda call, slices, custom: 0
     names_m_first: bool = False
     mn_major_b_first: bool = False
 
@@ -408,7 +423,7 @@ FAMILIES: dict[int, KernelFamily] = {
     10: KernelFamily("sgemm_largek", _sgemm_largek, FFMA),
     11: KernelFamily("gemmSN", _gemm_sn, FFMA),
     12: KernelFamily("gemmk1", _one_chain, FFMA),
-    13: KernelFamily("gemv", _gemv, FFMA),
+    13: KernelFamily("gemv", _gemv, FFMA, order_of_m=_lanes_by_m),
     14: KernelFamily("dot", _dot, FFMA),
     16: KernelFamily("magma_sgemmEx", _one_chain, FFMA),
     20: KernelFamily("cutlass_80_simt_sgemm", _vector_slices, FFMA),
@@ -421,7 +436,13 @@ FAMILIES: dict[int, KernelFamily] = {
     39: KernelFamily("sm90_xmma_gemm_i8i32", _segments, names_m_first=True),
     41: KernelFamily("sm90_xmma_gemm", _segments, names_m_first=True),
     42: KernelFamily("sm90_xmma_gemm", _segments, names_m_first=True),
-    43: KernelFamily("sm90_xmma_gemm_tf32f32", _segments, order_by_m=True, names_m_first=True, mn_major_b_first=True),
+    43: KernelFamily(
+        "sm90_xmma_gemm_tf32f32",
+        _segments,
+        order_of_m=lambda call, slices, custom: call.m if slices < 0 else 0,
+        names_m_first=True,
+        mn_major_b_first=True,
+    ),
     55: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
     56: KernelFamily("sm80_xmma_gemm_ffma", _interleaved, FFMA, names_m_first=True),
     62: KernelFamily("sm90_xmma_gemm_e4m3", _segments, names_m_first=True),
