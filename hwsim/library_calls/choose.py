@@ -31,6 +31,7 @@ from hwsim.library_calls.pytorch import (
 )
 from hwsim.library_calls.store import Entry, Store, store
 from hwsim.library_calls.sweeps import REFUSED_ID, CallKind, Sweeps, read, shipped
+from hwsim.library_calls.vectors import facts, is_vector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -460,7 +461,9 @@ def _answers(
                 found[place] = _Found(row[:5], shape, 1.0, ANSWERED)
     missing: dict[bool, list[int]] = {}  # by whether m fits the alignment of a row, where A's rows are as long as m
     for place, one in enumerate(found):
-        if one is None:
+        if one is None and batch > 1 and is_vector(sizes_m[place], call.n):
+            found[place] = _vector_answer(asked, told, call._replace(m=int(sizes_m[place])), bias, batch)
+        if found[place] is None:
             is_aligned = call.a_layout == "rows" or sizes_m[place] % _grain(call) == 0
             missing.setdefault(is_aligned, []).append(place)
     for places in missing.values():
@@ -502,6 +505,18 @@ def _fitted_answers(
         _Found(entry.order[label], None, confidence, evidence)
         for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
     ]
+
+
+def _vector_answer(asked: LibraryOnDevice, told: Preference, call: Call, bias: bool, batch: int) -> _Found | None:
+    """What the trees give for a batch of matrix-vector products; None where they have none."""
+    trees = store(asked.version.path)
+    fits = [one for one in trees.vectors if call.operand in one.operands and asked.device in asked.version.devices]
+    if not fits:
+        return None
+    label, sure = trees.tree(f"{fits[0].name}.order").leaf(facts(call, batch)[:, 0])
+    usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
+    is_asked = told == Preference(usual.workspace_bytes, usual.reductions) and not bias
+    return _Found(fits[0].order[label], None, sure, asked.version.evidence if is_asked else "assumption")
 
 
 def _further(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, batch: int) -> list[Entry]:

@@ -50,6 +50,18 @@ class Entry:
         return self.batched or self.a_layout == "columns"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorEntry:
+    """A fitted model of batches of matrix-vector products, all layouts. operands: formats; order, order_right: as of
+    Entry.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    order: tuple[tuple[int, ...], ...]
+    order_right: float
+
+
 @dataclass(eq=False)
 class Store:
     """A file of trees. tiles, stages, clusters: what cuBLASLt's numbers mean: (n, m), (k, count or 0), (n, m); (0, 0)
@@ -59,6 +71,7 @@ class Store:
     path: str
     version: int
     entries: tuple[Entry, ...]
+    vectors: tuple[VectorEntry, ...]
     tiles: dict[int, tuple[int, int]]
     stages: dict[int, tuple[int, int]]
     clusters: dict[int, tuple[int, int]]
@@ -95,6 +108,10 @@ def store(name: str) -> Store:
         )
         for one in head["models"]
     )
+    vectors = tuple(
+        VectorEntry(one["name"], tuple(one["operands"]), tuple(tuple(row) for row in one["order"]), one["order_right"])
+        for one in head.get("vectors", ())
+    )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))
     stages[UNDEFINED] = (0, 0)
-    return Store(name, head["version"], entries, tiles, stages, clusters)
+    return Store(name, head["version"], entries, vectors, tiles, stages, clusters)

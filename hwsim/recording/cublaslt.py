@@ -29,18 +29,22 @@ ANY_REDUCTION, COMPUTE_TYPE_REDUCTION = 7, 2  # masks: the second where reduced-
 
 @dataclass(frozen=True)
 class Kind:
-    """Operand and output format of a GEMM, and how it is asked for. fast: fp8 accumulation; bias: one per column."""
+    """Operand and output format of a GEMM, and how it is asked for. fast: fp8 accumulation; bias: one per column;
+    operand_b: format of B where it is not A's.
+    """
 
     operand: str
     output: str
     fast: bool | None = None
     bias: bool = False
+    operand_b: str | None = None
 
     @property
     def name(self) -> str:
-        """Like "bf16>bf16+bias", "e4m3>bf16fast"."""
+        """Like "bf16>bf16+bias", "e4m3>bf16fast", "e4m3,e5m2>bf16fast"."""
+        operands = self.operand if self.operand_b is None else f"{self.operand},{self.operand_b}"
         speed = "" if self.fast is None else ("fast" if self.fast else "slow")
-        return f"{self.operand}>{self.output}{speed}{'+bias' if self.bias else ''}"
+        return f"{operands}>{self.output}{speed}{'+bias' if self.bias else ''}"
 
 
 class LtAnswer(NamedTuple):
@@ -185,7 +189,8 @@ class CublasLt:
         cuBLASLt does not support the GEMM, or has no algorithm for it.
         """
         operand, output = TYPES[kind.operand], TYPES[kind.output]
-        left = self._layout(operand, k, n, batch) if b_columns else self._layout(operand, n, k, batch)
+        operand_b = operand if kind.operand_b is None else TYPES[kind.operand_b]
+        left = self._layout(operand_b, k, n, batch) if b_columns else self._layout(operand_b, n, k, batch)
         right = self._layout(operand, m, k, batch) if a_columns else self._layout(operand, k, m, batch)
         to = self._layout(output, n, m, batch)
         result, count = _Result(), ctypes.c_int()

@@ -30,8 +30,14 @@ def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[NDArray[Any], 
 
 
 def parse(kind: str) -> tuple[str, str, bool | None, bool]:
-    """Operand format, output format, fast accumulation, bias."""
+    """Operand format ("e4m3,e5m2": of A and of B), output format, fast accumulation, bias."""
     operand, _, output = kind.partition(">")
     bias, output = output.endswith("+bias"), output.removesuffix("+bias")
     fast = True if output.endswith("fast") else False if output.endswith("slow") else None
     return operand, output.removesuffix("fast").removesuffix("slow"), fast, bias
+
+
+def pair(operand: str) -> tuple[str, str]:
+    """The formats of A and of B in the operand format of a kind."""
+    left, _, right = operand.partition(",")
+    return left, right or left

@@ -40,6 +40,8 @@ def block(entry: dict, seed: int, shape: tuple[int, int], device: str, library: 
     layouts = {"a_layout": entry.get("a_layout", "rows"), "b_layout": entry["b_layout"]}
     left, right = typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand)
     if entry.get("batch", 1) > 1:  # all products of a batch have one schedule
+        # the recorder's copies of a vector are stored by rows, whatever was asked for
+        layouts |= ({"a_layout": "rows"} if m == 1 else {}) | ({"b_layout": "rows"} if n == 1 else {})
         choice = hwsim.library(library, device=device).choose(
             m=m, n=n, k=k, format=operand, output=output, batch=entry["batch"], **layouts,
             reductions="compute" if output in ("fp16", "bf16") else "any",

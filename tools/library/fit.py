@@ -32,6 +32,7 @@ from grow import Grown, grow, leaves, packed, pruned
 from hwsim.library_calls.features import BATCH_NAMES, NAMES, batch_features, features
 from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.tree import unpack
+from hwsim.library_calls.vectors import NAMES as VECTOR_NAMES
 
 SHARES_K = 43
 HELD_BACK = 0.02
@@ -204,15 +205,27 @@ def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarra
     return size[order], answer[order]
 
 
-def confidences(tree: Grown, at: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Per node, the share right of held-back samples in leaves like it: as full and as pure."""
+def groups(tree: Grown) -> np.ndarray:
+    """Of each node a number for how full and how pure it is."""
     purity = tree.hits / np.maximum(tree.count, 1)
     size = np.minimum(np.log2(np.maximum(tree.count, 1)).astype(int), 12)
-    group = size * 8 + np.minimum((purity * 8).astype(int), 7)
-    seen = np.bincount(group[at], minlength=13 * 8).astype(float)
-    good = np.bincount(group[at], weights=right, minlength=13 * 8)
+    found: np.ndarray = size * 8 + np.minimum((purity * 8).astype(int), 7)
+    return found
+
+
+def shares(group: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Of each group the share right of held-back samples. group: of each sample's leaf."""
+    seen = np.bincount(group, minlength=13 * 8).astype(float)
+    good = np.bincount(group, weights=right, minlength=13 * 8)
     overall = right.mean() if len(right) else 0.5
-    return ((good + 4 * overall) / (seen + 4))[group]
+    found: np.ndarray = (good + 4 * overall) / (seen + 4)
+    return found
+
+
+def confidences(tree: Grown, at: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Per node, the share right of held-back samples in leaves like it. at: the leaf of each sample."""
+    group = groups(tree)
+    return shares(group[at], right)[group]
 
 
 def tree_of(values: np.ndarray, labels: np.ndarray, price: float) -> tuple[bytes, list[list[int]], float, int]:
@@ -278,6 +291,15 @@ def fitted(
     return done
 
 
+def write(out: Path, head: dict[str, object], files: dict[str, bytes]) -> None:
+    """The file of trees."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_LZMA) as file:
+        file.writestr(zipfile.ZipInfo("head.json"), json.dumps(head), zipfile.ZIP_LZMA)
+        for name, data in sorted(files.items()):
+            file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_LZMA)
+    print(f"{out}: {out.stat().st_size / 1e6:.2f} MB")
+
+
 def main() -> None:
     """Fit and pack."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -298,21 +320,23 @@ def main() -> None:
             print(said, flush=True)
             entries.append(entry)
             files |= own
-    if arguments.only:
+    vectors: list[dict[str, object]] = []
+    if arguments.out.exists():  # what was not fitted here stays
         with zipfile.ZipFile(arguments.out) as file:
+            before = json.loads(file.read("head.json"))
+            vectors = before.get("vectors", [])
             new = {entry["name"] for entry in entries}
-            entries += [one for one in json.loads(file.read("head.json"))["models"] if one["name"] not in new]
-            files |= {name: file.read(name) for name in file.namelist() if name not in {*files, "head.json"}}
+            models_left = [one for one in before["models"] if arguments.only and one["name"] not in new]
+            entries += models_left
+            names = [f"{one['name']}.{x}" for one in (*models_left, *vectors) for x in ("order", "tile")]
+            files |= {name: file.read(name) for name in file.namelist() if name in names}
     version = Answers(*given[0]).said["version"]
     head = {"library": "cublas", "version": version, "features": [*NAMES, "id", "splitk"], "models": entries}
+    head |= {"vectors": vectors, "vector_features": VECTOR_NAMES}
     head |= {"batch_features": [*NAMES, *BATCH_NAMES], "further_features": list(ORDER)}
     head |= {"order_fields": ORDER, "tile_fields": SHAPE}
     head["names"] = json.loads((Path(__file__).resolve().parent / "cublaslt_names.json").read_text())
-    with zipfile.ZipFile(arguments.out, "w", zipfile.ZIP_LZMA) as file:
-        file.writestr(zipfile.ZipInfo("head.json"), json.dumps(head), zipfile.ZIP_LZMA)
-        for name, data in sorted(files.items()):
-            file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_LZMA)
-    print(f"{arguments.out}: {arguments.out.stat().st_size / 1e6:.2f} MB")
+    write(arguments.out, head, files)
 
 
 if __name__ == "__main__":

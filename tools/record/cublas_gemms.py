@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
-from gemm_list import drawn, parse
+from gemm_list import drawn, pair, parse
 from pytorch_gemms import PytorchGemms, stored
 
 GEMMS = PytorchGemms()
@@ -53,7 +53,8 @@ def main() -> None:
     with Path(arguments.list).open() as file:
         wanted = list(csv.DictReader(file))
     start, arrays, entries = time.time(), {}, []
-    for kind in dict.fromkeys(row["kind"] for row in wanted):  # what launching costs, in this setting
+    timed = [] if arguments.no_times else [row["kind"] for row in wanted]
+    for kind in dict.fromkeys(timed):  # what launching costs, in this setting
         try:
             entries.append({"kind": kind, "launch_us": round(GEMMS.launch_microseconds(*parse(kind)), 4)})
         except Exception as error:
@@ -63,16 +64,16 @@ def main() -> None:
             break
         kind, (m, n, k) = row["kind"], (int(row[x]) for x in "mnk")
         operand, output, _, has_bias = parse(kind)
-        dtype = GEMMS.dtype(operand)
+        first, second = pair(operand)
         rows, columns, a_rows, b_columns, bias_values = drawn(arguments.seed, index, m, n, k)
         entry = {"index": index, **{x: row[x] for x in ("kind", "a_layout", "b_layout")}, "m": m, "n": n, "k": k}
         try:
-            a, b, bias = GEMMS.fill(m, k, operand), GEMMS.fill(n, k, operand), None
+            a, b, bias = GEMMS.fill(m, k, first), GEMMS.fill(n, k, second), None
             at, over = torch.from_numpy(rows).cuda(), torch.from_numpy(columns).cuda()
             if operand != "int8":
                 wide = torch.float64 if operand == "fp64" else torch.float32
-                a[at] = torch.from_numpy(a_rows).to(wide).cuda().to(dtype)
-                b[over] = torch.from_numpy(np.ascontiguousarray(b_columns.T)).to(wide).cuda().to(dtype)
+                a[at] = torch.from_numpy(a_rows).to(wide).cuda().to(a.dtype)
+                b[over] = torch.from_numpy(np.ascontiguousarray(b_columns.T)).to(wide).cuda().to(b.dtype)
             if has_bias:
                 bias = GEMMS.fill(1, n, output)[0]
                 bias[over] = torch.from_numpy(bias_values).float().cuda().to(bias.dtype)

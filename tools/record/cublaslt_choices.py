@@ -42,10 +42,17 @@ SCALED = [
     Kind("e4m3", "bf16", fast=True), Kind("e4m3", "bf16", fast=False), Kind("e4m3", "fp32", fast=False),
     Kind("e4m3", "fp32", fast=True),
 ]  # fmt: skip
+#: 8-bit floats of two formats beside those of one, asked for the same shapes.
+MIXED = [
+    Kind(first, output, fast, operand_b=second)
+    for output in ("bf16", "fp16", "fp32") for fast in (True, False)
+    for first, second in (("e4m3", None), ("e4m3", "e5m2"), ("e5m2", "e4m3"))
+]  # fmt: skip
 #: Workspace in bytes and allowed reductions, as PyTorch 2.11 asks: for mm of wide outputs (and by default), for mm of
 #: narrow ones, for addmm, linear and _scaled_mm, and for _int_mm.
 ANY, NARROW = (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, COMPUTE_TYPE_REDUCTION)
 SMALL, SMALL_ANY, NONE = (1 << 20, COMPUTE_TYPE_REDUCTION), (1 << 20, ANY_REDUCTION), (0, ANY_REDUCTION)
+ALIGNED = ("aligned", "linear_aligned", "scaled", "int8", "long_aligned", "mixed")
 UNALIGNED = ("unaligned", "narrow", "linear_unaligned", "long_unaligned")
 ROWS_ROWS, ROWS_COLUMNS, COLUMNS_ROWS, COLUMNS_COLUMNS = (False, False), (False, True), (True, False), (True, True)
 
@@ -74,6 +81,10 @@ def asked(part: str) -> list[Asked]:
         return [(x, y, ANY) for x in every for y in both if x.fast is None or y == ROWS_COLUMNS] + [
             (x, ROWS_COLUMNS, ANY) for x in (*FP8, *INT8)
         ]
+    if part == "mixed":
+        return [(x, ROWS_COLUMNS, SMALL_ANY) for x in MIXED]
+    if part == "batch_turned":
+        return [(x, y, ANY) for x in (*HALF, *WIDE) for y in two]
     if part == "batch":
         return [(x, y, ANY) for x in (*HALF, *WIDE) for y in both]
     if part == "narrow":
@@ -109,7 +120,7 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     x = np.where(wide[:, None], 2 ** rng.uniform(0, 17, (CHUNK, 3)), 2 ** rng.uniform(3, 14, (CHUNK, 3)))
     if part.startswith("long"):
         x = np.stack([*(10240 ** rng.uniform(0, 1, (2, CHUNK))), 4096 * 10 ** rng.uniform(0, 1, CHUNK)], 1)
-    if part in ("aligned", "linear_aligned", "scaled", "int8", "long_aligned"):
+    if part in ALIGNED:
         units = np.array([64, 64, 16, 8, 8, 256, 128, 32])
     elif part in UNALIGNED:
         units = np.array([1, 1, 1, 2, 4])
@@ -121,20 +132,14 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
     if part in UNALIGNED:  # an aligned size or two beside the odd one
         some = rng.random((CHUNK, 3)) < np.where(one, 0, 0.5)[:, None]
         step = np.where(some, 8, step)
-    if part in (
-        "aligned",
-        "linear_aligned",
-        "scaled",
-        "int8",
-        "long_aligned",
-    ):  # m may be anything: it is no leading dimension while A and C are row-major
+    if part in ALIGNED:  # m may be anything: it is no leading dimension while A and C are row-major
         step[:, 0] = np.where(rng.random(CHUNK) < 0.3, 1, step[:, 0])
     sizes = np.maximum(x.astype(np.int64) // step * step, step)
     if part.endswith("vector"):
         place = (rng.random(CHUNK) < 0.3).astype(int)
         sizes[np.arange(CHUNK), place] = 1
     batch = np.ones(CHUNK, np.int64)
-    if part == "batch":
+    if part.startswith("batch"):
         batch = (2 ** rng.uniform(1, 9, CHUNK)).astype(np.int64)
         sizes = np.minimum(sizes, 4096)
     # what no operand may exceed: 2^31 elements in a matrix
