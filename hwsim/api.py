@@ -314,7 +314,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
         calls = calls_of(request, layouts, str(own["library"]))
     m, n, k = operands.sizes
     m, n = own["shape"] or (m, n)
-    accumulate = given.scheme.get("accumulate") if is_plain else None
+    accumulate, format_b = (given.scheme.get(x) if is_plain else None for x in ("accumulate", "format_b"))
     epilogue = request.schedule.epilogue
     call = library_call(
         own["library"],
@@ -332,6 +332,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
         ),
         is_at_own_clock=own["clock_mhz"] is None,
         count=calls.count,
+        format_b=None if format_b is None else str(format_b),
     )
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}

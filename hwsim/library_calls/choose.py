@@ -51,6 +51,7 @@ class Version:
     of times and of what these are multiplied by, and the chips that it was asked on.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
+    mixed: chips that were asked about e4m3 times e5m2.
     """
 
     library: str
@@ -61,6 +62,7 @@ class Version:
     factors: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
+    mixed: tuple[str, ...] = ()
 
 
 #: The newest first.
@@ -74,10 +76,13 @@ VERSIONS = (
         factors="cublas-13.1.times.npz",
         devices={"h100": 132, "h200": 132},
         evidence="fitted",
+        mixed=("h100",),
     ),
 )
-NO_FILES = {"layers": "", "times": "", "factors": ""}  # of a version that only a user's file has
+NO_FILES: dict[str, Any] = {"layers": "", "times": "", "factors": ""}  # of a version that only a user's file has
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
+#: Formats of A and B of one product: as those of the first one, but for alignment (12 to 19 of 25,000 answers differ).
+MIXED = {("e4m3", "e5m2"): "e4m3", ("e5m2", "e4m3"): "e4m3"}
 K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
 ALLOWED_OUTPUTS = {
     "fp16": ("fp16", "fp32"),
@@ -279,13 +284,14 @@ class LibraryOnDevice:
         batch: int = 1,
         bias: bool = False,
         reductions: Reductions | None = None,
+        format_b: str | None = None,
     ) -> LibraryChoice:
         """What the library runs for C[m, n] = A[m, k] B[k, n].
 
-        format, output: hwsim's names. accumulate: of e4m3, "fast" or "promoted" (None: fast). layouts: "rows"
-        (row-major) or "columns". batch: products in one strided call. bias: one value per column in the epilogue.
-        reductions: "compute" where slices may be added in the accumulator's type alone; None: "any", with a file as
-        PyTorch calls, which is how it was asked.
+        format, output: hwsim's names. format_b: of B where it is not A's (e4m3 and e5m2). accumulate: of 8-bit floats,
+        "fast" or "promoted" (None: fast). layouts: "rows" (row-major) or "columns". batch: products in one strided
+        call. bias: one value per column in the epilogue. reductions: "compute" where slices may be added in the
+        accumulator's type alone; None: "any", with a file as PyTorch calls, which is how it was asked.
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
         (docs/library.md). Of batches with A by columns cuBLASLt was not asked: the choice of one such product stands
@@ -296,8 +302,17 @@ class LibraryOnDevice:
         """
         if not isinstance(bias, bool):
             raise InputError(f"bias = {bias!r}; allowed: True, False")
-        call = checked_call(m, n, k, format, output, accumulate, a_layout, b_layout, batch)
-        return _chosen(self, self._preference(call, bias, reductions), call, _fast(call, accumulate), bias, batch)
+        operand = operand_of(format, format_b)
+        call = checked_call(m, n, k, operand, output, accumulate, a_layout, b_layout, batch)
+        told = self._preference(call, bias, reductions)
+        if operand == format == (format_b or format):
+            return _chosen(self, told, call, _fast(call, accumulate), bias, batch)
+        if reason := _not_whole(call, VECTOR_BYTES):
+            sizes = f"{call.m} x {call.n} x {call.k}"
+            raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
+        found = _chosen(self, told, call, _fast(call, accumulate), bias, batch)
+        is_asked = self.device in self.version.mixed and not bias and found.evidence != "assumption"
+        return replace(found, evidence=self.version.evidence if is_asked else "assumption")
 
     def orders(
         self,
@@ -377,6 +392,20 @@ def _fast(call: Call, accumulate: str | None) -> bool | None:
     return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
+def operand_of(format: str, format_b: str | None) -> str:
+    """The format whose kernels multiply A of `format` by B of `format_b` (None: the same).
+
+    Raises UnsupportedError for pairs that cuBLAS does not multiply.
+    """
+    if format_b in (None, format) and format != "e5m2":
+        return format
+    found = MIXED.get((format, str(format_b)))
+    if found is None:
+        pairs = ", ".join(f"{a} by {b}" for a, b in MIXED)
+        raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {pairs}")
+    return found
+
+
 def result_format(format: str) -> str:
     """The format of a result that a call does not name: the accumulator's."""
     return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
@@ -411,16 +440,19 @@ def checked_call(
 
 def _refused(call: Call, accumulate: str | None) -> str:
     """Why cuBLASLt refuses a GEMM; seen on all of 68,000 that it refused or took (tools/record/cublaslt_choices.py)."""
-    row = call.n * format_of(call.output).bits // 8
     if call.operand in K_MAJOR and (call.a_layout, call.b_layout) != ("rows", "columns"):
         return "8-bit operands are K-major: a_layout rows, b_layout columns"
     if call.operand == "int8" and call.k % 4:
         return "K must be a multiple of 4"
     if call.operand == "e4m3":
-        grain = 16 if accumulate == "promoted" or call.output == "fp32" else 4
-        if call.k % grain or row % grain:
-            return f"rows of A, B and C must be whole {grain} bytes"
+        return _not_whole(call, VECTOR_BYTES if accumulate == "promoted" or call.output == "fp32" else 4)
     return ""
+
+
+def _not_whole(call: Call, grain: int) -> str:
+    """Says that rows of 8-bit operands must be whole so many bytes, where they are not."""
+    row = call.n * format_of(call.output).bits // 8
+    return f"rows of A, B and C must be whole {grain} bytes" if call.k % grain or row % grain else ""
 
 
 def _kind(told: Preference, call: Call, fast: bool | None, bias: bool) -> CallKind:

@@ -20,6 +20,7 @@ from hwsim.library_calls.choose import (
     LibraryChoice,
     LibraryOnDevice,
     library,
+    operand_of,
     result_format,
     rules_text,
 )
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
-OWN_OPTIONS = ("accumulate",)
+OWN_OPTIONS = ("accumulate", "format_b")
 PLAIN = "native"  # the scheme of one product a call
 AROUND = ("c", "bias", "alpha", "beta", "output")  # what a request may add to a product
 LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
@@ -46,10 +47,10 @@ LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call'
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
-    None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
-    factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of such
-    calls, one for each product of a scheme.
+    format: of the operands for which the kernels are. product_format: to which the sum is rounded before the bias or C
+    is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
+    recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
+    such calls, one for each product of a scheme.
     """
 
     id: LibraryId
@@ -88,32 +89,35 @@ def library_call(
     epilogue: EpilogueUse,
     is_at_own_clock: bool = True,
     count: int = 1,
+    format_b: str | None = None,
 ) -> LibraryCall:
     """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. count: of such calls.
+    format_b: of B where it is not A's.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
     m, n, k = sizes
-    wide = output or result_format(format)
-    asked, call = as_pytorch_asks(name, chip, (n, k), format=format, output=wide, epilogue=epilogue)
+    wide, operand = output or result_format(format), operand_of(format, format_b)
+    asked, call = as_pytorch_asks(name, chip, (n, k), format=operand, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=epilogue.has_bias, reductions=call.reductions,
+        batch=batch, bias=epilogue.has_bias, reductions=call.reductions, format_b=format_b,
     )  # fmt: skip
     orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
     guessed = _guessed(layouts, batch, epilogue, wide, choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
-    row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
+    row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_at_own_clock else None
     decisions = _decisions(choice, evidence, guessed)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
-        decisions.append(Decision("times", "the program's, and what else its kernels take", "library", "fitted", why))
+        carried = "fitted" if format_b in (None, format) else "assumption"  # of products of one format
+        decisions.append(Decision("times", "the program's, and what else its kernels take", "library", carried, why))
     why = ""
     if choice.known and not choice.seen:
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
     return LibraryCall(
-        asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
+        asked.id, choice, orders, operand, product, "assumption" if guessed else choice.order_evidence, why, row,
         forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
     )  # fmt: skip
 

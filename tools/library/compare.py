@@ -17,11 +17,11 @@ import ml_dtypes
 import numpy as np
 
 import hwsim
-from hwsim.recording.gemm_list import drawn, parse
+from hwsim.recording.gemm_list import drawn, pair, parse
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,
-    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 
 
@@ -36,9 +36,11 @@ def block(entry: dict, seed: int, shape: tuple[int, int], device: str, library: 
         return x if name == "fp64" else x.astype(np.float32).astype(DTYPES[name])
 
     options = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
-    options |= {"format": operand, "output": output, "shape": (m, n), "at": (rows[: shape[0]], columns[: shape[1]])}
+    first, second = pair(operand)
+    options |= {"format": first, "output": output, "shape": (m, n), "at": (rows[: shape[0]], columns[: shape[1]])}
+    options |= {} if first == second else {"format_b": second}
     layouts = {"a_layout": entry.get("a_layout", "rows"), "b_layout": entry["b_layout"]}
-    left, right = typed(a[: shape[0]], operand), typed(b[:, : shape[1]], operand)
+    left, right = typed(a[: shape[0]], first), typed(b[:, : shape[1]], second)
     if entry.get("batch", 1) > 1:  # all products of a batch have one schedule
         # the recorder's copies of a vector are stored by rows, whatever was asked for
         layouts |= ({"a_layout": "rows"} if m == 1 else {}) | ({"b_layout": "rows"} if n == 1 else {})
