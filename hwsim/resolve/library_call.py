@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import (
     ANSWERED,
     LibraryChoice,
     LibraryOnDevice,
-    library,
     result_format,
     rules_text,
 )
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
+from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from hwsim.library_calls.forest import Forest
     from hwsim.resolve.resolver import Resolved
 
-ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
+#: Codes of warnings.
+ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
+ESTIMATED, LOSES_K = "library_choice_estimated", "library_loses_k"
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
@@ -49,7 +51,7 @@ class LibraryCall:
     format: of the operands, as asked for. product_format: to which the sum is rounded before the bias or C is added,
     None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not recorded.
     factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of such
-    calls, one for each product of a scheme.
+    calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked for).
     """
 
     id: LibraryId
@@ -64,6 +66,7 @@ class LibraryCall:
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
+    accumulate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,12 @@ def library_call(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
         batch=batch, bias=epilogue.has_bias, reductions=call.reductions,
     )  # fmt: skip
-    orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
+    orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = _guessed(layouts, batch, epilogue, wide, choice.evidence)
+    guessed = [] if choice.is_estimated else _guessed(layouts, batch, epilogue, wide, choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
-    row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_at_own_clock else None
+    is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
+    row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_timed else None
     decisions = _decisions(choice, evidence, guessed)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
@@ -112,9 +116,11 @@ def library_call(
     why = ""
     if choice.known and not choice.seen:
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
+        why += f"; published is {asked.generation.published}" if asked.generation.published else ""
     return LibraryCall(
         asked.id, choice, orders, format, product, "assumption" if guessed else choice.order_evidence, why, row,
         forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
+        None if asked.generation.promotes or accumulate is None else "fast",
     )  # fmt: skip
 
 
@@ -177,12 +183,13 @@ def as_pytorch_asks(
     return replace(chosen, workspace_bytes=call.workspace_bytes), call
 
 
-def _order(layout: str) -> Order:
-    return "columns" if layout == "columns" else "rows"  # checked by then
-
-
 def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
+    if choice.is_estimated:
+        sure = (
+            f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
+            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200"
+        )
     if choice.evidence == ANSWERED and not guessed:
         sure = "the library's own answer for these sizes on such a chip"
     if guessed:
@@ -237,7 +244,20 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if call.why:
         text = f"{choice.kernel} adds over K as assumed: {call.why}; compare a sample (hwsim library record)"
         found.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
-    if choice.confidence < SURE:
+    if choice.lost_k:
+        text = (
+            f"{choice.kernel} with {choice.split_k} slices leaves the last {choice.lost_k} products of K out of every "
+            "sum, as this library does for some K; pad K with zeros, or take another one"
+        )
+        found.append({"code": LOSES_K, "count": choice.lost_k, "message": text})
+    if choice.is_estimated:
+        text = (
+            f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
+            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200; bits and "
+            "cycles may be others (hwsim library record asks the library on a GPU)"
+        )
+        found.append({"code": ESTIMATED, "count": 1, "message": text})
+    elif choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
             f"{choice.confidence:.2f}; where it runs another, bits and cycles are other ones"
