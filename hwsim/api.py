@@ -329,6 +329,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
             own["bias"] is not None,
             own["c"] is not None or calls.adds,
             epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
+            epilogue.beta in (None, 1.0),
         ),
         is_at_own_clock=own["clock_mhz"] is None,
         count=calls.count,

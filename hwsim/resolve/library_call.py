@@ -39,6 +39,8 @@ ESTIMATED, LOSES_K = "library_choice_estimated", "library_loses_k"
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate",)
+#: Operands of which products with a C, alpha and beta ran the kernels of those without (docs/library.md).
+SEEN_WITH_C = ("fp16", "bf16", "tf32")
 PLAIN = "native"  # the scheme of one product a call
 AROUND = ("c", "bias", "alpha", "beta", "output")  # what a request may add to a product
 LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
@@ -71,11 +73,13 @@ class LibraryCall:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueUse:
-    """What a request adds to the product A B: a bias, a C, factors other than 1."""
+    """What a request adds to the product A B: a bias, a C, factors of other values than 1. is_c_whole: C is taken as it
+    is (beta = 1)."""
 
     has_bias: bool = False
     has_c: bool = False
     is_scaled: bool = False
+    is_c_whole: bool = True
 
 
 def library_call(
@@ -105,7 +109,7 @@ def library_call(
     )  # fmt: skip
     orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = [] if choice.is_estimated else _guessed(layouts, batch, epilogue, wide, choice.evidence)
+    guessed = [] if choice.is_estimated else _guessed(layouts, batch, epilogue, (format, wide), choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
     is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
     row = row_of(asked.version.times, asked.device, key_of(choice, format)) if is_timed else None
@@ -127,20 +131,25 @@ def library_call(
 def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
     """To which format the sum is rounded before the bias or C is added; None: its own."""
     is_rounded_twice = (
-        (epilogue.has_bias or epilogue.has_c)
+        (epilogue.has_bias or (epilogue.has_c and epilogue.is_c_whole))
         and output in NARROW
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
     )
     return output if is_rounded_twice else None
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, output: str, evidence: str) -> list[str]:
+def _guessed(
+    layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, formats: tuple[str, str], evidence: str
+) -> list[str]:
     """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
 
-    evidence: of the choice.
+    formats: of operands and result. evidence: of the choice.
     """
+    operand, output = formats
     found = ["batches"] if batch > 1 and evidence == "assumption" else []
     found += ["A by columns"] if layouts[0] == "columns" and evidence == "assumption" else []
+    if operand in SEEN_WITH_C:
+        return found
     found += ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
@@ -272,6 +281,11 @@ def checked_against(
     """Raise where a request says what the library decides, or asks for what is no call of it."""
     said = [name for name, value in mapping.items() if value is not None and name not in LAYOUTS_OF]
     said += ["schedule"] if own["schedule"] is not None else []
+    if scheme == PLAIN and scheme_options.get("format_b") not in (None, own["format"]):
+        raise UnsupportedError(
+            f"library = {own['library']!r}: what it runs for operands of two formats was not asked; leave format_b or "
+            "library out"
+        )
     if scheme == PLAIN:
         said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if own["launch_overhead"]:
