@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hwsim.devices.which import which
     from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
-    from hwsim.library_calls.choose import library
     from hwsim.questions import Variant, diff, explain, tune
+    from hwsim.resolve.library_on_device import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
     from hwsim.studies.sweep import sweep
@@ -61,7 +61,7 @@ _NAMES = {
     "api": ("device", "matmul", "run"),
     "convolution": ("conv2d",),
     "emulation": ("Array", "emulate"),
-    "library_calls.choose": ("library",),
+    "resolve.library_on_device": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
     "devices.which": ("which",),

@@ -329,6 +329,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
             own["bias"] is not None,
             own["c"] is not None or calls.adds,
             epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
+            epilogue.beta in (None, 1.0),
         ),
         is_at_own_clock=own["clock_mhz"] is None,
         count=calls.count,
@@ -338,12 +339,13 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}
     else:
         mapping |= call.mapping
+    options = calls.options if call.accumulate is None else calls.options | {"accumulate": call.accumulate}
     problem = replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1])
     epilogue = replace(epilogue, product_format=call.product_format)
     return replace(
         request,
         format=calls.format if is_plain else request.format,
-        scheme_options=calls.options,
+        scheme_options=options,
         problem=problem,
         schedule=replace(calls.schedule(call.choice.schedule), epilogue=epilogue),
         scheduled=True,

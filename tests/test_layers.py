@@ -73,10 +73,10 @@ OPTIONAL = (
     "torch",
 )
 
-#: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, and the
-#: dataflows of hwsim's own families. Their TYPE_CHECKING blocks, and texts of the form "module:object", say what they
-#: import so, and count as imports.
-LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry")
+#: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the
+#: dataflows of hwsim's own families, and estimates of what a library runs. Their TYPE_CHECKING blocks, and texts of the
+#: form "module:object", say what they import so, and count as imports.
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 

@@ -8,6 +8,7 @@ import sys
 from statistics import fmean
 from typing import Any
 
+from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
 from hwsim.files import check_outputs
@@ -55,8 +56,10 @@ def execute(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
     }
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
-    classes = batch_classes(m=sizes, **call)
-    note = _note(arguments.library, other_kinds(**call))
+    with progress_bar(quiet=False) as progress:
+        classes = batch_classes(m=sizes, progress=progress, **call)
+    notes = [_note(arguments.library, other_kinds(**call)), _estimated(classes, arguments.device)]
+    note = "; ".join(one for one in notes if one)
     found = [_plain(one) for one in classes]
     text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
     text += f"\nNote: {note}" if note else ""
@@ -93,6 +96,16 @@ def _note(library: str, kinds: list[CallKind]) -> str:
         return ""
     said = " or ".join(map(_options, kinds))
     return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {said}"
+
+
+def _estimated(classes: list[BatchClass], device: str) -> str:
+    """Whether the kernels are an estimate of hwsim's, on a chip that the library was not asked on."""
+    if not any(choice.is_estimated for one in classes for choice in one.choices):
+        return ""
+    return (
+        f"what the library runs on {device} is not known: kernels and slices are hwsim's estimate, the probabilities "
+        "how often that is right on chips where it is known; `hwsim library record` asks the library on a GPU"
+    )
 
 
 def _options(kind: CallKind) -> str:

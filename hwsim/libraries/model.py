@@ -117,12 +117,58 @@ class ObservationModel(StrictRecord):
     tile_counter_tiles: PositiveInt | None = None
 
 
+class CallRuleModel(StrictRecord):
+    """Which kernels a call runs, where the library was not asked: the first rule that fits holds.
+
+    operands: formats that it is for. row_bytes: rows of A, B and D are multiples of it in memory. accumulate: of 8-bit
+    floats, what the rule is for (empty: all). algorithm: cuBLASLt's number of the kernels, which says how they add over
+    K (hwsim.library_calls.orders); sliced_algorithm: where K is in slices (None: the same). name: of the kernels, where
+    it is another one than that algorithm's on Hopper. tile_k: K of a stage, elements; 0: one that the kernels' names
+    leave out; None: that of the estimated tile. in_slices: may K be cut. slice_tiles: a slice has more than so many
+    tiles of K of 128 bytes.
+    """
+
+    operands: Annotated[Names, Field(min_length=1)]
+    row_bytes: PositiveInt = 1
+    accumulate: tuple[Literal["fast", "promoted"], ...] = ()
+    algorithm: PositiveInt
+    sliced_algorithm: PositiveInt | None = None
+    name: str = ""
+    tile_k: Annotated[int, Field(ge=0)] | None = None
+    in_slices: bool = True
+    slice_tiles: PositiveInt | None = None
+
+
+class CallsModel(StrictRecord):
+    """What calls of a library run on chips with these kernels, where it was not asked (hwsim.library_calls.estimated).
+
+    library, version: whose calls. needs: instructions, one of which a chip has that this version runs on (empty: all
+    do); needs_text: what that means. rules: by name, in order. sliced_batches: may K be cut in batches. Where kernels
+    add over K as on Hopper (cuBLASLt's numbers mean the same), but: promotes: are 8-bit floats without fast
+    accumulation closed every 128 of K. unknown_options, open_options: custom options of matrix-vector kernels whose
+    order is not known here, and those of one lane whose sum is not closed. published: what is published of the order of
+    sums there, in words.
+    """
+
+    library: Name
+    version: str
+    needs: tuple[Name, ...] = ()
+    needs_text: str = ""
+    rules: Annotated[dict[Name, CallRuleModel], Field(min_length=1)]
+    sliced_batches: bool = True
+    promotes: bool = True
+    unknown_options: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    open_options: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    published: str = ""
+
+
 class Library(StrictRecord):
     """One GEMM library: its kernels, rules and observations. Raises ConfigError (from the loader) for invalid data.
 
     families: dataflow families (hwsim.dataflows) that its kernels are written for. devices: where they were seen to run
-    (empty: nowhere, they are assumed). kernels: groups, in order of preference among equals. observations: by the name
-    under which a device file refers to them.
+    (empty: nowhere, they are assumed). kernels: groups, in order of preference among equals. calls: what calls of a
+    library run by such kernels, where its choices are not known (None: nothing is said of any). observations: by the
+    name under which a device file refers to them.
     """
 
     schema_version: Literal[1]
@@ -133,6 +179,7 @@ class Library(StrictRecord):
     devices: tuple[Name, ...] = ()
     kernels: Annotated[dict[Name, KernelGroup], Field(min_length=1)]
     split_k: SplitKModel
+    calls: CallsModel | None = None
     observations: dict[Name, ObservationModel] = {}
 
     _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
@@ -168,4 +215,13 @@ class Library(StrictRecord):
         return self._levels[path]
 
 
-__all__ = ["InOrderModel", "KernelGroup", "KernelModel", "Library", "ObservationModel", "SplitKModel"]
+__all__ = [
+    "CallRuleModel",
+    "CallsModel",
+    "InOrderModel",
+    "KernelGroup",
+    "KernelModel",
+    "Library",
+    "ObservationModel",
+    "SplitKModel",
+]

@@ -1,7 +1,7 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the library's own answers (`sweeps`), the trees fitted to others (`store`), the rules of the kernels' sums
-(`orders`) and what is known of calls; it computes no bit.
+It joins the library's own answers (`sweeps`), the trees fitted to others (`store`), estimates for chips that it was not
+asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes no bit.
 """
 
 from __future__ import annotations
@@ -20,8 +20,25 @@ from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
+from hwsim.library_calls.estimated import (
+    Estimate,
+    Estimates,
+    calls_on,
+    family_name,
+    generation_of,
+    row_bytes_of,
+)
 from hwsim.library_calls.features import batch_features, features
-from hwsim.library_calls.orders import ELEMENT_BYTES, FAMILIES, VECTOR_BYTES, Answer, Call, order_of
+from hwsim.library_calls.orders import (
+    ELEMENT_BYTES,
+    FAMILIES,
+    HOPPER,
+    VECTOR_BYTES,
+    Answer,
+    Call,
+    Generation,
+    order_of,
+)
 from hwsim.library_calls.pytorch import (
     BIAS_NOT_ASKED,
     PLAIN_CALL,
@@ -34,9 +51,10 @@ from hwsim.library_calls.sweeps import REFUSED_ID, CallKind, Sweeps, read, shipp
 from hwsim.library_calls.vectors import facts, is_vector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hwsim.devices.device import Device
+    from hwsim.libraries.model import CallsModel
 
 LAYOUTS = ("rows", "columns")
 ACCUMULATES = ("fast", "promoted")  # of e4m3
@@ -48,7 +66,8 @@ SUFFIX = ".npz"  # of a file of answers
 @dataclass(frozen=True, slots=True)
 class Version:
     """A version of a library whose choices are known: files of fitted trees, of its own answers for weights of layers,
-    of times and of what these are multiplied by, and the chips that it was asked on.
+    of times and of what these are multiplied by, and the chips that it was asked on; and of how often estimates are
+    right, for others.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
     mixed: chips that were asked about e4m3 times e5m2.
@@ -60,6 +79,7 @@ class Version:
     layers: str
     times: str
     factors: str
+    shares: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
     mixed: tuple[str, ...] = ()
@@ -74,12 +94,14 @@ VERSIONS = (
         layers="cublas-13.1.layers.npz",
         times="cublas-13.1.times.csv",
         factors="cublas-13.1.times.npz",
+        shares="cublas-13.1.estimates.csv",
         devices={"h100": 132, "h200": 132},
         evidence="fitted",
         mixed=("h100",),
     ),
 )
-NO_FILES: dict[str, Any] = {"layers": "", "times": "", "factors": ""}  # of a version that only a user's file has
+#: Of a version that only a user's file has.
+NO_FILES: dict[str, Any] = {"layers": "", "times": "", "factors": "", "shares": ""}
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
 #: Formats of A and B of one product: as those of the first one, but for alignment (12 to 19 of 25,000 answers differ).
 MIXED = {("e4m3", "e5m2"): "e4m3", ("e5m2", "e4m3"): "e4m3"}
@@ -117,7 +139,9 @@ class LibraryChoice:
     algorithm and slices are right. evidence: a level of hwsim.datafiles.provenance; "microbenchmark" where they are
     cuBLASLt's own answer for these sizes, "assumption" where it was not asked for such a call, so that the confidence
     is of the nearest one that it was asked for. seen: was the rule found with this version on this chip (or does none
-    matter: integers)?
+    matter: integers)? is_estimated: the chip was not asked, and hwsim's estimate of time stands for the choice; then
+    confidence is the share of cuBLASLt's answers on other chips that the same estimate gives. lost_k: how many of the
+    last products of K the kernel does not add (the schedule has it).
     """
 
     algorithm: int
@@ -136,6 +160,8 @@ class LibraryChoice:
     confidence: float
     evidence: str
     seen: bool
+    is_estimated: bool = False
+    lost_k: int = 0
 
     @property
     def order_evidence(self) -> str:
@@ -145,12 +171,14 @@ class LibraryChoice:
 
 class _Found(NamedTuple):
     """An answer, recorded or fitted: cuBLASLt's numbers (id, stages, slices, reduction, custom option), those of tile,
-    cluster and swizzle (None: not known yet), and how sure it is."""
+    cluster and swizzle (None: not known yet), and how sure it is. estimate: where it is one; then `order` has the K of
+    a stage for the stages."""
 
     order: tuple[int, ...]
     shape: tuple[int, ...] | None
     confidence: float
     evidence: str
+    estimate: Estimate | None = None
 
 
 def library(
@@ -159,14 +187,10 @@ def library(
     device: str | Path | Mapping[str, Any] | Device,
     version: str | None = None,
     workspace_bytes: int | None = None,
+    estimates: Callable[[Device, CallsModel, str], Estimates] | None = None,
 ) -> LibraryOnDevice:
-    """A GEMM library's choices on a device.
-
-    name: "cublas", or a file that `hwsim library record` wrote (.npz): its answers where it has them, else those of the
-    shipped version that it was asked of (of another version there are none). version: as "13.1"; None: the newest there
-    is. workspace_bytes: what the library may use; None: 32 MiB, with a file that of PyTorch's call, as it was asked.
-    Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError for a file that
-    is none.
+    """As hwsim.library. estimates: for chips that the library was not asked on, by the rules of their library file and
+    with the file of shares; None: those are refused.
     """
     if workspace_bytes is not None and (
         isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0
@@ -180,13 +204,18 @@ def library(
         return LibraryOnDevice(known, device, workspace_bytes)
     chip = load(device)
     seen = observed_as(chip)
-    if known.devices.get(seen) != chip.cores:
+    if known.devices.get(seen) == chip.cores:
+        return LibraryOnDevice(known, seen, workspace_bytes)
+    calls = calls_on(chip, known.library, known.version)
+    if calls is None or estimates is None:
         asked = ", ".join(f"{one} ({count} SMs)" for one, count in known.devices.items())
         raise UnsupportedError(
             f"{name} {known.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are on "
-            f"{asked}; leave library out, or record them on such a GPU (hwsim library record)"
+            f"{asked}, and can be estimated where the device's library file says what {name} runs; leave library out, "
+            "or record them on such a GPU (hwsim library record)"
         )
-    return LibraryOnDevice(known, seen, workspace_bytes)
+    found = estimates(chip, calls, known.shares)
+    return LibraryOnDevice(known, chip.name, workspace_bytes, estimates=found, generation=found.generation)
 
 
 def known_libraries() -> list[str]:
@@ -247,22 +276,27 @@ def _from_file(
         )
     shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
     known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, devices={}, **NO_FILES)
-    return LibraryOnDevice(known, seen, workspace_bytes, own)
+    return LibraryOnDevice(known, seen, workspace_bytes, own, generation=generation_of(chip, own.library))
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryOnDevice:
     """One version of a library on one device. workspace_bytes: None where the call says them. answers: its own, of a
-    file; they stand before what is shipped."""
+    file; they stand before what is shipped. estimates: where the device was not asked; they stand for the choices.
+    generation: of the device, which says how the kernels add."""
 
     version: Version
     device: str
     workspace_bytes: int | None = None
     answers: Sweeps | None = None
+    estimates: Estimates | None = None
+    generation: Generation = HOPPER
 
     @property
     def cores(self) -> int:
         """SMs of the device that was asked."""
+        if self.estimates is not None:
+            return self.estimates.chip.cores
         return (self.version.devices if self.answers is None else self.answers.cores)[self.device]
 
     @property
@@ -297,6 +331,9 @@ class LibraryOnDevice:
         (docs/library.md). Of batches with A by columns cuBLASLt was not asked: the choice of one such product stands
         for them with evidence "assumption"; so does a file's answer for one product for a batch of it.
 
+        On a chip that the library was not asked on the choice is an estimate (`LibraryChoice.is_estimated`), the same
+        for any reductions and bias.
+
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the GEMM and
         where its choice is not known.
         """
@@ -327,9 +364,10 @@ class LibraryOnDevice:
         b_layout: str = "rows",
         bias: bool = False,
         reductions: Reductions | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> tuple[list[LibraryChoice], list[int], list[float]]:
         """Choices that differ in their order of summation, which of them holds for each m, and the probability that it
-        is right there; arguments as of `choose`.
+        is right there; arguments as of `choose`. progress: is told the share done, where they are estimated.
 
         Of each choice tile, cluster and the schedule's shape are those of its first m.
         """
@@ -340,7 +378,8 @@ class LibraryOnDevice:
         choices: list[LibraryChoice] = []
         index: list[int] = []
         sure: list[float] = []
-        for answer, m in zip(_answers(self, told, checked, sizes_m, fast, bias, 1), sizes_m, strict=True):
+        answers = _answers(self, told, checked, sizes_m, fast, bias, 1, progress)
+        for answer, m in zip(answers, sizes_m, strict=True):
             family = FAMILIES.get(answer.order[0])
             own = checked._replace(m=int(m))
             _, _, slices, _, custom = answer.order
@@ -420,6 +459,11 @@ def checked_call(
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
+    if format == "e5m2":
+        raise UnsupportedError(
+            "format 'e5m2': PyTorch refuses products of two e5m2 matrices, as cuBLAS has none; take e4m3, or leave "
+            "library out"
+        )
     if not isinstance(format, str) or format not in ALLOWED_OUTPUTS:
         known = list(ALLOWED_OUTPUTS)
         raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
@@ -469,11 +513,19 @@ def _answers(
     fast: bool | None,
     bias: bool,
     batch: int,
+    progress: Callable[[float], None] | None = None,
 ) -> list[_Found]:
     """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones.
 
     Recorded answers are of single products; for a batch only a user's own stand, where nothing was fitted.
     """
+    if asked.estimates is not None:
+        estimated = []
+        for place, m in enumerate(sizes_m):
+            estimated.append(_estimated(asked.estimates, told, call._replace(m=int(m)), fast, batch))
+            if progress is not None:
+                progress((place + 1) / len(sizes_m))
+        return estimated
     found: list[_Found | None] = [None] * len(sizes_m)
     kind = _kind(told, call, fast, bias)
     is_fitted = bool(_fitted(store(asked.version.path), asked, call, fast, batch > 1))
@@ -503,6 +555,14 @@ def _answers(
         for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias, batch), strict=True):
             found[place] = one
     return [one for one in found if one is not None]
+
+
+def _estimated(own: Estimates, told: Preference, call: Call, fast: bool | None, batch: int) -> _Found:
+    """The estimate for a call, on a chip that was not asked."""
+    found = own.of(call, fast, batch, told.workspace_bytes)
+    answer = found.answer
+    order = (answer.algorithm, answer.tile_k or 0, answer.slices, answer.reduction, answer.custom)
+    return _Found(order, None, found.confidence, "assumption", found)
 
 
 def _fitted_answers(
@@ -564,6 +624,46 @@ def _chosen(
 ) -> LibraryChoice:
     """The choice for a call; asked for again and again by layers of a network."""
     (found,) = _answers(asked, told, call, [call.m], fast, bias, batch)
+    if found.estimate is not None:
+        answer, count = _with_tile(found.estimate, call), found.estimate.stages
+    else:
+        answer, count = _told(asked, told, call, fast, found)
+    number, _, slices, reduction, custom, tile, cluster, *_ = answer
+    order = order_of(call, answer)
+    is_guess = batch > 1 and found.evidence == ANSWERED
+    family = FAMILIES.get(number)
+    name = family_name(number, asked.generation) or f"algorithm {number}"
+    cublaslts = tile
+    if found.estimate is not None:
+        cluster = None
+    if family is None or not family.is_across(call.b_layout):
+        tile, cluster = _reversed(tile), _reversed(cluster)
+    return LibraryChoice(
+        algorithm=number,
+        family=name,
+        kernel=name if family is None else family.kernel(cublaslts, name),
+        split_k=max(slices, 1),
+        order_by_m=family is None or family.order_of_m(call, slices, custom) > 0,
+        reduction=reduction,
+        custom=custom,
+        tile=tile,
+        tile_k=answer.tile_k or 0,
+        stages=count or None,
+        cluster=cluster,
+        schedule=order.schedule,
+        known=order.known,
+        confidence=found.confidence,
+        evidence="assumption" if is_guess else found.evidence,
+        seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
+        is_estimated=found.estimate is not None,
+        lost_k=order.lost_k,
+    )
+
+
+def _told(
+    asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, found: _Found
+) -> tuple[Answer, int]:
+    """A recorded or fitted answer with its tile and cluster, as far as they are known; and the stages (0: not said)."""
     trees = store(asked.version.path)
     number, stages, slices, reduction, custom = found.order
     tile_k, count = trees.stages.get(stages, (None, 0))
@@ -573,31 +673,17 @@ def _chosen(
         numbers = _tile(trees, asked, told, call, fast, values)
     tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
     swizzle = numbers[2] if len(numbers) > 2 else 0
-    order = order_of(call, Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores))
-    is_guess = batch > 1 and found.evidence == ANSWERED
-    family = FAMILIES.get(number)
-    name = f"algorithm {number}"
-    cublaslts = tile
-    if family is None or not family.is_across(call.b_layout):
-        tile, cluster = _reversed(tile), _reversed(cluster)
-    return LibraryChoice(
-        algorithm=number,
-        family=name if family is None else family.name,
-        kernel=name if family is None else family.kernel(cublaslts),
-        split_k=max(slices, 1),
-        order_by_m=family is None or family.order_of_m(call, slices, custom) > 0,
-        reduction=reduction,
-        custom=custom,
-        tile=tile,
-        tile_k=tile_k or 0,
-        stages=count or None,
-        cluster=cluster,
-        schedule=order.schedule,
-        known=order.known,
-        confidence=found.confidence,
-        evidence="assumption" if is_guess else found.evidence,
-        seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
-    )
+    answer = Answer(
+        number, tile_k, slices, reduction, custom, tile, cluster, swizzle, asked.cores, asked.generation
+    )  # fmt: skip
+    return answer, count
+
+
+def _with_tile(found: Estimate, call: Call) -> Answer:
+    """An estimate's answer with its tile, as cuBLASLt would answer it."""
+    family = FAMILIES.get(found.answer.algorithm)
+    is_across = family is not None and family.is_across(call.b_layout)
+    return found.answer._replace(tile=found.tile if is_across else found.tile[::-1])
 
 
 def _grain(call: Call) -> int:
@@ -612,16 +698,14 @@ def _fitted(
 
     like: the call whose alignment it is, where that has another layout.
     """
-    own = like or call
-    leading = (own.k if own.a_layout == "rows" else own.m, own.n, own.k if own.b_layout == "columns" else own.n)
-    is_aligned = all(size % _grain(call) == 0 for size in leading)
+    aligned = row_bytes_of(like or call) == VECTOR_BYTES
     return [
         one
         for one in trees.entries
         if (one.operand, one.fast) == (call.operand, fast)
         and asked.device in one.devices
         and asked.device in asked.version.devices  # none of a version that is known by a user's file alone
-        and one.aligned in (None, is_aligned)
+        and one.aligned in (None, aligned)
         and (one.a_layout, one.b_layout, one.batched) == (call.a_layout, call.b_layout, batched)
     ]
 

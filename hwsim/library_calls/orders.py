@@ -41,12 +41,30 @@ class Call(NamedTuple):
         return ELEMENT_BYTES[self.operand]
 
 
+class Generation(NamedTuple):
+    """How kernels of a generation of chips add over K where it is not as on Hopper; the numbers are cuBLASLt's.
+
+    promotes: without fast accumulation, sums of 8-bit floats are closed every 128 of K. unknown_options: custom options
+    of matrix-vector kernels whose order is not known there; open_options: those of one lane whose sum is not closed.
+    names: (algorithm, name) of kernels with another name. published: what is, and where, in words; "": nothing.
+    """
+
+    promotes: bool = True
+    unknown_options: frozenset[int] = frozenset()
+    open_options: frozenset[int] = frozenset()
+    names: tuple[tuple[int, str], ...] = ()
+    published: str = ""
+
+
+HOPPER = Generation()
+
+
 class Answer(NamedTuple):
     """What fixes the order of sums: cuBLASLt's algorithm id, K of a tile (0: undefined, None: not known), slices,
     reduction and custom option.
 
     slices -1: the kernel may cut K of some tiles by itself; then tile and cluster (as cuBLASLt's enums write them;
-    None: not known), swizzle and the chip's SMs say of which.
+    None: not known), swizzle and the chip's SMs say of which. generation: of the chip.
     """
 
     algorithm: int
@@ -58,14 +76,17 @@ class Answer(NamedTuple):
     cluster: tuple[int, int] | None = (1, 1)
     swizzle: int = 0
     cores: int = 132
+    generation: Generation = HOPPER
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A kernel's order of summation; its `instruction` is None for the device's own. known: whether the rule is."""
+    """A kernel's order of summation; its `instruction` is None for the device's own. known: whether the rule is.
+    lost_k: how many of the last products of K are in no sum."""
 
     schedule: Schedule
     known: bool = True
+    lost_k: int = 0
 
 
 UNKNOWN = Order(Schedule(), known=False)  # one chain stands for it
@@ -76,9 +97,11 @@ def order_of(call: Call, answer: Answer) -> Order:
     is not for, a plain chain, not `known`.
     """
     family = FAMILIES.get(answer.algorithm)
+    if answer.algorithm == GEMV and answer.custom in answer.generation.open_options:
+        answer = answer._replace(custom=_ONE_LANE[0])
     if call.operand == "int8":  # sums of integers are the same in any order
         order = Order(Schedule())
-    elif family is None or (family.operands and call.operand not in family.operands):
+    elif family is None or not family.is_for(call, answer):
         order = UNKNOWN
     else:
         order = family.rule(call, answer)
@@ -114,7 +137,7 @@ def _whole_tiles(call: Call, answer: Answer) -> Order:
     if length * slices >= call.k:
         return Order(Schedule(slice_k=_lengths(call.k, length)), known=answer.slices >= 0)
     parts: list[Sum] = [_span(start, stop) for start, stop in _cut(length * slices, length)]
-    return Order(Schedule(sum=_ascending(parts)))
+    return Order(Schedule(sum=_ascending(parts)), lost_k=call.k - length * slices)
 
 
 def _slice_length(call: Call, slices: int) -> int:
@@ -151,6 +174,8 @@ def _rest_first(call: Call, answer: Answer) -> Order:
 
 def _segments(call: Call, answer: Answer) -> Order:
     """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
+    if answer.slices > 1:  # cuBLASLt never answers so on Hopper
+        return UNKNOWN
     if answer.slices >= 0 or call.operand != "tf32":
         return Order(Schedule())
     if answer.tile is None or answer.cluster is None or answer.cores not in CLUSTERS_AT_ONCE:
@@ -296,7 +321,7 @@ _WARP = 10  # custom option: a warp per result, or three quarters of one, 4 elem
 _CLOSED = {11: 32, 12: 16, 13: 16, 14: 16}  # 16 lanes, ascending: tiles after which a lane's sum is closed
 #: Contiguous parts of K, ascending, and elements after which the sum of one is closed.
 _PARTS = {0: (1, 512), 7: (1, 256), 8: (1, 256), 1: (2, 256), 2: (4, 128), 5: (32, 16)}
-_ONE_LANE = 6
+_ONE_LANE = (6, 84)
 MOST_BYTES = 256
 
 
@@ -320,7 +345,7 @@ def _gemv_slice(custom: int, length: int, start: int, stop: int, call: Call) -> 
         return Reduction(tuple(_lanes(start, stop, width, vector)), "halving", level="lanes")
     if custom in _CLOSED:
         return _ascending(_lanes(start, stop, 16, 1, _CLOSED[custom]), "registers")
-    if custom == _ONE_LANE:
+    if custom in _ONE_LANE:
         return _span(start, stop)
     if custom in _PARTS:
         count, block = _PARTS[custom]
@@ -411,12 +436,18 @@ class KernelFamily:
         """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
         return self.mn_major_b_first and b_layout == "rows"
 
-    def kernel(self, tile: tuple[int, int] | None) -> str:
-        """The name of the family, and the tile as its kernels' names have it. tile: as cuBLASLt answers it."""
+    def is_for(self, call: Call, answer: Answer) -> bool:
+        """Whether the rule is for a call's operands, and known on the answer's generation."""
+        if answer.algorithm == GEMV and answer.custom in answer.generation.unknown_options:
+            return False
+        return not self.operands or call.operand in self.operands
+
+    def kernel(self, tile: tuple[int, int] | None, name: str) -> str:
+        """The family's name on a chip, and the tile as its kernels' names have it. tile: as cuBLASLt answers it."""
         if tile is None:
-            return self.name
+            return name
         first, second = reversed(tile) if self.names_m_first else tile
-        return f"{self.name} {first}x{second}"
+        return f"{name} {first}x{second}"
 
 
 FAMILIES: dict[int, KernelFamily] = {

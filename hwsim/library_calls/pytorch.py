@@ -18,7 +18,11 @@ Reductions = Literal["any", "compute"]
 REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 NARROW = ("fp16", "bf16")
 LT_ALONE = ("e4m3", "int8")  # formats of operands that are cublasLtMatmul's, with a bias or without
-BIAS_NOT_ASKED = ("fp64", "int8")  # formats that cuBLASLt was not asked about with a bias
+#: Why calls with a bias have no choices, by format of the operands.
+BIAS_NOT_ASKED = {
+    "fp64": "PyTorch's is cublasLtMatmul with 1 MiB of workspace, and cuBLASLt was not asked about it",
+    "int8": "PyTorch's _int_mm takes none",
+}
 #: Format of the result where nothing else is asked for.
 PYTORCH_OUTPUTS = {
     **{name: name for name in ("fp16", "bf16", "fp32", "fp64")}, "tf32": "fp32", "int8": "int32", "e4m3": "bf16",
@@ -46,8 +50,8 @@ def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: 
     Raises UnsupportedError for a bias of operands that it takes none for.
     """
     n, k = sizes
-    if has_bias and format in BIAS_NOT_ASKED:
-        raise UnsupportedError(f"cuBLAS's choices for {format} with a bias were not asked; leave the bias out")
     is_lt = format in LT_ALONE or (has_bias and n > 1 and k > 1)
+    if has_bias and is_lt and format in BIAS_NOT_ASKED:
+        raise UnsupportedError(f"{format} with a bias: {BIAS_NOT_ASKED[format]}; leave the bias out")
     workspace = 0 if format == "int8" else MIB if is_lt else DEFAULT_WORKSPACE_BYTES
     return PytorchCall(workspace, "compute" if output in NARROW and format in NARROW else "any", is_lt)

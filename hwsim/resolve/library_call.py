@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.library_calls.choose import (
     ANSWERED,
     LibraryChoice,
     LibraryOnDevice,
-    library,
     operand_of,
     result_format,
     rules_text,
@@ -27,6 +26,7 @@ from hwsim.library_calls.choose import (
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
+from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times
@@ -34,10 +34,14 @@ if TYPE_CHECKING:
     from hwsim.library_calls.forest import Forest
     from hwsim.resolve.resolver import Resolved
 
-ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"  # codes of warnings
+#: Codes of warnings.
+ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
+ESTIMATED, LOSES_K = "library_choice_estimated", "library_loses_k"
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate", "format_b")
+#: Operands of which products with a C, alpha and beta ran the kernels of those without (docs/library.md).
+SEEN_WITH_C = ("fp16", "bf16", "tf32")
 PLAIN = "native"  # the scheme of one product a call
 AROUND = ("c", "bias", "alpha", "beta", "output")  # what a request may add to a product
 LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
@@ -50,7 +54,8 @@ class LibraryCall:
     format: of the operands for which the kernels are. product_format: to which the sum is rounded before the bias or C
     is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
     recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
-    such calls, one for each product of a scheme.
+    such calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked
+    for).
     """
 
     id: LibraryId
@@ -65,15 +70,18 @@ class LibraryCall:
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
+    accumulate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EpilogueUse:
-    """What a request adds to the product A B: a bias, a C, factors other than 1."""
+    """What a request adds to the product A B: a bias, a C, factors of other values than 1. is_c_whole: C is taken as it
+    is (beta = 1)."""
 
     has_bias: bool = False
     has_c: bool = False
     is_scaled: bool = False
+    is_c_whole: bool = True
 
 
 def library_call(
@@ -103,11 +111,12 @@ def library_call(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
         batch=batch, bias=epilogue.has_bias, reductions=call.reductions, format_b=format_b,
     )  # fmt: skip
-    orders: tuple[Order, Order] = (_order(layouts[0]), _order(layouts[1]))
+    orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = _guessed(layouts, batch, epilogue, wide, choice.evidence)
+    guessed = [] if choice.is_estimated else _guessed(layouts, batch, epilogue, (format, wide), choice.evidence)
     evidence = "assumption" if guessed else choice.evidence
-    row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_at_own_clock else None
+    is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
+    row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
     decisions = _decisions(choice, evidence, guessed)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
@@ -116,29 +125,36 @@ def library_call(
     why = ""
     if choice.known and not choice.seen:
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
+        why += f"; published is {asked.generation.published}" if asked.generation.published else ""
     return LibraryCall(
         asked.id, choice, orders, operand, product, "assumption" if guessed else choice.order_evidence, why, row,
         forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
+        None if asked.generation.promotes or accumulate is None else "fast",
     )  # fmt: skip
 
 
 def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
     """To which format the sum is rounded before the bias or C is added; None: its own."""
     is_rounded_twice = (
-        (epilogue.has_bias or epilogue.has_c)
+        (epilogue.has_bias or (epilogue.has_c and epilogue.is_c_whole))
         and output in NARROW
         and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
     )
     return output if is_rounded_twice else None
 
 
-def _guessed(layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, output: str, evidence: str) -> list[str]:
+def _guessed(
+    layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, formats: tuple[str, str], evidence: str
+) -> list[str]:
     """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
 
-    evidence: of the choice.
+    formats: of operands and result. evidence: of the choice.
     """
+    operand, output = formats
     found = ["batches"] if batch > 1 and evidence == "assumption" else []
     found += ["A by columns"] if layouts[0] == "columns" and evidence == "assumption" else []
+    if operand in SEEN_WITH_C:
+        return found
     found += ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
     return found + (["alpha and beta"] if epilogue.is_scaled else [])
 
@@ -181,12 +197,13 @@ def as_pytorch_asks(
     return replace(chosen, workspace_bytes=call.workspace_bytes), call
 
 
-def _order(layout: str) -> Order:
-    return "columns" if layout == "columns" else "rows"  # checked by then
-
-
 def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
+    if choice.is_estimated:
+        sure = (
+            f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
+            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200"
+        )
     if choice.evidence == ANSWERED and not guessed:
         sure = "the library's own answer for these sizes on such a chip"
     if guessed:
@@ -241,7 +258,20 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if call.why:
         text = f"{choice.kernel} adds over K as assumed: {call.why}; compare a sample (hwsim library record)"
         found.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
-    if choice.confidence < SURE:
+    if choice.lost_k:
+        text = (
+            f"{choice.kernel} with {choice.split_k} slices leaves the last {choice.lost_k} products of K out of every "
+            "sum, as this library does for some K; pad K with zeros, or take another one"
+        )
+        found.append({"code": LOSES_K, "count": choice.lost_k, "message": text})
+    if choice.is_estimated:
+        text = (
+            f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
+            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200; bits and "
+            "cycles may be others (hwsim library record asks the library on a GPU)"
+        )
+        found.append({"code": ESTIMATED, "count": 1, "message": text})
+    elif choice.confidence < SURE:
         text = (
             f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
             f"{choice.confidence:.2f}; where it runs another, bits and cycles are other ones"
@@ -256,6 +286,11 @@ def checked_against(
     """Raise where a request says what the library decides, or asks for what is no call of it."""
     said = [name for name, value in mapping.items() if value is not None and name not in LAYOUTS_OF]
     said += ["schedule"] if own["schedule"] is not None else []
+    if scheme == PLAIN and scheme_options.get("format_b") not in (None, own["format"]):
+        raise UnsupportedError(
+            f"library = {own['library']!r}: what it runs for operands of two formats was not asked; leave format_b or "
+            "library out"
+        )
     if scheme == PLAIN:
         said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if own["launch_overhead"]:

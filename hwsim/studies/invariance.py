@@ -8,7 +8,7 @@ and no array.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,9 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.library_calls import choose
 from hwsim.library_calls.choose import result_format
 from hwsim.numerics.units import IntegerUnit
+from hwsim.resolve import library_on_device
 from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
 from hwsim.schemes.native import PROMOTED_K
 
@@ -80,10 +80,14 @@ def invariance(
     return [label for label, *_ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
 
 
-def batch_classes(*, m: Sequence[int], **call: Any) -> list[BatchClass]:
-    """The classes of m, the most frequent first; arguments and errors as of `invariance`."""
+def batch_classes(
+    *, m: Sequence[int], progress: Callable[[float], None] | None = None, **call: Any
+) -> list[BatchClass]:
+    """The classes of m, the most frequent first; arguments and errors as of `invariance`. progress: is told the share
+    done, where choices are estimated.
+    """
     sizes = list(dict.fromkeys(m))
-    each = _each(m=sizes, **call)
+    each = _each(m=sizes, progress=progress, **call)
     members: dict[Label, list[tuple[int, LibraryChoice, float]]] = {}
     for size, (label, choice, sure) in zip(sizes, each, strict=True):
         members.setdefault(label, []).append((int(size), choice, sure))
@@ -117,6 +121,7 @@ def _each(
     a_layout: str = "rows",
     b_layout: str = "rows",
     bias: bool = False,
+    progress: Callable[[float], None] | None = None,
 ) -> list[tuple[Label, LibraryChoice, float]]:
     """Label, choice and its confidence of each m."""
     try:
@@ -138,9 +143,9 @@ def _each(
     asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choices, index, sure = asked.orders(
         sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
-        bias=bias, reductions=told.reductions,
+        bias=bias, reductions=told.reductions, progress=progress,
     )  # fmt: skip
-    promoted = PROMOTED_K if accumulate == "promoted" else None
+    promoted = PROMOTED_K if accumulate == "promoted" and asked.generation.promotes else None
     labels = [
         (_label(chip, choice, format, promoted, k), product_format(choice, wide, epilogue, told)) for choice in choices
     ]
@@ -156,7 +161,7 @@ def other_kinds(
     """For which other calls a user's file has a weight, where it has none for this one, so that none of its answers is
     taken; arguments and errors as of `invariance`, without m.
     """
-    return choose.library(library, device=device).other_kinds(n=n, k=k, **call)
+    return library_on_device.library(library, device=device).other_kinds(n=n, k=k, **call)
 
 
 def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:

@@ -119,7 +119,7 @@ def test_unknown_library_version_device_and_workspace() -> None:
     with pytest.raises(UnsupportedError, match=r"there is '13\.1'"):
         hwsim.library("cublas", device="h200", version="9")
     with pytest.raises(UnsupportedError, match=r"h100 \(132 SMs\), h200"):
-        hwsim.library("cublas", device="a100")
+        hwsim.library("cublas", device="mi300x")
     with pytest.raises(UnsupportedError, match="workspace"):
         hwsim.library("cublas", device="h200", workspace_bytes=12345).choose(m=64, n=64, k=64, format="fp16")
 

@@ -38,6 +38,7 @@ VARIANTS = [
 ]  # fmt: skip
 BIASED = [Kind("fp16", "fp16", bias=True), Kind("bf16", "bf16", bias=True)]
 BIASED_WIDE = [Kind("tf32", "fp32", bias=True), Kind("fp32", "fp32", bias=True)]
+BIASED_DOUBLE = [Kind("fp64", "fp64", bias=True), Kind("fp64", "fp64")]  # refused: PyTorch falls back to cublasGemmEx
 SCALED = [
     Kind("e4m3", "bf16", fast=True), Kind("e4m3", "bf16", fast=False), Kind("e4m3", "fp32", fast=False),
     Kind("e4m3", "fp32", fast=True),
@@ -91,6 +92,8 @@ def asked(part: str) -> list[Asked]:
         return [(x, y, NARROW) for x in (Kind("fp16", "fp16"), Kind("bf16", "bf16")) for y in both]
     if part in ("linear", "linear_vector"):
         return [(x, y, SMALL) for x in BIASED for y in both] + [(x, y, SMALL_ANY) for x in BIASED_WIDE for y in both]
+    if part in ("linear_double", "linear_double_vector"):
+        return [(x, y, SMALL_ANY) for x in BIASED_DOUBLE for y in both]
     if part == "linear_aligned":
         return [(x, y, SMALL) for x in BIASED for y in both]
     if part == "linear_unaligned":
