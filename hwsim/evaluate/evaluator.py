@@ -20,7 +20,7 @@ from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
-from hwsim.evaluate.explicit import diagonal, elements, gathered, reduced
+from hwsim.evaluate.explicit import Arithmetic, diagonal, elements, gathered, reduced
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
@@ -329,19 +329,29 @@ class _PlanEvaluation:
                 return [_UnitResult(codes, found.spec) for codes in diagonal(found.codes, len(chains))]
             return list(diagonal(found, len(chains)))
 
-        def add(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[_UnitResult | Value]:
+        def add(
+            left: list[_UnitResult | Value], right: list[_UnitResult | Value], fmt: str | None
+        ) -> list[_UnitResult | Value]:
             count = max(1, VALUES_AT_ONCE // max(1, m * n)) if join.is_array else 1
-            return [x for at in range(0, len(left), count) for x in sums(left[at : at + count], right[at : at + count])]
+            return [
+                x for at in range(0, len(left), count) for x in sums(left[at : at + count], right[at : at + count], fmt)
+            ]
 
-        def sums(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[Value]:
+        def sums(left: list[_UnitResult | Value], right: list[_UnitResult | Value], fmt: str | None) -> list[Value]:
             x, y = (self._side_by_side(side, threads) for side in (left, right))
-            total = join.add(x, y, threads=threads)
+            total = join.add(x, y, threads=threads) if fmt is None else self._narrow_sum(x, y, fmt)
             return [total] if len(left) == 1 else list(total.reshape(len(left), m, n))
+
+        def stored(values: list[_UnitResult | Value], fmt: str | None) -> list[_UnitResult | Value]:
+            if fmt is None:
+                return values
+            self._refuse_formats()
+            return [narrowed(join.lanes, self.value(value, threads), fmt) for value in values]
 
         def zero() -> Value:
             return join.zeros((m, n))
 
-        return reduced(node, of_chains, add, zero)
+        return reduced(node, Arithmetic(of_chains, add, stored, zero))
 
     def _side_by_side(self, parts: Sequence[_UnitResult | Value], threads: int) -> Value:
         """Values of one shape as one array, one after the other."""
@@ -413,6 +423,25 @@ class _PlanEvaluation:
         for value in values[1:]:
             total = self._sum(total, value)
         return total
+
+    def _refuse_formats(self) -> None:
+        """Raise UnsupportedError where the sums are no floats, which alone are rounded to another format."""
+        if not self.is_float:
+            raise UnsupportedError(
+                f"schedule: {self.plan.arithmetic} sums are added as such; leave format and stored of reductions out"
+            )
+
+    def _narrow_sum(self, left: Value, right: Value, fmt: str) -> Value:
+        """One addition of a written-out reduction, rounded once to a format no wider than the accumulator's.
+
+        Below fp32 it is an fp32 addition rounded once more; see `_sum`.
+        """
+        self._refuse_formats()
+        if format_of(fmt).bits > self.join.format.bits:
+            raise UnsupportedError(
+                f"schedule: a reduction in {fmt} of {self.join.format.name} sums; allowed: formats that are no wider"
+            )
+        return narrowed(self.join.lanes, self.join.add(left, right), fmt)
 
     def _sum(self, left: Value, right: Value) -> Value:
         """One addition of the merge.
