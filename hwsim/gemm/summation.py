@@ -20,7 +20,7 @@ FORMATS = ("fp64", "fp32", "fp16", "bf16")  # in which partial sums are stored a
 class Range:
     """Blocks of `block` elements that begin at start, start + step, ... below stop: of K, or of rows or columns of C.
 
-    The last block ends at stop at the latest. With step = block = 1: all elements from start to stop.
+    The last block ends at stop at the latest. With step = block the elements from start to stop are one block.
     """
 
     start: int

@@ -8,6 +8,7 @@ fails too where it needs more than HANG_S seconds of processor time, or kills it
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -49,7 +50,11 @@ def _work(case, connection):
     """Take chunks from a connection until it closes."""
     signal.signal(signal.SIGPROF, _alarm)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    parent = os.getppid()
     while True:
+        while not connection.poll(1.0):
+            if os.getppid() != parent:  # ended without a word
+                return
         try:
             first, count = connection.recv()
         except EOFError:

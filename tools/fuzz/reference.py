@@ -33,6 +33,7 @@ WORK = 3_000  # products of the elements that are computed again
 MOST_ELEMENTS = 16
 SAME_DEVICE = 10  # so many numbers have one device, as reading it takes longer than a product
 SCHEMES = schemes()
+SCALED = ("bf16x9", "bf16x6", "bf16x3") * 8  # schemes of units that scale their accumulator, which few devices have
 
 
 def natives(device):
@@ -89,7 +90,8 @@ def called(rng, data, number):
     device, changed = drawing.device(number // SAME_DEVICE)
     if device is None:
         return "no device", ()
-    scheme = SCHEMES["native" if rng.random() < 0.35 else rng.choice(sorted(SCHEMES))]
+    names = SCALED if any(x.scale_input_d for x in device.matrix_instructions.values()) else ()
+    scheme = SCHEMES["native" if rng.random() < 0.35 else rng.choice(sorted([*SCHEMES, *names]))]
     sizes, given, fields = request(rng, device, scheme)
     fmt = inputs(rng, device, scheme, given)
     result_format = format_of(given.get("output") or "fp32")

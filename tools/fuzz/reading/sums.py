@@ -338,7 +338,9 @@ def lengths(schedule, k):
 
 
 def spans_of(part):
-    """(start, stop) of each block of a range."""
+    """(start, stop) of each block of a range; blocks that touch are one."""
+    if part.step == part.block:
+        return [(part.start, part.stop)] if part.start < part.stop else []
     return [(at, min(at + part.block, part.stop)) for at in range(part.start, part.stop, part.step)]
 
 
