@@ -237,6 +237,8 @@ class _PlanEvaluation:
         self.is_float = plan.arithmetic in ("fp32", "fp64")
         self.patch = SpecialsPatch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
         self.extra = [node for node in _nodes(plan.combine) if isinstance(node, OperandSum | Depth)]
+        if plan.arithmetic == "exact" and (format_of(self.output).is_integer or not format_of(self.output).signed):
+            raise UnsupportedError(f"exact sums are rounded to signed float formats; the output is {self.output}")
         if not self.is_float and (schedule.partial_format or schedule.merge_format):
             raise UnsupportedError(
                 f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
@@ -246,7 +248,8 @@ class _PlanEvaluation:
                 f"schedule: a written-out sum is for products that join at their end and start from zero; "
                 f"{plan.scheme} joins groups, or C is in the accumulator"
             )
-        is_in_turn = schedule.merge_into == "output" and len(plan.terms) > 1
+        self.has_one_sum = len(plan.terms) == 1 or plan.join == "group"  # of each slice
+        is_in_turn = schedule.merge_into == "output" and not self.has_one_sum
         self.steps = sequential_form(plan.combine) if is_in_turn else None
         if schedule.merge_into == "output" and (
             not self.is_float or (self.patch is not None and self.steps is None) or self.output != self.spec.d
@@ -282,7 +285,7 @@ class _PlanEvaluation:
             else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
         ]
-        if self.schedule.merge_into == "output" and len(slices) > 1 and len(self.plan.terms) == 1:
+        if self.schedule.merge_into == "output" and len(slices) > 1 and self.has_one_sum:
             return self._into_output([part.joined(values) for values in slices], c, bias, threads)
         parts = slices[0]
         if len(slices) > 1 and self.steps is None:
@@ -532,7 +535,7 @@ class _RowBlock:
         group = job.chains.step(term) if term.k_group == "instruction" else term.k_group
         is_own = isinstance(group, int)
         if isinstance(group, int):
-            runs = _cut(runs, group)
+            runs = _cut(runs, group, term.k_group == "instruction")
         spec = job.chains.spec(term)
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
         if not is_promoted:
@@ -559,17 +562,32 @@ class _UnitResult:
     spec: DotSpec
 
 
-def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
-    """The K of the runs divided into runs of `group`, counted from the start of each span that does not continue the
-    one before.
+def _cut(runs: tuple[Run, ...], group: int, by_span: bool = False) -> tuple[Run, ...]:
+    """The K of the runs divided into runs of `group` elements, counted from the first; by_span: from each span's first.
+
+    Spans of one run begin new instructions, and so do their parts; runs that go on where the one before ends do not.
     """
     spans: list[tuple[int, int]] = []
-    for start, stop in (span for run in runs for span in run):
-        if spans and spans[-1][1] == start:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((start, stop))
-    return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
+    for run in runs:
+        for index, (start, stop) in enumerate(run):
+            if not index and spans and spans[-1][1] == start:
+                spans[-1] = (spans[-1][0], stop)
+            else:
+                spans.append((start, stop))
+    if len(spans) == 1 or by_span:
+        return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
+    found: list[list[tuple[int, int]]] = []
+    room = 0
+    for start, stop in spans:
+        while start < stop:
+            if not room:
+                found.append([])
+                room = group
+            end = min(start + room, stop)
+            found[-1].append((start, end))
+            room -= end - start
+            start = end
+    return tuple(map(tuple, found))
 
 
 def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:

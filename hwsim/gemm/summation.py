@@ -49,7 +49,8 @@ class Range:
 class Chain:
     """One accumulator, from zero, to which the products of `ranges` of K are added in this order.
 
-    Each block of a range begins with a new instruction, padded with zeros. Elements of K in no range are skipped.
+    Each block of a range begins with a new instruction, padded with zeros, also within the length of a promotion, which
+    counts elements. Elements of K in no range are skipped.
     With no range the result is zero.
     """
 

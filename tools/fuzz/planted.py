@@ -63,7 +63,7 @@ def of_products(whole):
 
 def of_runs(whole):
     """Promotion after twice as much of K."""
-    return lambda runs, group: whole(runs, 2 * group)
+    return lambda runs, group, by_span=False: whole(runs, 2 * group, by_span)
 
 
 def of_layout(whole):

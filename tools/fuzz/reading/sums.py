@@ -120,7 +120,10 @@ class Element:
             code = self.chain(term, spans, start)
             return self.loaded(code, term), code
         total = self.arithmetic.zero
-        for run in cut(spans, length):
+        runs = cut(spans, length)
+        if term.k_group == "instruction":
+            runs = [run for span in spans for run in cut([span], length)]
+        for run in runs:
             total = self.arithmetic.add(total, self.loaded(self.chain(term, run, start), term))
             start = None
         return total, None
@@ -228,7 +231,7 @@ class Element:
 
     def in_turn(self, slices):
         """Slices into D: of one term their values in order, else the sum of calls, each of which adds its slices."""
-        if len(self.plan.terms) == 1:
+        if len(self.plan.terms) == 1 or self.plan.join == "group":
             return ordered([values[0][0] for values in slices], self.schedule.merge_order), None
 
         def parts(leaf):
