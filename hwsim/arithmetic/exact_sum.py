@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.formats import Format, code_dtype
+from hwsim.formats import Exact, Format, code_dtype, round_to
 
 Array = NDArray[Any]
 DIGIT = 32
@@ -80,9 +80,10 @@ class ExactSum:
         return ExactSum(self.parts, self.special, exponents)
 
     def rounded(self, fmt: Format, *, saturate: bool = False) -> Array:
-        """Codes of the value in a binary format, rounded once to nearest even; no sum gives -0.
+        """Codes of the value in a signed float format, rounded once to nearest even; no sum gives -0.
 
-        saturate: the largest finite value in place of infinities (those among the addends too).
+        saturate: the largest finite value in place of infinities (those among the addends too). Formats without
+        infinities have a NaN there, or the largest finite value where they have none either.
         """
         digits, base = self._digits()
         negative = digits[-1] < 0
@@ -93,12 +94,14 @@ class ExactSum:
         if self.exponents is not None:
             exponent = exponent + self.exponents
         magnitude = _magnitude(window, rest, exponent, fmt)
-        top = fmt.largest_magnitude
-        over = magnitude > U64(top)
-        if over.any():
-            magnitude[over] = top if saturate or not fmt.has_infinity else top + 1
-        word = magnitude | (negative & (window != 0)).astype(U64) << U64(fmt.magnitude_bits)
+        is_signed = negative & (window != 0)
+        if fmt.nan == "minus_zero":  # there is no -0
+            is_signed &= magnitude != 0
+        word = magnitude | is_signed.astype(U64) << U64(fmt.magnitude_bits)
         codes: Array = (word << U64(fmt.ignored_bits)).astype(code_dtype(fmt))
+        over = magnitude > U64(fmt.largest_magnitude)
+        for sign in (0, 1):
+            codes[over & (negative == bool(sign))] = _infinity(fmt, sign, saturate)
         if self.special is not None:
             self._mark(codes, fmt, saturate)
         return codes
@@ -122,8 +125,13 @@ class ExactSum:
         special = np.broadcast_to(self.special, codes.shape)
         for sign in (0, 1):
             where = np.isinf(special) & (np.signbit(special) == bool(sign))
-            codes[where] = fmt.largest_code(sign) if saturate or not fmt.has_infinity else fmt.infinity_code(sign)
+            codes[where] = _infinity(fmt, sign, saturate)
         codes[np.isnan(special)] = 0 if saturate else fmt.nan_code
+
+
+def _infinity(fmt: Format, sign: int, saturate: bool) -> int:
+    """What a float format has for an infinity: without one a NaN, or the largest finite value."""
+    return round_to(fmt, Exact("infinity", sign), "RNE", overflow="saturate" if saturate else "ieee")
 
 
 def _carry(digits: Array) -> None:

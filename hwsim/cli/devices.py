@@ -11,6 +11,7 @@ from hwsim.errors import ConfigError, InputError
 from hwsim.report.compare_text import chip_row, compare_devices, compare_text
 from hwsim.report.device_text import device_text, evidence_text, sources_text
 from hwsim.report.text import table
+from hwsim.resolve.device_programs import check_programs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.action == "compare":
         return _compare(arguments)
     device = load(arguments.device)
+    if arguments.action == "check":
+        check_programs(device)
     if arguments.action == "show":
         if arguments.json:
             print(json.dumps({"schema": "hwsim.device/1", "device": expanded(device), "device_sha256": device.sha256}))

@@ -51,11 +51,9 @@ class EpilogueEvaluator:
         """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""
         lanes, fmt = self.join.lanes, format_of(self.output)
         if isinstance(acc, ExactSum):
-            own = fmt if self.is_plain(bias) else self.join.format
-            codes = acc.rounded(own, saturate=lanes.saturates)
-            if own is fmt:
-                return codes
-            acc = lanes.load(codes)
+            if self.is_plain(bias):
+                return acc.rounded(fmt, saturate=lanes.saturates)
+            acc = lanes.load(acc.rounded(self.join.format, saturate=lanes.saturates))
         if acc.dtype.kind == "i":
             if fmt.is_integer:
                 return self._whole(acc, c, bias)

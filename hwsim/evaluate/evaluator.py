@@ -20,7 +20,7 @@ from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
-from hwsim.evaluate.explicit import diagonal, elements, gathered, reduced
+from hwsim.evaluate.explicit import Arithmetic, diagonal, elements, gathered, reduced
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.evaluate.split import Pieces, as_pieces
@@ -237,6 +237,8 @@ class _PlanEvaluation:
         self.is_float = plan.arithmetic in ("fp32", "fp64")
         self.patch = SpecialsPatch(self.join, plan.output_format) if plan.specials == "fma_chain" else None
         self.extra = [node for node in _nodes(plan.combine) if isinstance(node, OperandSum | Depth)]
+        if plan.arithmetic == "exact" and (format_of(self.output).is_integer or not format_of(self.output).signed):
+            raise UnsupportedError(f"exact sums are rounded to signed float formats; the output is {self.output}")
         if not self.is_float and (schedule.partial_format or schedule.merge_format):
             raise UnsupportedError(
                 f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
@@ -246,7 +248,8 @@ class _PlanEvaluation:
                 f"schedule: a written-out sum is for products that join at their end and start from zero; "
                 f"{plan.scheme} joins groups, or C is in the accumulator"
             )
-        is_in_turn = schedule.merge_into == "output" and len(plan.terms) > 1
+        self.has_one_sum = len(plan.terms) == 1 or plan.join == "group"  # of each slice
+        is_in_turn = schedule.merge_into == "output" and not self.has_one_sum
         self.steps = sequential_form(plan.combine) if is_in_turn else None
         if schedule.merge_into == "output" and (
             not self.is_float or (self.patch is not None and self.steps is None) or self.output != self.spec.d
@@ -282,7 +285,7 @@ class _PlanEvaluation:
             else part.terms(runs, start if index == 0 else None)
             for index, runs in enumerate(cuts.slices)
         ]
-        if self.schedule.merge_into == "output" and len(slices) > 1 and len(self.plan.terms) == 1:
+        if self.schedule.merge_into == "output" and len(slices) > 1 and self.has_one_sum:
             return self._into_output([part.joined(values) for values in slices], c, bias, threads)
         parts = slices[0]
         if len(slices) > 1 and self.steps is None:
@@ -329,19 +332,29 @@ class _PlanEvaluation:
                 return [_UnitResult(codes, found.spec) for codes in diagonal(found.codes, len(chains))]
             return list(diagonal(found, len(chains)))
 
-        def add(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[_UnitResult | Value]:
+        def add(
+            left: list[_UnitResult | Value], right: list[_UnitResult | Value], fmt: str | None
+        ) -> list[_UnitResult | Value]:
             count = max(1, VALUES_AT_ONCE // max(1, m * n)) if join.is_array else 1
-            return [x for at in range(0, len(left), count) for x in sums(left[at : at + count], right[at : at + count])]
+            return [
+                x for at in range(0, len(left), count) for x in sums(left[at : at + count], right[at : at + count], fmt)
+            ]
 
-        def sums(left: list[_UnitResult | Value], right: list[_UnitResult | Value]) -> list[Value]:
+        def sums(left: list[_UnitResult | Value], right: list[_UnitResult | Value], fmt: str | None) -> list[Value]:
             x, y = (self._side_by_side(side, threads) for side in (left, right))
-            total = join.add(x, y, threads=threads)
+            total = join.add(x, y, threads=threads) if fmt is None else self._narrow_sum(x, y, fmt)
             return [total] if len(left) == 1 else list(total.reshape(len(left), m, n))
+
+        def stored(values: list[_UnitResult | Value], fmt: str | None) -> list[_UnitResult | Value]:
+            if fmt is None:
+                return values
+            self._refuse_formats()
+            return [narrowed(join.lanes, self.value(value, threads), fmt) for value in values]
 
         def zero() -> Value:
             return join.zeros((m, n))
 
-        return reduced(node, of_chains, add, zero)
+        return reduced(node, Arithmetic(of_chains, add, stored, zero))
 
     def _side_by_side(self, parts: Sequence[_UnitResult | Value], threads: int) -> Value:
         """Values of one shape as one array, one after the other."""
@@ -413,6 +426,25 @@ class _PlanEvaluation:
         for value in values[1:]:
             total = self._sum(total, value)
         return total
+
+    def _refuse_formats(self) -> None:
+        """Raise UnsupportedError where the sums are no floats, which alone are rounded to another format."""
+        if not self.is_float:
+            raise UnsupportedError(
+                f"schedule: {self.plan.arithmetic} sums are added as such; leave format and stored of reductions out"
+            )
+
+    def _narrow_sum(self, left: Value, right: Value, fmt: str) -> Value:
+        """One addition of a written-out reduction, rounded once to a format no wider than the accumulator's.
+
+        Below fp32 it is an fp32 addition rounded once more; see `_sum`.
+        """
+        self._refuse_formats()
+        if format_of(fmt).bits > self.join.format.bits:
+            raise UnsupportedError(
+                f"schedule: a reduction in {fmt} of {self.join.format.name} sums; allowed: formats that are no wider"
+            )
+        return narrowed(self.join.lanes, self.join.add(left, right), fmt)
 
     def _sum(self, left: Value, right: Value) -> Value:
         """One addition of the merge.
@@ -503,7 +535,7 @@ class _RowBlock:
         group = job.chains.step(term) if term.k_group == "instruction" else term.k_group
         is_own = isinstance(group, int)
         if isinstance(group, int):
-            runs = _cut(runs, group)
+            runs = _cut(runs, group, term.k_group == "instruction")
         spec = job.chains.spec(term)
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
         if not is_promoted:
@@ -530,17 +562,32 @@ class _UnitResult:
     spec: DotSpec
 
 
-def _cut(runs: tuple[Run, ...], group: int) -> tuple[Run, ...]:
-    """The K of the runs divided into runs of `group`, counted from the start of each span that does not continue the
-    one before.
+def _cut(runs: tuple[Run, ...], group: int, by_span: bool = False) -> tuple[Run, ...]:
+    """The K of the runs divided into runs of `group` elements, counted from the first; by_span: from each span's first.
+
+    Spans of one run begin new instructions, and so do their parts; runs that go on where the one before ends do not.
     """
     spans: list[tuple[int, int]] = []
-    for start, stop in (span for run in runs for span in run):
-        if spans and spans[-1][1] == start:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((start, stop))
-    return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
+    for run in runs:
+        for index, (start, stop) in enumerate(run):
+            if not index and spans and spans[-1][1] == start:
+                spans[-1] = (spans[-1][0], stop)
+            else:
+                spans.append((start, stop))
+    if len(spans) == 1 or by_span:
+        return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
+    found: list[list[tuple[int, int]]] = []
+    room = 0
+    for start, stop in spans:
+        while start < stop:
+            if not room:
+                found.append([])
+                room = group
+            end = min(start + room, stop)
+            found[-1].append((start, end))
+            room -= end - start
+            start = end
+    return tuple(map(tuple, found))
 
 
 def _ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:

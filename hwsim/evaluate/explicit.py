@@ -6,6 +6,7 @@ It knows `hwsim.gemm.summation`; the chains and the additions are the caller's. 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,22 +19,35 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 Codes = NDArray[Any]
 Value = Any
 Values = list[Value]
-Add = Callable[[Values, Values], Values]
+Add = Callable[[Values, Values, "str | None"], Values]
+Stored = Callable[[Values, "str | None"], Values]
 Node = Chain | Reduction
 
 
-def reduced(node: Node, values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]) -> Value:
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What a written-out sum is computed with.
+
+    values_of: of chains that are alike (`shape_of`), in their order. add: one addition for each pair of values, rounded
+    to a format (None: the unit's result format). stored: values rounded to a format (None: as they are). zero: +0
+    everywhere.
+    """
+
+    values_of: Callable[[Sequence[Chain]], Values]
+    add: Add
+    stored: Stored
+    zero: Callable[[], Value]
+
+
+def reduced(node: Node, own: Arithmetic) -> Value:
     """The value of a written-out sum, all parts of one level at once.
 
-    values_of: of chains that are alike (`shape_of`), in their order; add: one rounded addition for each pair of values;
-    zero: +0 everywhere. Raises InputError for a reduction of nothing, or an order that does not name each part once.
+    Raises InputError for a reduction of nothing, or an order that does not name each part once.
     """
-    return _values([node], values_of, add, zero)[0]
+    return _values([node], own)[0]
 
 
-def _values(
-    nodes: Sequence[Node], values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]
-) -> Values:
+def _values(nodes: Sequence[Node], own: Arithmetic) -> Values:
     found: Values = [None] * len(nodes)
     chains: dict[Hashable, list[int]] = {}
     sums: dict[Hashable, list[int]] = {}
@@ -41,8 +55,9 @@ def _values(
         if isinstance(node, Chain):
             chains.setdefault(shape_of(node), []).append(index)
         else:
-            sums.setdefault((len(node.parts), node.order, node.start), []).append(index)
-    for kinds, compute in ((chains, values_of), (sums, partial(_reductions, values_of=values_of, add=add, zero=zero))):
+            kind = (len(node.parts), node.order, node.start, node.format, node.stored)
+            sums.setdefault(kind, []).append(index)
+    for kinds, compute in ((chains, own.values_of), (sums, partial(_reductions, own=own))):
         for members in kinds.values():
             chosen: Any = [nodes[index] for index in members]
             for index, value in zip(members, compute(chosen), strict=True):
@@ -50,21 +65,21 @@ def _values(
     return found
 
 
-def _reductions(
-    nodes: Sequence[Reduction], values_of: Callable[[Sequence[Chain]], Values], add: Add, zero: Callable[[], Value]
-) -> Values:
-    """Reductions of equally many parts in one order."""
-    count, order = len(nodes[0].parts), nodes[0].order
+def _reductions(nodes: Sequence[Reduction], own: Arithmetic) -> Values:
+    """Reductions of equally many parts in one order and in the same formats; their sums in the accumulator's type."""
+    count, order, fmt = len(nodes[0].parts), nodes[0].order, nodes[0].format
     if not count:
         raise InputError("schedule: a reduction has no parts; give at least one")
-    all_parts = _values([part for node in nodes for part in node.parts], values_of, add, zero)
+    all_parts = own.stored(_values([part for node in nodes for part in node.parts], own), nodes[0].stored)
     parts = _ordered([all_parts[index::count] for index in range(count)], order)
+
+    def add(left: Values, right: Values) -> Values:
+        return own.add(left, right, fmt)
+
     if nodes[0].start == "zero":
-        parts = [add([zero() for _ in nodes], parts[0]), *parts[1:]]
-    if order == "pairwise":
-        return _tree(parts, add, _neighbours)
-    if order == "halving":
-        return _tree(parts, add, _halves)
+        parts = [add([own.zero() for _ in nodes], parts[0]), *parts[1:]]
+    if order in ("pairwise", "halving"):
+        return _tree(parts, add, _neighbours if order == "pairwise" else _halves)
     total = parts[0]
     for values in parts[1:]:
         total = add(total, values)
@@ -103,7 +118,9 @@ def _halves(count: int) -> list[tuple[int, int]]:
     return [(index, index + half) for index in range(count - half)]
 
 
-def _tree(values: list[Values], add: Add, pairs: Callable[[int], list[tuple[int, int]]]) -> Values:
+def _tree(
+    values: list[Values], add: Callable[[Values, Values], Values], pairs: Callable[[int], list[tuple[int, int]]]
+) -> Values:
     """A tree over the parts of equal reductions: values[part][reduction]."""
     width = len(values[0])
     while len(values) > 1:

@@ -47,7 +47,7 @@ class Term:
     K.
 
     k_group: promotion interval: the length of K that is accumulated in the unit from zero; the partial sums are added
-    outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": the K of one instruction.
+    outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": one instruction, each.
     None: the plan's.
     """
 

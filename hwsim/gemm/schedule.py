@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from hwsim.errors import InputError, nearest
 from hwsim.formats import Rounding, format_of
 from hwsim.gemm import codec
-from hwsim.gemm.summation import Chain, Range, Reduction, Region
+from hwsim.gemm.summation import FORMATS, Chain, Range, Reduction, Region
 
 MergeOrder = Literal["ascending", "descending", "pairwise"]
 MergeInto = Literal["sum", "output"]
@@ -27,7 +27,7 @@ Run = tuple[Span, ...]
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
 CONTRACTIONS: tuple[str, ...] = get_args(Contraction)
-MERGE_FORMATS = ("fp64", "fp32", "fp16", "bf16")
+MERGE_FORMATS = FORMATS
 SLICE_MULTIPLE = 64
 SUMS = (Chain, Range, Reduction, Region)
 

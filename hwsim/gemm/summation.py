@@ -7,19 +7,20 @@ whose split of K differs between tiles. It knows neither a device nor an array.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from hwsim.errors import InputError
 
 ReduceOrder = Literal["ascending", "descending", "pairwise", "halving"]
 Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"]
+FORMATS = ("fp64", "fp32", "fp16", "bf16")  # in which partial sums are stored and added
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Blocks of `block` elements that begin at start, start + step, ... below stop: of K, or of rows or columns of C.
 
-    The last block ends at stop at the latest. With step = block = 1: all elements from start to stop.
+    The last block ends at stop at the latest. With step = block the elements from start to stop are one block.
     """
 
     start: int
@@ -48,7 +49,8 @@ class Range:
 class Chain:
     """One accumulator, from zero, to which the products of `ranges` of K are added in this order.
 
-    Each block of a range begins with a new instruction, padded with zeros. Elements of K in no range are skipped.
+    Each block of a range begins with a new instruction, padded with zeros, also within the length of a promotion, which
+    counts elements. Elements of K in no range are skipped.
     With no range the result is zero.
     """
 
@@ -64,10 +66,12 @@ class Reduction:
 
     order: "ascending" ((p0 + p1) + p2), "descending", "pairwise" (a balanced tree of neighbours), "halving" (part i and
     part i + n / 2, n halved each time, as in a warp shuffle), or the parts' indices in the order in which they are
-    added. start: "first": from the first part itself; "zero": from +0. format: each addition is rounded to it; stored:
-    each part is rounded to it first; None (both): the unit's result format. level: where partial sums meet: registers
-    of one thread, lanes of a warp, shared memory of a CTA, CTAs of a cluster, CTAs through a workspace in global
-    memory, or a separate kernel.
+    added. start: "first": from the first part itself; "zero": from +0. format: each addition is rounded to it, to
+    nearest even; no wider than the unit's result format. stored: each part is rounded to it first. None (both): the
+    unit's result format. level: where partial sums meet: registers of one thread, lanes of a warp, shared memory of a
+    CTA, CTAs of a cluster, CTAs through a workspace in global memory, or a separate kernel.
+
+    Raises InputError for a value that is not allowed.
     """
 
     parts: tuple[Chain | Reduction, ...]
@@ -76,6 +80,19 @@ class Reduction:
     format: str | None = None
     stored: str | None = None
     level: Level = "registers"
+
+    def __post_init__(self) -> None:
+        known = self.order if isinstance(self.order, tuple) else get_args(ReduceOrder)
+        for name, value, allowed in (
+            ("order", self.order, (*known, known)),
+            ("start", self.start, ("first", "zero")),
+            ("format", self.format, (None, *FORMATS)),
+            ("stored", self.stored, (None, *FORMATS)),
+            ("level", self.level, get_args(Level)),
+        ):
+            if value not in allowed:
+                said = ", ".join(str(x) for x in allowed if isinstance(x, str))
+                raise InputError(f"schedule: {name} = {value!r} of a reduction; allowed: {said}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ import hwsim
 from hwsim import _kernels
 from hwsim.cli.command import VERBS, parser_for
 from hwsim.cli.progress import Progress
+from hwsim.devices.registry import shipped
 from hwsim.errors import MismatchError
 from hwsim.papers import anchor_data, anchors
+from hwsim.resolve.device_programs import without_program
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 
@@ -73,6 +75,30 @@ def test_devices_check(cli, tmp_path):
     done = cli("devices", "check", "chip.yaml")
     assert done.code == 0 and "device ascend910a is right" in done.out
     assert cli("devices", "check", "chip.yaml", "--json").json["name"] == "ascend910a"
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "said"),
+    [
+        ("ascend910b1", "links: {L0C_GM: null}", "no link from L0C to GM"),
+        ("ascend910a", "links: {GM_L1: null}", "no link from GM to L1"),
+        ("h100", "vector: null", "no vector unit"),
+        ("a100", "memories: {SMEM: {capacity_bytes: {value: 64, source: S, evidence: assumption}}}", "SMEM"),
+    ],
+)
+def test_devices_check_names_what_the_dataflow_lacks(cli, tmp_path, base, change, said):
+    """Found at the check of the file, for every native format with times, and not at the first run."""
+    text = f"schema_version: 1\nname: chip\ntitle: less\nextends: {base}\nsources: {{S: a try}}\n{change}\n"
+    (tmp_path / "chip.yaml").write_text(text)
+    done = cli("devices", "check", "chip.yaml")
+    assert done.code == 2 and said in done.err and "native.fp16: " in done.err
+    assert "has timing data, but there is no program" in done.err
+    assert cli("devices", "show", "chip.yaml").code == 0  # bits it can give
+
+
+def test_shipped_devices_have_the_programs_that_their_times_promise():
+    for name in shipped():
+        assert without_program(hwsim.device(name)) == {}, name
 
 
 def test_schemes(cli):

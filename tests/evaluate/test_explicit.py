@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.explicit import reduced
+from hwsim.evaluate.explicit import Arithmetic, reduced
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 
@@ -62,6 +63,7 @@ def by_hand(node: Chain | Reduction, a: np.ndarray, b: np.ndarray) -> np.ndarray
 
 LANES = tuple(Chain((Range(lane, K, 7),)) for lane in range(7))
 BLOCKS = tuple(Chain((Range(8 * z, K, 24, 8),)) for z in range(3))
+PLAIN = Arithmetic(lambda chains: [0] * len(chains), lambda x, y, _: x + y, lambda x, _: x, lambda: 0)
 SUMS = {
     "backwards": Chain(tuple(Range(k, k + 1) for k in range(K - 1, -1, -1))),
     "skipped": Chain((Range(0, 13), Range(40, 67))),
@@ -134,14 +136,51 @@ def test_matrix_instructions_begin_anew_with_each_block() -> None:
     assert np.array_equal(one.view(np.uint32), other.view(np.uint32))
 
 
+@pytest.mark.parametrize("fmt", ["fp16", "bf16"])
+def test_reductions_add_and_store_in_their_own_formats(fmt: str) -> None:
+    """Each part rounded to `stored` first, each addition to `format`: found unread by tools/fuzz/reference.py."""
+    a, b = operands(3)
+    parts = [by_hand(chain, a, b).astype(np.float32) for chain in BLOCKS]
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        dtype = np.float16 if fmt == "fp16" else ml_dtypes.bfloat16
+        return x.astype(dtype).astype(np.float32)
+
+    def sum_of(**formats: str) -> np.ndarray:
+        schedule = Schedule(sum=Reduction(BLOCKS, **formats))
+        return hwsim.matmul(a, b, device="h200", format="fp32", schedule=schedule)
+
+    one, two, three = parts
+    stored = (rounded(one) + rounded(two)) + rounded(three)
+    in_format = rounded(rounded(one + two) + three)
+    both = rounded(rounded(rounded(one) + rounded(two)) + rounded(three))
+    assert np.array_equal(sum_of(stored=fmt), stored)
+    assert np.array_equal(sum_of(format=fmt), in_format)
+    assert np.array_equal(sum_of(format=fmt, stored=fmt), both)
+    assert np.array_equal(sum_of(format="fp32", stored="fp32"), (one + two) + three)
+    assert len({x.tobytes() for x in (stored, in_format, both, sum_of())}) == 4
+
+
+def test_formats_that_a_reduction_cannot_have_are_refused() -> None:
+    a, b = operands()
+    for wrong in ({"format": "e4m3"}, {"stored": "x"}, {"order": "up"}, {"start": "one"}, {"level": "moon"}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} = .* of a reduction; allowed: "):
+            Reduction(BLOCKS, **wrong)
+    with pytest.raises(UnsupportedError, match="no wider"):
+        hwsim.matmul(a, b, device="h200", format="fp32", schedule=Schedule(sum=Reduction(BLOCKS, format="fp64")))
+    whole = np.ones((2, K), np.int8), np.ones((K, 2), np.int8)
+    with pytest.raises(UnsupportedError, match="int32 sums are added as such"):
+        hwsim.matmul(*whole, device="h200", format="int8", schedule=Schedule(sum=Reduction(BLOCKS, stored="fp16")))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     a, b = operands()
     with pytest.raises(InputError, match="leave out split_k"):
         Schedule(sum=SUMS["ascending"], split_k=2)
     with pytest.raises(InputError, match="each index once"):
-        reduced(Reduction(LANES, (0, 1)), lambda chains: [0] * len(chains), list.__add__, lambda: 0)
+        reduced(Reduction(LANES, (0, 1)), PLAIN)
     with pytest.raises(InputError, match="no parts"):
-        reduced(Reduction(()), lambda chains: [0] * len(chains), list.__add__, lambda: 0)
+        reduced(Reduction(()), PLAIN)
     with pytest.raises(InputError, match="block <= step"):
         Range(0, 4, 1, 2)
     with pytest.raises(UnsupportedError, match="written-out sum"):

@@ -10,6 +10,8 @@ import hwsim
 from hwsim import memory
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
 
 
@@ -158,3 +160,57 @@ def test_results_narrower_than_a_byte_are_not_a_program_s():
     assert hwsim.run(**given).c.shape == (32, 67)
     with pytest.raises(UnsupportedError, match="whole bytes"):
         hwsim.run(functional=True, **given)
+
+
+def doubles(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("scheme", ["ozaki-int8", "ozaki-fp16"])
+def test_exact_sums_have_an_epilogue(scheme):
+    """alpha, beta C and the bias were left out where the output was the sum's own fp64."""
+    a, b, c, bias = doubles(1, 5, 19), doubles(2, 19, 4), doubles(3, 5, 4), doubles(4, 4)
+    given = {"device": "a100", "scheme": scheme, "sum": "exact"}
+    acc = hwsim.matmul(a, b, **given)
+    assert np.array_equal(hwsim.matmul(a, b, alpha=-2.5, **given), -2.5 * acc)
+    assert np.array_equal(hwsim.matmul(a, b, bias=bias, **given), acc + bias)
+    assert np.array_equal(hwsim.matmul(a, b, c, beta=0.0, **given), acc)
+    assert np.array_equal(hwsim.matmul(a, b, c, **given), acc + c)
+
+
+def test_exact_sums_round_to_formats_without_infinity_or_minus_zero():
+    a = np.array([[-1e-30], [2.0**20], [-(2.0**20)], [1.5]])
+    given = {"device": "a100", "scheme": "ozaki-int8", "sum": "exact"}
+    for output, codes in {
+        "e4m3": [0x80, 0x7F, 0x7F, 0x3C],
+        "e4m3fnuz": [0x00, 0x80, 0x80, 0x44],
+        "e2m1": [0x08, 0x07, 0x0F, 0x03],
+    }.items():
+        found = hwsim.matmul(a, np.ones((1, 1)), output=output, **given)
+        assert (found.view(np.uint8).ravel() & (15 if output == "e2m1" else 255)).tolist() == codes, output
+    with pytest.raises(UnsupportedError, match="signed float formats; the output is int8"):
+        hwsim.matmul(a, a.T, output="int8", **given)
+
+
+def test_blocks_of_a_written_out_chain_begin_instructions_under_a_promotion_too():
+    """Of each block of one element an instruction: a promotion longer than the chain changes nothing but -0."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((5, (9, 40)), (6, (40, 9))))
+    order = Chain(tuple(Range(at, 40, 4, 1) for at in range(4)))
+    given = {"device": "a100", "format": "fp16"}
+    plain = hwsim.matmul(a, b, schedule=Schedule(sum=order), **given)
+    promoted = hwsim.matmul(a, b, schedule=Schedule(sum=order, promotion_k=48), **given)
+    assert np.array_equal(plain, promoted)
+    assert not np.array_equal(plain, hwsim.matmul(a, b, **given))
+    halves = hwsim.matmul(a, b, schedule=Schedule(sum=order, promotion_k=20), **given)
+    parts = [Chain(order.ranges[i : i + 2]) for i in (0, 2)]
+    assert np.array_equal(halves, hwsim.matmul(a, b, schedule=Schedule(sum=Reduction(tuple(parts))), **given))
+
+
+def test_slices_of_sums_that_are_joined_by_groups_go_into_the_output():
+    """sgemm-cube, elementwise, with merge_into="output": an IndexError until tools/fuzz/reference.py came by."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((7, (3, 64)), (8, (64, 5))))
+    given = {"device": "a100", "scheme": "sgemm-cube", "accumulation": "elementwise", "k_group": 16}
+    schedule = Schedule(slice_k=32, merge_into="output", merge_order="descending")
+    found = hwsim.matmul(a, b, schedule=schedule, alpha=3.0, **given)
+    first, last = (np.float32(3) * hwsim.matmul(a[:, part], b[part], **given) for part in (slice(32), slice(32, 64)))
+    assert np.array_equal(found, last + first)

@@ -1,13 +1,14 @@
 """Runs numbered cases in processes, with a log from which a stopped campaign goes on and to which others add.
 
 It knows numbers, processes and logs; it does not know what a case does. A case is a function of its number alone: it
-returns a word for what came of it, and raises for a fault. A case fails too where it needs more than HANG_S seconds of
-processor time, or kills its process.
+returns a word for what came of it, or that and what it reached, as (group, name, count), and raises for a fault. A case
+fails too where it needs more than HANG_S seconds of processor time, or kills its process.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -32,14 +33,15 @@ def _alarm(*_):
 
 
 def _outcome(case, number):
-    """(word, fault or None) of one case."""
+    """(word, what it reached, fault or None) of one case."""
     signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
-        return case(number), None
+        said = case(number)
+        return (said, [], None) if isinstance(said, str) else (said[0], list(said[1]), None)
     except Hang:
-        return "hang", "".join(traceback.format_exc(limit=-8))
+        return "hang", [], "".join(traceback.format_exc(limit=-8))
     except Exception:
-        return "fault", "".join(traceback.format_exc(limit=-8))
+        return "fault", [], "".join(traceback.format_exc(limit=-8))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -48,20 +50,27 @@ def _work(case, connection):
     """Take chunks from a connection until it closes."""
     signal.signal(signal.SIGPROF, _alarm)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    parent = os.getppid()
     while True:
+        while not connection.poll(1.0):
+            if os.getppid() != parent:  # ended without a word
+                return
         try:
             first, count = connection.recv()
         except EOFError:
             return
-        words, faults, start = Counter(), [], time.perf_counter()
+        words, faults, reached, start = Counter(), [], {}, time.perf_counter()
         for number in range(first, first + count):
             connection.send(number)
-            word, fault = _outcome(case, number)
+            word, places, fault = _outcome(case, number)
             words[word] += 1
+            for group, name, times in places:
+                reached.setdefault(group, Counter())[name] += times
             if fault is not None:
                 faults.append({"number": number, "fault": fault})
         seconds = round(time.perf_counter() - start, 2)
-        connection.send({"first": first, "count": count, "words": dict(words), "faults": faults, "seconds": seconds})
+        row = {"first": first, "count": count, "words": dict(words), "faults": faults, "seconds": seconds}
+        connection.send(row | ({"reached": reached} if reached else {}))
 
 
 class _Worker:
@@ -161,9 +170,11 @@ def campaign(name, case, first, count, processes, log):
 
 def report(rows):
     """Print the totals and the faults, those alike once; returns their number."""
-    words, kinds, examples = Counter(), Counter(), {}
+    words, kinds, examples, reached = Counter(), Counter(), {}, {}
     for row in rows:
         words.update(row["words"])
+        for group, names in row.get("reached", {}).items():
+            reached.setdefault(group, Counter()).update(names)
         for fault in row["faults"]:
             lines = fault["fault"].strip().splitlines()
             place = next((x.strip() for x in reversed(lines) if x.strip().startswith("File ")), "")
@@ -175,6 +186,8 @@ def report(rows):
         f"{total:,} cases, {sum(row['seconds'] for row in rows):,.0f} s: "
         + ", ".join(f"{n:,} {w}" for w, n in words.most_common())
     )
+    for group, names in sorted(reached.items()):
+        print(f"{group}: " + ", ".join(f"{n:,} {name}" for name, n in names.most_common()))
     for kind, count in kinds.most_common():
         number, text = examples[kind]
         print(f"{count:6} {kind[0]}\n       {text}\n       again: --number {number}")
