@@ -2,6 +2,8 @@
 
 `python docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
 `python docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some lines.
+`python docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes its time),
+and writes a page for each paper and the tables of papers.md; tests compare counts and names with the claims' files.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,14 +27,16 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.options import declared
-from hwsim.papers import anchor_data, ascend910b, block_size, underflow
+from hwsim.papers import anchor_data, ascend910b, block_size, influences, reproduce, reproduce_text, underflow
 from hwsim.papers import anchors as measured
 from hwsim.papers.anchors_text import rows_text, times_text
+from hwsim.papers.claims import PAPERS
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.report.device_text import evidence_text
 from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import OWN, scheme_of
 
+PAPERS_BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -368,6 +372,24 @@ def cycles() -> str:
 LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
 
 
+def papers() -> None:
+    """Write docs/papers/*.md with figures, and the tables of papers.md."""
+    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick")
+    reproduce_text.write_pages(FOLDER / "papers", found)
+    page = FOLDER / "papers.md"
+    tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
+    text = page.read_text(encoding="utf-8")
+    page.write_text(PAPERS_BLOCK.sub(lambda block: block[1] + tables[block[2]] + block[3], text), encoding="utf-8")
+
+
+def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
+    """Verdicts by kind of claim, and what moves those that do not hold."""
+    turned = [one for one in outcomes if any(end.verdict != one.verdict for x in one.influences for end in x.ends)]
+    asked = [one for one in outcomes if one.influences]
+    said = f"Assumptions were varied for {len(asked)} claims that do not hold; for {len(turned)} a verdict turns."
+    return f"{reproduce_text.by_kind(outcomes)}\n{said}\n"
+
+
 def current(page: str) -> str:
     """The text of a page with its generated blocks made anew."""
     return BLOCK.sub(lambda found: found[1] + BLOCKS[found[2]]() + found[3], page)
@@ -376,6 +398,8 @@ def current(page: str) -> str:
 def main() -> None:
     """Rewrite what is behind."""
     long = "--long" in sys.argv[1:]
+    if "--papers" in sys.argv[1:]:
+        papers()
     for path in sorted(FOLDER.glob("*.md")):
         before = path.read_text(encoding="utf-8")
         after = current(before)

@@ -16,7 +16,7 @@ from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError, nearest
 from hwsim.files import check_outputs
-from hwsim.papers import anchor_data, anchors, block_size, reproduce, reproduce_text
+from hwsim.papers import anchor_data, anchors, block_size, influences, influences_text, reproduce, reproduce_text
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
 from hwsim.papers.claims import PAPERS
@@ -51,12 +51,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "figure",
         nargs="?",
         metavar="ITEM",
-        help="a figure, table or section, as fig10 (without: every claim, or a list)",
+        help="a figure, table or section, as fig10, or experiment:NAME, one run (without: every claim, or a list)",
     )
     group = parser.add_argument_group("claims")
     group.add_argument("--scale", choices=SCALES, help="quick (default): minutes; full: the paper's sizes")
     group.add_argument(
         "--out", type=Path, metavar="DIR", help="claims.json, a page per paper, data, plots (extra plot)"
+    )
+    group.add_argument(
+        "--sensitivity",
+        action="store_true",
+        default=None,
+        help="of claims that do not hold: how far assumptions move what was measured, and whether the verdict turns",
     )
     add_report(group, "sgemm-cube")
     parser.add_argument(
@@ -67,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
-OF_CLAIMS, OF_FIGURES = ("scale", "out", "report"), ("size", "device", "scheme")
+OF_CLAIMS, OF_FIGURES = ("scale", "out", "report", "sensitivity"), ("size", "device", "scheme")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -134,13 +140,13 @@ def _claims(arguments: argparse.Namespace) -> int:
     check_outputs({"--report": arguments.report})
     if arguments.out is not None:
         reproduce_text.check_folder(arguments.out)
-    seconds = reproduce.seconds_left(papers, arguments.figure, scale)
-    if seconds >= SAID_FROM_SECONDS:
-        print(
-            f"hwsim: about {seconds / 60:.0f} minutes on 2 cores; a stopped run goes on where it was", file=sys.stderr
-        )
+    _say(reproduce.seconds_left(papers, arguments.figure, scale), "")
     with progress_bar(quiet=False) as progress:
         found = reproduce.reproduce(papers, arguments.figure, scale=scale, progress=progress)
+    if arguments.sensitivity:
+        _say(influences.seconds_left(found, scale), " for the assumptions")
+        with progress_bar(quiet=False) as progress:
+            found = influences.with_influences(found, scale, progress)
     written = [] if arguments.out is None else reproduce_text.write(arguments.out, found)
     if arguments.report is not None:
         title = " ".join(x for x in ("Claims of", arguments.paper, arguments.figure) if x)
@@ -152,9 +158,20 @@ def _claims(arguments: argparse.Namespace) -> int:
         return 0
     print(reproduce_text.table(found.outcomes) + "\n" + reproduce_text.summary(found.outcomes))
     print(reproduce_text.by_kind(found.outcomes), end="")
+    if arguments.sensitivity:
+        print("\n" + influences_text.table(found.outcomes), end="")
     if written:
         print(f"\n{len(written)} files in {arguments.out}")
     return 0
+
+
+def _say(seconds: float, of: str) -> None:
+    """How long a run takes, where that is long."""
+    if seconds >= SAID_FROM_SECONDS:
+        print(
+            f"hwsim: about {seconds / 60:.0f} minutes{of} on 2 cores; a stopped run goes on where it was",
+            file=sys.stderr,
+        )
 
 
 def _fig8(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

@@ -26,19 +26,52 @@ from hwsim.papers.claims import Claim, Verdict
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
 Progress = Callable[[float], None]
+#: Before the name of an experiment, in the place of an item.
+EXPERIMENT = "experiment:"
+#: Modules that read or write what was measured: results do not depend on them.
+AFTER = ("influences.py", "influences_text.py", "reproduce_text.py", "claims_page.py")
 #: Paper -> the package with its EXPERIMENTS.
 PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
 
 
 @dataclass(frozen=True, slots=True)
+class InfluenceEnd:
+    """An assumption at another value: what was measured then, the verdict, and the least and the greatest relative
+    change of each quantity. refused: why hwsim does not take the value; verdict is None then.
+    """
+
+    value: Any
+    measured: Mapping[str, Any]
+    verdict: Verdict | None
+    moves: Mapping[str, list[float]]
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """An assumption behind a claim: its value, how its other values come about (`said`), what is assumed (`why`)."""
+
+    name: str
+    value: Any
+    said: str
+    why: str
+    ends: tuple[InfluenceEnd, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimOutcome:
-    """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured."""
+    """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured.
+
+    influences: of assumptions on a claim that does not hold, where they were asked for. unmoved: why none has any.
+    """
 
     paper: str
     claim: Claim
     measured: Mapping[str, Any]
     verdict: Verdict
     note: str = ""
+    influences: tuple[Influence, ...] = ()
+    unmoved: str = ""
 
     @property
     def id(self) -> str:
@@ -51,6 +84,7 @@ class ClaimOutcome:
             "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind,
             "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit,
             "measured": dict(self.measured), "verdict": self.verdict, "note": self.note,
+            "assumptions": [plain(asdict(one)) for one in self.influences], "unmoved": self.unmoved,
         }  # fmt: skip
 
 
@@ -89,7 +123,9 @@ def has_item(paper: str, item: str) -> bool:
 
 def wanted_claims(paper: str, item: str | None) -> tuple[Claim, ...]:
     """The claims of a paper, or of one of its items. Raises InputError for an item that has none."""
-    every = claims.read(paper).claims
+    every, named = claims.read(paper).claims, experiment_named(paper, item)
+    if named is not None:
+        return tuple(claim for claim in every if claim.id in named.claims)
     found = tuple(claim for claim in every if item is None or is_of_item(claim, item))
     if not found:
         items = list(dict.fromkeys(item_key(claim.item) for claim in every))
@@ -99,15 +135,28 @@ def wanted_claims(paper: str, item: str | None) -> tuple[Claim, ...]:
 
 
 def chosen(paper: str, item: str | None) -> tuple[Experiment, ...]:
-    """The experiments that measure claims of an item."""
+    """The experiments that measure claims of an item; the one of that name, where there is one."""
+    named = experiment_named(paper, item)
+    if named is not None:
+        return (named,)
     ids = {claim.id for claim in wanted_claims(paper, item)}
     return tuple(one for one in experiments(paper) if ids & set(one.claims))
+
+
+def experiment_named(paper: str, item: str | None) -> Experiment | None:
+    """The experiment of a paper that users name "experiment:NAME". Raises InputError for one that there is not."""
+    if item is None or not item.startswith(EXPERIMENT):
+        return None
+    name, known = item.removeprefix(EXPERIMENT), [one.name for one in experiments(paper)]
+    if name not in known:
+        raise InputError(f"{paper} has no experiment {name!r}; there are {', '.join(known)}{nearest(name, known)}")
+    return next(one for one in experiments(paper) if one.name == name)
 
 
 def seconds_left(papers: Sequence[str], item: str | None, scale: Scale) -> float:
     """What is left to run takes about this long on two cores."""
     todo = [(paper, one) for paper in papers for one in chosen(paper, item)]
-    return sum(one.seconds[scale] for paper, one in todo if not _cached(paper, one, scale).exists())
+    return sum(one.seconds[scale] for paper, one in todo if not cached_path(paper, one, scale).exists())
 
 
 def reproduce(
@@ -129,7 +178,7 @@ def reproduce(
 
 def measured(paper: str, one: Experiment, scale: Scale) -> Found:
     """What an experiment gives, from the cache where it is there. Raises InputError where a claim is left out."""
-    path = _cached(paper, one, scale)
+    path = cached_path(paper, one, scale)
     if path.exists():
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
     given = one.measure(scale)
@@ -137,7 +186,7 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
         wrong = ", ".join(sorted(set(given.measured) ^ set(one.claims)))
         raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_plain(asdict(given)))
+    text = json.dumps(plain(asdict(given)))
     write_text(path, text)
     return _from_json(json.loads(text))
 
@@ -156,26 +205,31 @@ def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list
     return outcomes
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON has it: NumPy's numbers and arrays as Python's, numbers that are not finite as text."""
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _from_json(stored: Any) -> Found:
+    series = tuple(Series(**one) for one in stored["series"])
+    return Found(numbers(stored["measured"]), stored["notes"], series)
+
+
+def numbers(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Quantities by claim and name, as `plain` wrote them."""
+
     def number(value: Any) -> Any:
         if isinstance(value, list):
             return [number(one) for one in value]
         return float(value) if value in ("inf", "-inf", "nan") else value
 
-    values = {claim: {name: number(one) for name, one in own.items()} for claim, own in stored["measured"].items()}
-    series = tuple(Series(**one) for one in stored["series"])
-    return Found(values, stored["notes"], series)
+    return {claim: {name: number(one) for name, one in own.items()} for claim, own in stored.items()}
 
 
 def cache_folder() -> Path:
@@ -183,7 +237,8 @@ def cache_folder() -> Path:
     return cache.cache_folder("reproduce")
 
 
-def _cached(paper: str, one: Experiment, scale: Scale) -> Path:
+def cached_path(paper: str, one: Experiment, scale: Scale) -> Path:
+    """The file of an experiment's results; it need not exist."""
     return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}" / f"{paper}-{one.name}-{scale}.json"
 
 
@@ -198,5 +253,7 @@ def _paper_digest(paper: str) -> str:
     root = Path(hwsim.__file__).parent / "papers"
     own = Path(str(PACKAGES[paper].__file__)).parent
     apart = [Path(str(package.__file__)).parent for package in PACKAGES.values()]
-    shared = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart if y != own)]
+    shared = [
+        x for x in root.rglob("*.py") if x.name not in AFTER and not any(x.is_relative_to(y) for y in apart if y != own)
+    ]
     return cache.digest_of_files(shared, root)

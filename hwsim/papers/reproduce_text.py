@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from hwsim.files import check_writable, make_folder, whole_file, write_text
-from hwsim.papers import claims
+from hwsim.papers import claims, influences_text
 from hwsim.papers.claims import Kind, Verdict
 from hwsim.papers.experiment import Series
 from hwsim.papers.reproduce import ClaimOutcome, Reproduction
@@ -21,6 +21,13 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SHOWN = 6  # elements of a series in a table
 CLAIMS_FILE = "claims.json"
 LETTERS_SIDE_BY_SIDE = 60  # of names on an axis
+DOTS_PER_INCH, DOTS_ON_A_PAGE = 120, 64
+DEVIATIONS: tuple[Verdict, ...] = ("order", "fails")
+UNEXPLAINED = "not explained."
+ASSUMPTIONS = (
+    "The experiment run again with one assumption at another value: relative changes of what was measured, and the "
+    "verdict there, bold where it turns. `operands`: all drawn with other seeds."
+)
 
 
 def summary(outcomes: Sequence[ClaimOutcome]) -> str:
@@ -61,13 +68,21 @@ def table(outcomes: Iterable[ClaimOutcome]) -> str:
 
 
 def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()) -> str:
-    """A paper's claims, those that do not hold with what is known of why, and what nobody can ask a simulator.
+    """A paper's claims; those that do not hold with what is known of why and the assumptions that move them; notes.
 
     plots: names of the files of its figures, beside the page.
     """
     said = claims.read(paper)
-    text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{by_kind(outcomes)}\n{table(outcomes)}"
-    noted = [one for one in outcomes if one.note]
+    text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{by_kind(outcomes)}\n"
+    text += f"## Claims\n\n{table(outcomes)}"
+    apart = [one for one in outcomes if one.verdict in DEVIATIONS]
+    if apart:
+        text += "\n## Deviations\n\nClaims that hold in order only, or fail.\n\n"
+        text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note) or UNEXPLAINED}\n" for one in apart)
+    moved = influences_text.table(outcomes)
+    if moved:
+        text += f"\n## What assumptions do to the deviations\n\n{ASSUMPTIONS}\n\n{moved}"
+    noted = [one for one in outcomes if one.note and one not in apart]
     if noted:
         text += "\n## Notes\n\n" + "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note)}\n" for one in noted)
     if plots:
@@ -87,12 +102,21 @@ def write(folder: Path, found: Reproduction) -> list[Path]:
     paths = [folder / CLAIMS_FILE]
     write_text(paths[0], json.dumps([one.to_dict() for one in found.outcomes], indent=1, default=str) + "\n")
     for paper, series in found.series.items():
-        plots = []
         for one in series:
             make_folder(folder / "data")
             paths.append(folder / "data" / f"{paper}-{one.name}.csv")
             write_text(paths[-1], _csv(one))
-            if one.x and one.y and (image := _plot(one)) is not None:
+    return paths + write_pages(folder, found, DOTS_PER_INCH)
+
+
+def write_pages(folder: Path, found: Reproduction, dots_per_inch: int = DOTS_ON_A_PAGE) -> list[Path]:
+    """Write PAPER.md and, with matplotlib, plots/PAPER-NAME.png; the paths."""
+    make_folder(folder)
+    paths = []
+    for paper, series in found.series.items():
+        plots = []
+        for one in series:
+            if one.x and one.y and (image := _plot(one, dots_per_inch)) is not None:
                 make_folder(folder / "plots")
                 plots.append(f"plots/{paper}-{one.name}.png")
                 paths.append(folder / plots[-1])
@@ -111,7 +135,7 @@ def _csv(series: Series) -> str:
     return text.getvalue()
 
 
-def _plot(series: Series) -> bytes | None:
+def _plot(series: Series, dots_per_inch: int) -> bytes | None:
     """A PNG of one series; None without matplotlib."""
     try:
         from matplotlib.figure import Figure  # optional
@@ -140,7 +164,7 @@ def _plot(series: Series) -> bytes | None:
     if series.by and series.value is None:
         axes.legend(fontsize="small", title=series.by)
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=120)
+    figure.savefig(image, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return image.getvalue()
 
 

@@ -85,23 +85,32 @@ def sensitivity(
     return sorted(found, key=lambda one: (-one.moved, one.path))
 
 
+def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | None:
+    """The value at a dotted path, the ends of its range, and whether sources give them; None for no assumed number.
+
+    A number on which sources disagree has the range that they span; one that is assumed, SPREAD less and more.
+    """
+    about = device.evidence.get(path)
+    if about is None or (about.span is None and about.evidence not in ASSUMED):
+        return None
+    value = _value(device.model_dump(by_alias=True), path)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        return None
+    low, high = about.span or (value * (1 - SPREAD), value * (1 + SPREAD))
+    if isinstance(value, int):
+        low, high = round(low), round(high)
+    return (value, low, high, about.span is not None) if low < value or high > value else None
+
+
 def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, float, float, bool]]:
     """The numbers to vary: (path, value, low, high, whether the range is from sources)."""
-    tree = device.model_dump(by_alias=True)
     timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(program.units)]
-    for path, about in device.evidence.items():
+    for path in device.evidence:
         if not _is_within(path, [*PARTS, *timed]) or _is_within(path, ASIDE):
             continue
-        value = _value(tree, path)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value:
-            continue
-        if about.span is None and about.evidence not in ASSUMED:
-            continue
-        low, high = about.span or (value * (1 - SPREAD), value * (1 + SPREAD))
-        if isinstance(value, int):
-            low, high = round(low), round(high)
-        if low < value or high > value:
-            yield path, value, low, high, about.span is not None
+        found = range_of(device, path)
+        if found is not None:
+            yield path, *found
 
 
 def _is_within(path: str, parts: list[str] | tuple[str, ...]) -> bool:

@@ -1,6 +1,7 @@
-"""SGEMM-cube's claims on chips (Table 1, Sections 3.3.1 and 4), read from the device files.
+"""SGEMM-cube's claims on chips (Table 1, Sections 2, 3.3.1 and 4), read from the device files.
 
-Peaks are cores x operations per cycle x clock; buffers and links are one AI core's.
+Peaks are cores x operations per cycle x clock; buffers and links are one AI core's. Rates of ordinary cores, and of a
+chip without a device file, are those that vendors publish.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from hwsim.devices.device import Device
 from hwsim.devices.query import instruction
 from hwsim.formats import format_of
 from hwsim.papers.experiment import Experiment, Found, Scale
+from hwsim.papers.published_units import LANES, SW26010_PRO
 
 OLD, NEW = "ascend910a", "ascend910b3"
 HALF = format_of("fp16").bits // 8
@@ -73,6 +75,39 @@ def measure_910a(scale: Scale) -> Found:
     )
 
 
+def lanes_tflops(device: str, format: str) -> float:
+    """Peak of the ordinary cores: their FMAs per cycle and core as published, cores and clock of the device file."""
+    chip = load(device)
+    return 2e-6 * LANES[device].fmas_per_cycle[format] * chip.cores * chip.clock_mhz
+
+
+def measure_others(scale: Scale) -> Found:
+    """Peaks of the other chips of Table 1, and Section 2's ratio."""
+    rows = {
+        name: [peak_tflops(load(name), "fp16"), lanes_tflops(name, "fp32"), lanes_tflops(name, "fp64")]
+        for name in LANES
+    }
+    fp8 = peak_tflops(load("h100"), "e4m3")
+    clock = load("h100").clock_mhz
+    lanes = "FP32 and FP64 are of the ordinary cores: cores and clock of the device file, rates by "
+    own = {name: f"{lanes}{one.source}." for name, one in LANES.items()}
+    own["h100"] += f" The file's clock is {clock:g} MHz, at which NVIDIA's dense FP16 peak comes out."
+    return Found(
+        {
+            **{f"table1-{name}": {"peaks": row} for name, row in rows.items()},
+            "table1-sw26010pro": {"peaks": [SW26010_PRO.peak_tflops(16), SW26010_PRO.peak_tflops(64)]},
+            "sec2-h100-fp8-fp64": {"ratio": fp8 / rows["h100"][2]},
+        },
+        {
+            **{f"table1-{name}": own[name] for name in rows},
+            "table1-sw26010pro": f"No device file; by {SW26010_PRO.source}. One vector of FMAs per core and cycle is "
+            "assumed, and four FP16 numbers in the place of an FP64 one.",
+            "sec2-h100-fp8-fp64": f"{fp8:.0f} TFLOP/s of dense FP8 over {rows['h100'][2]:.1f} of the ordinary cores' "
+            f"FP64; over the Tensor Cores' FP64 it would be {fp8 / peak_tflops(load('h100'), 'fp64'):.0f}.",
+        },
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         "chips",
@@ -81,6 +116,12 @@ EXPERIMENTS = (
             *("eq10-alignment", "eq10-l0", "eq10-l0c-ub", "sec4-910a", "sec4-910b3", "sec4-910b3-fp32-peak"),
         ),
         measure_910a,
+        {"quick": 1, "full": 1},
+    ),
+    Experiment(
+        "other-chips",
+        ("table1-a100", "table1-h100", "table1-mi300x", "table1-sw26010pro", "sec2-h100-fp8-fp64"),
+        measure_others,
         {"quick": 1, "full": 1},
     ),
 )

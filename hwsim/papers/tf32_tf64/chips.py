@@ -1,15 +1,21 @@
-"""Peaks and formats of the V100, A100 and H100 (Table 1), and what the peaks project for 3xTF32 (Section 3.2).
+"""Peaks and formats of the V100, A100 and H100 (Table 1), what the peaks project for 3xTF32 (Section 3.2), the size of
+a Tensor Core (Section 2.1).
 
-It reads device files: multiply-adds per cycle, cores, the boost clock, and the formats of matrix instructions.
+It reads device files: multiply-adds per cycle, cores, the boost clock, and the formats of matrix instructions. How many
+Tensor Cores a multiprocessor has is published, not in the files.
 """
 
 from __future__ import annotations
 
+import math
+
 from hwsim.devices import load
+from hwsim.devices.model import FusedModel
 from hwsim.devices.query import instruction
 from hwsim.formats import format_of
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
+from hwsim.papers.published_units import TENSOR_CORES
 from hwsim.papers.rates import takes
 from hwsim.papers.splits import SchemeSplit, products
 
@@ -95,4 +101,28 @@ def measure(scale: Scale) -> Found:
     return Found(measured, notes, (Series("table1", columns),))
 
 
-EXPERIMENTS = (Experiment("chips", CLAIMS, measure, {"quick": 4.0, "full": 4.0}),)
+def measure_units(scale: Scale) -> Found:
+    """Multiply-adds per cycle of one Tensor Core, FP16; of the V100's, its shape."""
+    units = [macs(device, "fp16") / TENSOR_CORES[device] for device in (V100, A100, H100)]
+    chip = load(V100)
+    unit = chip.dot_units[instruction(chip, chip.native["fp16"]).unit]
+    assert isinstance(unit, FusedModel)
+    depth = unit.terms
+    side = math.sqrt(units[0] / depth)
+    return Found(
+        {"sec2-1-unit-4x4": {"m": side, "n": side, "k": depth}, "sec2-1-units-grow": {"macs": units}},
+        {
+            "sec2-1-unit-4x4": f"k is the number of products that the unit adds in one step, by its bits; m n = "
+            f"{units[0] / depth:g} follows from the rate of a multiprocessor and its {TENSOR_CORES[V100]} Tensor Cores "
+            "(white paper); that m = n is an assumption.",
+            "sec2-1-units-grow": "Rates of a multiprocessor (device files) over its Tensor Cores (white papers): "
+            + ", ".join(f"{device} {count}" for device, count in TENSOR_CORES.items())
+            + ".",
+        },
+    )
+
+
+EXPERIMENTS = (
+    Experiment("chips", CLAIMS, measure, {"quick": 4.0, "full": 4.0}),
+    Experiment("units", ("sec2-1-unit-4x4", "sec2-1-units-grow"), measure_units, {"quick": 1.0, "full": 1.0}),
+)
