@@ -115,9 +115,15 @@ def planted(language):
 
 
 def known():
-    """{(file, old, new): reason}."""
+    """The survivors that are no faults, as (file, old, new); as ids where only one of equal lines is meant."""
     rows = yaml.safe_load(KNOWN.read_text()) if KNOWN.exists() else []
-    return {(row["file"], row["old"], change): row["reason"] for row in rows or [] for change in row["new"]}
+    lines = {(row["file"], row["old"], change) for row in rows or [] if "ids" not in row for change in row["new"]}
+    return lines.union(*(row["ids"] for row in rows or [] if "ids" in row))
+
+
+def is_known(row, found):
+    """Whether a row of the log is among the survivors `found`, which `known` gave."""
+    return row["id"] in found or (row["file"], row["old"], row["new"]) in found
 
 
 def read_log(log):
@@ -274,10 +280,10 @@ def campaign(language, wanted, untried, passed, times, given, tell):
 
 def report(rows):
     """Print the counts and the survivors that nothing explains; returns their number."""
-    reasons = known()
+    no_fault = known()
     counts = Counter(row["outcome"] for row in rows)
     survivors = [row for row in rows if row["outcome"] in ("survived", "passed")]
-    open_ones = [row for row in survivors if (row["file"], row["old"], row["new"]) not in reasons]
+    open_ones = [row for row in survivors if not is_known(row, no_fault)]
     unfinished = sum(row["outcome"] == "passed" for row in open_ones)
     for row in sorted(open_ones, key=lambda row: (row["file"], row["line"])):
         stages = f"  (stages of tests passed: {row['stages']})" if row["outcome"] == "passed" else ""
@@ -322,8 +328,8 @@ def main():
         return
     if given.tests and not given.again:
         parser.error("--tests goes with --again")
-    reasons = known()
-    explained = {key for key, row in rows.items() if (row["file"], row["old"], row["new"]) in reasons}
+    no_fault = known()
+    explained = {key for key, row in rows.items() if is_known(row, no_fault)}
     counting = sum(row["outcome"] in COUNTED for row in rows.values())
     if given.again:
         wanted = {key for key, row in rows.items() if row["outcome"] not in ("killed", "same object", "no build")}
