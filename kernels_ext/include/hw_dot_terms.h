@@ -88,6 +88,12 @@ static inline int hw_special_sum(const hw_spec *s, const hw_term *terms, int cou
     return 1;
 }
 
+/* Code of zero; a format without -0 has one. */
+static inline uint64_t hw_zero_code(const hw_format *f, unsigned sign)
+{
+    return f->special == HW_FNUZ ? 0 : hw_sign_code(f, sign);
+}
+
 /* Code of a sum that is zero. IEEE: the sign that all terms have when all are zeros, else that of x - x. */
 static inline uint64_t hw_zero(const hw_spec *s, const hw_term *terms, int count)
 {
@@ -100,7 +106,7 @@ static inline uint64_t hw_zero(const hw_spec *s, const hw_term *terms, int count
         if (terms[i].kind != HW_ZERO || !terms[i].sign)
             all_minus = 0;
     }
-    return hw_sign_code(&s->d, all_minus || (s->rounding == HW_RD && !all_plus));
+    return hw_zero_code(&s->d, all_minus || (s->rounding == HW_RD && !all_plus));
 }
 
 /* The last stage: round a sum that is not zero to the result format, in d's word. */
@@ -110,7 +116,7 @@ static inline uint64_t hw_pack(const hw_spec *s, unsigned sign, hw_u128 m, int l
     uint64_t code = hw_round(r, (enum hw_rounding)s->rounding, s->saturate_overflow, sign, m, lsb, sticky);
     uint64_t magnitude = (code >> r->pad) & hw_mask(r->exponent_bits + r->fraction_bits);
     if (!magnitude || (s->flush_results && !(magnitude >> r->fraction_bits)))
-        return hw_sign_code(&s->d, s->ieee_zero && sign);
+        return r->special == HW_FNUZ && code == hw_default_nan(r) ? code : hw_zero_code(&s->d, s->ieee_zero && sign);
     return code;
 }
 

@@ -60,7 +60,7 @@ def test_divisions_between_steps(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("places", [1, 8, 15])
-@pytest.mark.parametrize("name", ["fused-hopper-fp16", "fused-hopper-bf16"])
+@pytest.mark.parametrize("name", ["fused-hopper-fp16", "fused-hopper-bf16", "small-bf16", "cut-fp16"])
 def test_accumulators_near_the_least_numbers(name: str, places: int) -> None:
     """Every exponent of C; small products, or none: what a division takes below the lanes' or the format's range."""
     spec, rng = UNITS[name], np.random.default_rng(places)

@@ -142,6 +142,7 @@ SPECS = {
     "pairwise-tf32-3": DotSpec(PairwiseUnit(3, specials=CDNA2), "tf32", "bf16", "fp32", "fp32"),
     "pairwise-hf32-flush": DotSpec(PairwiseUnit(4, specials=CDNA2), "hf32", "hf32", "fp32", "fp32"),
     "pairwise-fp32-16": DotSpec(PairwiseUnit(16), "fp32", "fp32", "fp32", "fp32"),
+    "pairwise-fp16-5": DotSpec(PairwiseUnit(5, specials=CDNA2), "fp16", "fp16", "fp32", "fp32"),
     "pairwise-fp16-7": DotSpec(PairwiseUnit(7), "fp16", "fp16", "fp32", "fp32"),
     "two-level-fp16": DotSpec(TwoLevelUnit(8), "fp16", "fp16", "fp32", "fp32"),
     "two-level-fp16-ieee": DotSpec(TwoLevelUnit(4, specials=Specials(zero="ieee")), "fp16", "fp16", "fp32", "fp32"),
@@ -149,6 +150,7 @@ SPECS = {
     "two-level-other": DotSpec(
         TwoLevelUnit(8, 20, 30, 22, 27, accumulator_drop_bits=12), "fp16", "bf16", "fp32", "fp32"
     ),
+    "two-level-33": DotSpec(TwoLevelUnit(8, 24, 33, 24, 32), "fp16", "fp16", "fp32", "fp32"),
     "two-level-bf16": DotSpec(TwoLevelUnit(8), "bf16", "bf16", "fp32", "fp32"),
     "two-level-fp8": DotSpec(
         TwoLevelUnit(16, interleaved=True, accumulator_drop_bits=25), "e4m3fnuz", "e5m2fnuz", "fp32", "fp32"

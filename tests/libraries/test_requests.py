@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.options import declared
+from hwsim.resolve.library_call import warnings_of
 
 RNG = np.random.default_rng(11)
 
@@ -364,3 +366,9 @@ def test_no_cycles_say_why() -> None:
     for call in ({"timing": True}, {"exact": False}):
         note = hwsim.run(m=1, n=1, k=4096, **CUBLAS, format="fp16", **call).timing_note
         assert note and "not asked" not in note
+
+
+def test_an_unsure_choice_is_one_warning():
+    choice = SimpleNamespace(known=True, kernel="k", split_k=1, confidence=0.3)
+    [found] = warnings_of(SimpleNamespace(choice=choice, why=""))
+    assert (found["code"], found["count"]) == ("library_choice_unsure", 1) and "probability of 0.30" in found["message"]

@@ -97,10 +97,13 @@ def test_traffic_agrees_with_the_plain_model(seed, replacement):
     assert (got.get("HBM read", 0), got.get("HBM write", 0)) == (plain.read, plain.written + dirty)
 
 
-def reads(cols, count, fetch_bytes=None, order="rows"):
-    """HBM bytes read by each of `count` copies beside each other, 64 lines of `cols` fp16 each, in turn."""
+def reads(cols, count, fetch_bytes=None, order="rows", first=0):
+    """HBM bytes read by each of `count` copies beside each other, 64 lines of `cols` fp16 each, in turn.
+
+    first: number of the first of them.
+    """
     dev = device(l2={"capacity_bytes": 1 << 30, "bytes_per_second": 1e12}, links__GM_L1__fetch_bytes=fetch_bytes)
-    shape = (64, cols, ZERO, lambda i: ZERO + i * cols)
+    shape = (64, cols, ZERO, lambda i: ZERO + (first + i) * cols)
     found = []
     for n in range(1, count + 1):
         kernels = []
@@ -121,6 +124,7 @@ def test_a_miss_fetches_whole_pieces_of_a_row(order):
     assert reads(16, 5, 64, order) == [2 * line, 0, 2 * line, 0, 2 * line]
     assert reads(16, 5, 128, order) == [4 * line, 0, 0, 0, 4 * line]
     assert reads(64, 2, 128, order) == [4 * line, 4 * line]
+    assert reads(16, 4, 128, order, first=2) == [4 * line, 0, 4 * line, 0]
 
 
 def test_pieces_end_with_the_row():

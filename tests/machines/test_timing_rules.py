@@ -322,6 +322,11 @@ def test_leak_says_which_semaphore():
         run(program(kernel(body, semaphores={"left": 2})), device())
     with pytest.raises(ProgramError, match="semaphore 'left' ends at 1, began at 2"):
         run(program(kernel((sync("M", "left"),), semaphores={"left": 2})), device())
+    names = [f"s{i}" for i in range(12)]
+    many = kernel(tuple(sync("M", signals=name) for name in names), semaphores=dict.fromkeys(names, 0))
+    with pytest.raises(ProgramError) as found:
+        run(program(many), device())
+    assert str(found.value).count("ends at 1, began at 0") == 8  # the first ones
 
 
 def test_instruction_without_link_or_time_is_named():

@@ -1,6 +1,7 @@
 """tools/mutate: sites of small texts, and that its lists name lines that there are."""
 
 import ast
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def f(x: int = 3) -> bool:
 def tools(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     yield
-    sys.modules.pop("sites", None)
+    for name in ("sites", "trees"):
+        sys.modules.pop(name, None)
 
 
 def changes(sites, text):
@@ -81,3 +83,38 @@ def test_known_survivors_and_planted_faults_are_of_lines_that_there_are():
         assert row["old"] in lines, row
         assert row["old"] not in row["new"]
     assert all(row["reason"] for row in known)
+
+
+def outcomes(sample, outcome):
+    """The trials of a sample by one process, as pairs of stages passed and mutant; outcome(stages, mutant) is a row."""
+    while (taken := sample.take()) is not None:
+        done, _, mutant = taken
+        yield done, mutant
+        sample.ended(taken, outcome(done, mutant))
+
+
+def test_every_mutant_goes_through_its_first_stage_before_one_goes_through_a_second():
+    path = FOLDER / "__main__.py"
+    spec = importlib.util.spec_from_file_location("mutate_main", path)
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+
+    def outcome(done, mutant):
+        if mutant == "b":
+            return {"outcome": "same object"}
+        return {"outcome": "killed"} if done == 2 or mutant == "c" else {"outcome": "passed", "stages": done + 1}
+
+    found = list(outcomes(main.Sample("abcdef", 3, [(1, -1, "old")], 60), outcome))
+    assert found == [
+        (0, "a"),
+        (0, "b"),
+        (0, "c"),
+        (0, "d"),
+        (1, "old"),
+        (1, "a"),
+        (1, "d"),
+        (2, "old"),
+        (2, "a"),
+        (2, "d"),
+    ]
+    assert list(outcomes(main.Sample("ab", 3, [], 0), outcome)) == []

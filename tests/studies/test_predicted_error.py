@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.gemm.plan import chain
 from hwsim.gemm.problem import Problem
-from hwsim.numerics.units import DotSpec, FmaChainUnit, FusedUnit, IntegerUnit
+from hwsim.numerics.units import CompositeUnit, DotSpec, FmaChainUnit, FusedUnit, IntegerUnit, PairwiseUnit
 from hwsim.operands import operand
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.predicted_error import normal_sample, predicted_error, residuals_of, roundoff_of, sample_of
+from hwsim.resolve.predicted_error import (
+    _large_products,
+    normal_sample,
+    predicted_error,
+    residuals_of,
+    roundoff_of,
+    sample_of,
+)
 from hwsim.schemes import scheme_of, schemes
 
 ABOVE = 1.1  # measured / predicted, at most: where nearly everything is lost both are about 1
@@ -157,3 +165,42 @@ def test_samples():
     chip = hwsim.device("a100")
     plan = plan_for(chip, scheme_of("sgemm-cube"), Problem("fp32", 2, 2, 2), None, {}).plan
     assert predicted_error(plan, chip, sample_of(zero, zero)) == 0
+
+
+def residuals(scheme: str, x: np.ndarray, device: str = "a100", source: str = "fp32", **options):
+    chip, shape = hwsim.device(device), (len(x), 1, x.shape[1])
+    given = {"format": options.pop("format")} if "format" in options else {}
+    plan = plan_for(chip, scheme_of(scheme), Problem(source, *shape), given.get("format"), options).plan
+    return residuals_of(x, plan, "a", source, chip, float(np.abs(x).max()))
+
+
+def test_what_a_split_leaves_of_each_element():
+    """fp32 rounded to fp16 loses half a last place, once; only pieces that are cut have a mean residual, half of it."""
+    x = np.array([[1.5, -3.0, 0.7]])
+    rounded = residuals("native", x, format="fp16")
+    assert rounded.after.tolist() == [[2.0**-11, 2.0**-10, 2.0**-12]] and rounded.mean is None
+    assert residuals("sgemm-cube", x).mean is None
+    for scheme, device in (("markidis", "v100"), ("ozaki-fp16", "a100")):
+        cut = residuals(scheme, x, device, "fp64" if scheme.startswith("ozaki") else "fp32")
+        assert cut.mean is not None and np.array_equal(cut.mean, np.copysign(cut.after / 2, x))
+
+
+def test_roundoff_of_composed_units_and_trees():
+    inner = FusedUnit(4, 25, -133)
+    for selections, terms in ((((0,), (1,)), 2), (((0,), (1,), (2,), (3,)), 1)):
+        unit = CompositeUnit(8, inner, "fp16", 4, selections)
+        assert roundoff_of(DotSpec(unit, "e4m3", "e4m3", "fp32", "fp32"))[1] == terms
+    tree, _ = roundoff_of(DotSpec(PairwiseUnit(4), "fp16", "fp16", "fp32", "fp32"))
+    assert tree.random == 3 * 2.0**-24
+
+
+def test_the_peak_of_sums_over_sixteenths_of_k():
+    """Fifteen ones, then what takes them back: the largest sum is that over 15/16."""
+    a = np.ones((2, 16), np.float32)
+    a[:, 15] = -15
+    assert sample_of(operand("A", a), operand("B", np.ones((16, 3), np.float32))).peak == 15
+
+
+def test_products_after_the_largest_count():
+    assert _large_products(chain((0, 1), (0, 0), (1, 0), interleave="k")) == 2
+    assert _large_products(chain((0, 0), (0, 1), (1, 0), interleave="k")) == 3

@@ -3,14 +3,17 @@
 python tools/mutate c [--count 200] [--log FILE]        # kernels: dot units, conversions, lanes, the timing engine
 python tools/mutate python [--count 200] [--log FILE]   # lowering, machines, timing, provenance
 python tools/mutate c --again --log FILE                # those that survived, once more (after a test was written)
+python tools/mutate c --again --tests TEST --log FILE   # the same by this test alone; what it does not see stays open
 
-The sample is the first places by a hash of seed, file and change, so that an edit elsewhere leaves it. A mutant that
-the compiler makes the same object of is left out. A survivor is killed by a new test, or is shown to be no fault in
-known.yaml, with the reason. Exit code 1: some survivor is neither.
+The sample is the first places by a hash of seed, file and change, so that an edit elsewhere leaves it. The tests of a
+file are in stages; every mutant of the sample goes through its first stage before one goes through a second. A mutant
+that the compiler makes the same object of is left out. A survivor is killed by a new test, or is shown to be no fault
+in known.yaml, with the reason. Exit code 1: some survivor is neither.
 """
 
 import argparse
 import hashlib
+import heapq
 import json
 import multiprocessing
 import queue
@@ -31,6 +34,8 @@ KNOWN = Path(__file__).with_name("known.yaml")
 SLACK_S, SLACK = 60, 6.0  # a stage of tests may take so many seconds more, and so many times its usual time
 BUILD_S = 300
 FIELDS = ("id", "file", "line", "old", "new")
+COUNTED = ("killed", "survived", "passed")  # passed: some stages of tests, not all
+UNCOUNTED = ("same object", "no build", "error")
 
 NO_GPU = "--ignore=tests/golden/test_golden_recorder.py"  # where a GPU is, one for all processes
 KERNELS = ("tests/kernels",), ("tests/golden", "tests/arithmetic", NO_GPU), ("tests/evaluate", "tests/schemes")
@@ -110,9 +115,15 @@ def planted(language):
 
 
 def known():
-    """{(file, old, new): reason}."""
+    """The survivors that are no faults, as (file, old, new); as ids where only one of equal lines is meant."""
     rows = yaml.safe_load(KNOWN.read_text()) if KNOWN.exists() else []
-    return {(row["file"], row["old"], change): row["reason"] for row in rows or [] for change in row["new"]}
+    lines = {(row["file"], row["old"], change) for row in rows or [] if "ids" not in row for change in row["new"]}
+    return lines.union(*(row["ids"] for row in rows or [] if "ids" in row))
+
+
+def is_known(row, found):
+    """Whether a row of the log is among the survivors `found`, which `known` gave."""
+    return row["id"] in found or (row["file"], row["old"], row["new"]) in found
 
 
 def read_log(log):
@@ -134,8 +145,11 @@ def same_objects(tree, other):
     return all(path.read_bytes() == (other.folder / path.relative_to(tree.folder)).read_bytes() for path in objects)
 
 
-def trial(tree, other, mutant, stages, usual):
-    """What becomes of one mutant, as a row of the log. usual: by stage, the tests left out and the seconds it takes."""
+def trial(tree, other, mutant, stages, done, usual):
+    """What becomes of one mutant in the stage after `done` ones, as a row of the log.
+
+    usual: by stage, the tests left out and the seconds it takes.
+    """
     start = time.perf_counter()
     name = mutant["file"]
     path = tree.folder / name
@@ -148,11 +162,14 @@ def trial(tree, other, mutant, stages, usual):
                 return {**row, "outcome": "no build"}
             if same_objects(tree, other):
                 return {**row, "outcome": "same object"}
-        for stage in stages:
-            failed, _ = tree.test(stage, SLACK_S + SLACK * usual[stage][1], usual[stage][0])
-            if failed:
-                return {**row, "outcome": "killed", "by": failed[0], "seconds": round(time.perf_counter() - start, 1)}
-        return {**row, "outcome": "survived", "seconds": round(time.perf_counter() - start, 1)}
+        stage = stages[done]
+        failed, _ = tree.test(stage, SLACK_S + SLACK * usual[stage][1], usual[stage][0])
+        row["seconds"] = round(time.perf_counter() - start, 1)
+        if failed:
+            return {**row, "outcome": "killed", "by": failed[0]}
+        if done + 1 < len(stages):
+            return {**row, "outcome": "passed", "stages": done + 1}
+        return {**row, "outcome": "survived"}
     finally:
         tree.restore(other, name)
 
@@ -193,47 +210,67 @@ def usual_times(trees, stages, known_times, tell):
 
 
 class Sample:
-    """Mutants to try, one after the other, until enough of them count."""
+    """Mutants to try, stage by stage: `wanted` that count of the untried ones, then all that passed a stage.
 
-    def __init__(self, chosen, wanted, minutes):
-        self.todo, self.wanted, self.running, self.counting = iter(chosen), wanted, 0, 0
+    untried: mutants. passed: triples of the stages passed, a number that orders, and the mutant.
+    """
+
+    def __init__(self, untried, wanted, passed, minutes):
+        self.untried, self.wanted, self.passed = iter(untried), wanted, passed
+        heapq.heapify(passed)
+        self.counting, self.running = 0, 0
         self.lock, self.deadline = threading.Lock(), time.monotonic() + 60 * minutes
 
     def take(self):
-        """The next mutant; None when enough count or time is up. Waits while those in work may suffice."""
-        while True:
+        """(stages passed, order, mutant); None when nothing is left or time is up. Waits while trials may leave one."""
+        while time.monotonic() < self.deadline:
             with self.lock:
-                if self.counting >= self.wanted or time.monotonic() > self.deadline:
-                    return None
-                if self.counting + self.running < self.wanted:
+                if self.counting < self.wanted and (mutant := next(self.untried, None)) is not None:
+                    self.counting += 1
                     self.running += 1
-                    return next(self.todo, None)
+                    return 0, self.counting, mutant
+                if self.passed:
+                    self.running += 1
+                    return heapq.heappop(self.passed)
+                if not self.running:
+                    return None
             time.sleep(0.5)
+        return None
 
-    def ended(self, row):
+    def ended(self, taken, row):
+        done, order, mutant = taken
         with self.lock:
             self.running -= 1
-            self.counting += row["outcome"] in ("killed", "survived")
+            if row["outcome"] == "passed":
+                heapq.heappush(self.passed, (row["stages"], order, mutant))
+            elif row["outcome"] in UNCOUNTED and not done:
+                self.counting -= 1
 
 
-def campaign(language, wanted, chosen, times, given, tell):
-    """Try mutants of `chosen` until `wanted` count; calls tell(row) for each. Every process has a tree of its own."""
+def campaign(language, wanted, untried, passed, times, given, tell):
+    """Try `untried` mutants until `wanted` count, and finish the `passed` ones: pairs of a mutant and its stages.
+
+    Calls tell(row) for each stage of each. Every process has a tree of its own.
+    """
     stages = targets(language)
     folder = Path(tempfile.mkdtemp(prefix="mutate-", dir=given.folder))
     try:
         first = Tree(folder / "first", given.alone).make(jobs=given.processes)
         trees = [Tree(folder / f"tree{i}", given.alone).make(first) for i in range(given.processes)]
-        used = dict.fromkeys(stage for mutant in chosen for stage in stages[mutant["file"]])
-        sample = Sample(chosen, wanted, given.minutes)
+        if given.tests:
+            stages = dict.fromkeys(stages, (tuple(given.tests),))
+        used = dict.fromkeys(stage for one in (*untried, *(x[0] for x in passed)) for stage in stages[one["file"]])
+        sample = Sample(untried, wanted, [(done, -i, one) for i, (one, done) in enumerate(passed, 1)], given.minutes)
         usual = usual_times(trees, used, times, tell)
 
         def work(i):
-            while (mutant := sample.take()) is not None:
+            while (taken := sample.take()) is not None:
+                done, _, mutant = taken
                 try:
-                    row = trial(trees[i], first, mutant, stages[mutant["file"]], usual)
+                    row = trial(trees[i], first, mutant, stages[mutant["file"]], done, usual)
                 except Exception as error:  # told, and counted as no result
                     row = {key: mutant[key] for key in FIELDS} | {"outcome": "error", "by": repr(error)}
-                sample.ended(row)
+                sample.ended(taken, row)
                 tell(row)
 
         in_threads(len(trees), work)
@@ -243,17 +280,19 @@ def campaign(language, wanted, chosen, times, given, tell):
 
 def report(rows):
     """Print the counts and the survivors that nothing explains; returns their number."""
-    reasons = known()
+    no_fault = known()
     counts = Counter(row["outcome"] for row in rows)
-    survivors = [row for row in rows if row["outcome"] == "survived"]
-    open_ones = [row for row in survivors if (row["file"], row["old"], row["new"]) not in reasons]
+    survivors = [row for row in rows if row["outcome"] in ("survived", "passed")]
+    open_ones = [row for row in survivors if not is_known(row, no_fault)]
+    unfinished = sum(row["outcome"] == "passed" for row in open_ones)
     for row in sorted(open_ones, key=lambda row: (row["file"], row["line"])):
-        print(f"{row['file']}:{row['line']}  {row['id']}\n    {row['old']}\n    {row['new']}")
-    counting = counts["killed"] + counts["survived"]
+        stages = f"  (stages of tests passed: {row['stages']})" if row["outcome"] == "passed" else ""
+        print(f"{row['file']}:{row['line']}  {row['id']}{stages}\n    {row['old']}\n    {row['new']}")
+    counting = sum(counts[outcome] for outcome in COUNTED)
     print(
         f"{counting} mutants: {counts['killed']} killed, {len(survivors) - len(open_ones)} no fault (known.yaml), "
-        f"{len(open_ones)} unexplained; left out: {counts['same object']} the same object, {counts['no build']} do not "
-        f"compile, {counts['error']} errors"
+        f"{len(open_ones)} unexplained ({unfinished} not through all tests); left out: {counts['same object']} the "
+        f"same object, {counts['no build']} do not compile, {counts['error']} errors"
     )
     return len(open_ones) + counts["error"]
 
@@ -269,6 +308,7 @@ def main():
         "--again", action="store_true", help="try the unexplained survivors of the log again, nothing else"
     )
     parser.add_argument("--match", default="", help="with --again: only those of files whose name has this in it")
+    parser.add_argument("--tests", nargs="+", help="with --again: these tests instead of all of the file's")
     parser.add_argument("--planted", action="store_true", help="try the changes of planted.yaml instead of a sample")
     parser.add_argument(
         "--alone", default="avx2", help="instruction set of the one build of the kernels (default avx2)"
@@ -286,19 +326,24 @@ def main():
         for one in everything[: given.count]:
             print(f"{one['id']} {one['file']}:{one['line']}\n    {one['old']}\n    {one['new']}")
         return
+    if given.tests and not given.again:
+        parser.error("--tests goes with --again")
+    no_fault = known()
+    explained = {key for key, row in rows.items() if is_known(row, no_fault)}
+    counting = sum(row["outcome"] in COUNTED for row in rows.values())
     if given.again:
-        reasons = known()
-        open_ids = {
-            key
-            for key, row in rows.items()
-            if row["outcome"] in ("survived", "error") and (row["file"], row["old"], row["new"]) not in reasons
-        }
-        chosen = [one for one in everything if one["id"] in open_ids and given.match in one["file"]]
+        wanted = {key for key, row in rows.items() if row["outcome"] not in ("killed", "same object", "no build")}
+        untried = [one for one in everything if one["id"] in wanted - explained and given.match in one["file"]]
+        passed, counting = [], 0
     else:
-        chosen = [one for one in everything if one["id"] not in rows]
+        untried = [one for one in everything if one["id"] not in rows]
+        stages = {key: row["stages"] for key, row in rows.items() if row["outcome"] == "passed"}
+        passed = [(one, stages[one["id"]]) for one in everything if one["id"] in stages.keys() - explained]
     lock = threading.Lock()
 
     def tell(row):
+        if given.tests and row.get("outcome") in COUNTED and row["outcome"] != "killed":
+            row = rows[row["id"]]  # it has passed more tests than these
         with lock:
             if given.log:
                 with given.log.open("a") as file:
@@ -313,14 +358,13 @@ def main():
             counts = Counter(one["outcome"] for one in rows.values())
             print(
                 f"{row['outcome']:11} {row.get('seconds', 0):6} s  {row['file']}:{row['line']}  "
-                f"({counts['killed']} killed, {counts['survived']} survived)",
+                f"({counts['killed']} killed, {counts['survived']} survived, {counts['passed']} not yet through)",
                 file=sys.stderr,
             )
 
-    if not given.summary and chosen:
-        have = sum(row["outcome"] in ("killed", "survived") for row in rows.values())
-        wanted = len(chosen) if given.again or given.planted else given.count - have
-        campaign(given.language, wanted, chosen, times, given, tell)
+    wanted = len(untried) if given.again or given.planted else given.count - counting
+    if not given.summary and (wanted > 0 or passed):
+        campaign(given.language, wanted, untried if wanted > 0 else [], passed, times, given, tell)
     sys.exit(1 if report(list(rows.values())) else 0)
 
 

@@ -46,7 +46,7 @@ class Tree:
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("HWSIM_")},
             "HWSIM_ALONE": alone,
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
