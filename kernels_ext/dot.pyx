@@ -37,7 +37,7 @@ cdef extern from "hw_dot.h" nogil:
     const hw_format *hw_format_find(const char *name)
     uint64_t hw_default_nan(const hw_format *f)
     enum:
-        HW_MAX_TERMS
+        HW_MAX_TERMS, HW_MAX_EXACT_TERMS
     enum:
         HW_EXACT, HW_FMA_CHAIN, HW_FUSED, HW_PAIRWISE, HW_TWO_LEVEL, HW_INTEGER_MODEL, HW_COMPOSITE, HW_BLOCK_SCALED
     enum:
@@ -201,8 +201,9 @@ cdef int _fill(hw_spec *s, unit, a, b, c, d) except -1:
     if model not in _MODELS:
         raise UnsupportedError(f"gemm: the kernels have no {model} unit; use hwsim.numerics.reference")
     s.model = _MODELS[model]
-    if not 1 <= unit.terms <= HW_MAX_TERMS:
-        raise UnsupportedError(f"gemm: 1 to {HW_MAX_TERMS} products per step are supported; got {unit.terms}")
+    cdef int most = HW_MAX_EXACT_TERMS if s.model == HW_EXACT else HW_MAX_TERMS
+    if not 1 <= unit.terms <= most:
+        raise UnsupportedError(f"gemm: 1 to {most} products per step are supported; got {unit.terms}")
     s.terms = unit.terms
     _read_format(&s.a, a)
     _read_format(&s.b, b)

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 HEADER = struct.Struct("<8s8scccbiqqqdddd")
 MAGIC = b"HWBLAS1\0"
 TYPES = {b"s": np.float32, b"d": np.float64, b"c": np.complex64, b"z": np.complex128}
-DONE, REFUSED, OVERFLOWED = 0, 2, 3
+DONE, REFUSED, OVERFLOWED, INVALID = 0, 2, 4, 8  # with a result: flags that the program's arithmetic would raise
 COPIES = 16  # of a product's matrices that simulating it may hold at once
 MEASURED_EVERY = 16  # products of a routine: the exact product takes longer than the simulation
 STATUS = struct.Struct("<i")
@@ -36,10 +36,11 @@ STATUS = struct.Struct("<i")
 
 @dataclass
 class RoutineRecord:
-    """Calls of one routine and type: the engine that computed them, and seconds spent."""
+    """Calls of one routine and type: the engine that computed them, the longest sum (largest k), and seconds spent."""
 
     engine: Engine
     calls: int = 0
+    longest: int = 0
     seconds: float = 0.0
 
 
@@ -60,7 +61,7 @@ class BlasRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         rows = [
-            {"routine": name, "calls": one.calls, "host_seconds": one.seconds}
+            {"routine": name, "calls": one.calls, "largest_k": one.longest, "host_seconds": one.seconds}
             | {key: value for key, value in one.engine.report().items() if key in ("macs", "error", "largest_error")}
             for name, one in sorted(self.routines.items())
         ]
@@ -68,11 +69,13 @@ class BlasRecord:
 
     def text(self) -> str:
         """A line for each routine: calls, multiply-adds, errors against fp64 (of fp64: against the exact product)."""
-        lines = [f"{'routine':<8} {'calls':>8} {'MMAC':>12} {'error':>10} {'largest':>10} {'seconds':>9}"]
+        titles = ("calls", "MMAC", "k up to", "error", "largest", "seconds")
+        widths = (8, 12, 8, 10, 10, 9)
+        lines = [" ".join(["routine ", *(title.rjust(width) for title, width in zip(titles, widths, strict=True))])]
         for row in self.to_dict()["routines"]:
             lines.append(
-                f"{row['routine']:<8} {row['calls']:>8} {row['macs'] / 1e6:>12.3f} {row['error']:>10.2e} "
-                f"{row['largest_error']:>10.2e} {row['host_seconds']:>9.2f}"
+                f"{row['routine']:<8} {row['calls']:>8} {row['macs'] / 1e6:>12.3f} {row['largest_k']:>8} "
+                f"{row['error']:>10.2e} {row['largest_error']:>10.2e} {row['host_seconds']:>9.2f}"
             )
         if not self.routines:
             lines.append("no product was asked for: does the program call a BLAS that is linked dynamically?")
@@ -98,6 +101,7 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
             entry.engine.measure = entry.calls % MEASURED_EVERY == 0
             product = entry.engine.multiply(a, b)
             entry.calls += 1
+            entry.longest = max(entry.longest, a.shape[-1])
             entry.seconds += time.perf_counter() - start
         kind = product.dtype
         with np.errstate(all="ignore"):
@@ -153,8 +157,7 @@ class _Connection(socketserver.BaseRequestHandler):
                 self.server.record.refused[f"{name}: {type(error).__name__}: {error}"] += 1
                 self.request.sendall(STATUS.pack(REFUSED))
                 continue
-            status = OVERFLOWED if _overflows(out, matrices) else DONE
-            self.request.sendall(STATUS.pack(status) + (out if by_rows else out.T).tobytes())
+            self.request.sendall(STATUS.pack(_flags(out, matrices)) + (out if by_rows else out.T).tobytes())
 
     def _matrix(self, shape: tuple[int, int], dtype: Any, by_rows: int) -> Any:
         """A stored matrix of that shape, by rows or by columns; None when the program has gone."""
@@ -177,9 +180,15 @@ class _Connection(socketserver.BaseRequestHandler):
         return data
 
 
-def _overflows(out: Array, matrices: list[Array]) -> bool:
-    """Whether a result is infinite or NaN though all that it was made of is finite."""
-    return not np.isfinite(out).all() and all(bool(np.isfinite(x).all()) for x in matrices)
+def _flags(out: Array, matrices: list[Array]) -> int:
+    """OVERFLOWED for a result that is infinite or NaN though all that it was made of is finite, INVALID for a NaN where
+    no operand was one: inf - inf, 0 inf.
+    """
+    if np.isfinite(out).all():
+        return DONE
+    overflows = all(bool(np.isfinite(x).all()) for x in matrices)
+    is_invalid = bool(np.isnan(out).any()) and not any(bool(np.isnan(x).any()) for x in matrices)
+    return (OVERFLOWED if overflows else DONE) | (INVALID if is_invalid else DONE)
 
 
 def _is_transposed(trans: bytes) -> bool:

@@ -8,8 +8,10 @@ PyTorch's modes and modules' names.
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,11 +20,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hwsim.frameworks.settings import Given, Settings, Stage, describe, settings_of
 from hwsim.torch import convolutions
-from hwsim.torch.functions import FUNCTIONS, NOT_CAUGHT, OPERATORS, Caller, takes
-from hwsim.torch.products import Place, activate
+from hwsim.torch.autocast import cast, is_on
+from hwsim.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
+from hwsim.torch.products import Place, activated
 from hwsim.torch.record import EVERY, Record
+from hwsim.torch.uncaught import multiplies
 
 COMPILED = "_orig_mod."  # where torch.compile has its module
+#: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
+#: {function: the same without its question whether somebody overrides it}
+BACKWARD = {
+    function: FunctionType(
+        function.__code__,
+        {**function.__globals__, "has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False},
+        function.__name__,
+        function.__defaults__,
+    )
+    for function in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+}
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
@@ -48,22 +63,31 @@ class Emulation:
 
 
 class _Names:
-    """The qualified name of the module that runs: the outermost one that is called is the root."""
+    """The qualified name of the module that runs in the thread of its maker: the outermost one that is called is the
+    root.
+    """
 
     def __init__(self) -> None:
+        self.thread = threading.get_ident()
         self.stack: list[str] = []
         self.known: dict[int, str] = {}
+        self.roots: list[torch.nn.Module] = []  # kept, so that no other module gets the id of one of theirs
 
     @property
     def current(self) -> str:
         return self.stack[-1] if self.stack else ""
 
     def enter(self, module: torch.nn.Module, _: Any) -> None:
+        if not torch.compiler.is_compiling() and threading.get_ident() != self.thread:
+            return  # hooks are called in every thread
         if id(module) not in self.known:
+            self.roots.append(module)
             self.known |= {id(part): name.removeprefix(COMPILED) for name, part in module.named_modules()}
         self.stack.append(self.known[id(module)])
 
     def leave(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and threading.get_ident() != self.thread:
+            return
         if self.stack:
             self.stack.pop()
 
@@ -78,13 +102,31 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        given = kwargs or {}
+        if func in BACKWARD:
+            with self:
+                return BACKWARD[func](*args, **given)
         function = FUNCTIONS.get(func)
-        if function is not None:
-            layer = self.names.current
-            made = function(Caller(self.key, layer), *args, **(kwargs or {}))
-            if made is not None:
-                return made
-        return func(*args, **(kwargs or {}))
+        if function is None:
+            return func(*args, **given)
+        made = self._replaced(func, function, args, given)
+        return func(*args, **given) if made is None else made
+
+    def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+        """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
+        caller = Caller(self.key, self.names.current, *self._pass())
+        device = None if func in UNCAST else is_on(*args, *given.values())
+        if device is None:
+            return function(caller, *args, **given)
+        args, given = cast(args, given, device)
+        with torch.autocast(device, enabled=False):
+            return function(caller, *args, **given)
+
+    def _pass(self) -> tuple[Stage, str]:
+        """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
+        if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
+            return "forward", ""
+        return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
 
 
 class _Operators(TorchDispatchMode):
@@ -106,6 +148,7 @@ class _Operators(TorchDispatchMode):
     ) -> Any:
         given = kwargs or {}
         if func.namespace != "aten":
+            self._count(func, args)
             return func(*args, **given)
         made = None
         if func is CONVOLUTION_BACKWARD:
@@ -115,10 +158,13 @@ class _Operators(TorchDispatchMode):
             made = OPERATORS[func](caller, *args, **given)
         if made is not None:
             return made
-        name = func.overloadpacket.__name__
-        if name in NOT_CAUGHT and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
-            self.record.not_caught[f"{name} of {_dtypes(args)}"] += 1
+        self._count(func, args)
         return func(*args, **given)
+
+    def _count(self, func: Any, args: tuple[Any, ...]) -> None:
+        if multiplies(func) and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
+            space = "" if func.namespace == "aten" else f"{func.namespace}::"
+            self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
 
     def _convolution_backward(self, *args: Any) -> Any:
         dy, x, w, _, stride, padding, dilation, is_transposed, _, groups, wanted = args
@@ -197,9 +243,9 @@ def emulate(
     Raises InputError, UnsupportedError and ConfigError, for arguments at once.
     """
     settings, record, names = settings_of(arguments, modules), Record(measure_every, timing), _Names()
-    activate(settings, record)
     modules_of_torch = torch.nn.modules.module
     with contextlib.ExitStack() as stack:
+        stack.enter_context(activated(settings, record))
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
         stack.callback(modules_of_torch.register_module_forward_pre_hook(names.enter).remove)

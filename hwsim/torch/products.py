@@ -5,7 +5,10 @@ The module knows settings and tensors; it knows no operator of PyTorch and no au
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +24,39 @@ from hwsim.torch.tensors import array_of, format_name, layout, tensor_of
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
 
 
+class _Entered(threading.local):
+    """The settings and records of the contexts that a thread is in, by key, the innermost last."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[tuple[Settings, Record]]] = {}
+
+
+_ENTERED = _Entered()
+
+
 def activate(settings: Settings, record: Record) -> None:
-    """Make settings known by their key; products under them go to `record` from now on."""
+    """Make settings known by their key; products under them go to `record` from now on, but those of threads inside
+    `activated`.
+    """
     _ACTIVE[settings.key] = settings, record
+
+
+@contextlib.contextmanager
+def activated(settings: Settings, record: Record) -> Iterator[None]:
+    """Inside, products of this thread under these settings go to `record`."""
+    activate(settings, record)
+    own = _ENTERED.of.setdefault(settings.key, [])
+    own.append((settings, record))
+    try:
+        yield
+    finally:
+        own.pop()
 
 
 def active(key: str) -> tuple[Settings, Record]:
     """The settings of a key and their record. Raises InputError for a key that this process does not know."""
-    found = _ACTIVE.get(key)
+    entered = _ENTERED.of.get(key)
+    found = entered[-1] if entered else _ACTIVE.get(key)
     if found is None:
         raise InputError(
             f"a compiled graph or module names hwsim settings {key} that this process has not made: enter "
@@ -62,6 +90,19 @@ def multiply(
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product.
     """
+    with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
+        return _multiply(place, a, b, c, alpha, beta, dtype)
+
+
+def _multiply(
+    place: Place,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    dtype: torch.dtype,
+) -> torch.Tensor:
     settings, record = active(place.key)
     chosen = settings.of(place.layer, place.stage)
     if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
@@ -115,4 +156,4 @@ def plain_product(
     return product.to(dtype)
 
 
-__all__ = ["Place", "activate", "active", "multiply", "plain_product"]
+__all__ = ["Place", "activate", "activated", "active", "multiply", "plain_product"]

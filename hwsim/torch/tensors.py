@@ -49,8 +49,10 @@ def format_name(dtype: torch.dtype) -> str:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor's memory as an array of its shape and strides. A tensor of another device is copied."""
-    plain = tensor.detach().cpu()
+    """The tensor's memory as an array of its shape and strides. A tensor of another device, and a view of another sign
+    than its memory's, are copied.
+    """
+    plain = tensor.detach().cpu().resolve_neg()
     _, dtype = FORMATS[plain.dtype]
     if plain.dtype in _PLAIN:
         own: Array = plain.numpy()

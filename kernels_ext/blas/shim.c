@@ -22,7 +22,8 @@
 
 #define ROW_MAJOR 101
 enum { FULL, UPPER, LOWER };
-enum { DONE, REFUSED = 2, OVERFLOWED }; /* of the server; 1: the connection broke */
+/* Of the server; 1: the connection broke. A result follows DONE, and its flags: OVERFLOWED, INVALID or both. */
+enum { DONE, REFUSED = 2, OVERFLOWED = 4, INVALID = 8 };
 
 /* One request; hwsim/blas/server.py has the same layout. */
 typedef struct {
@@ -121,7 +122,7 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
     if (!all(1, fd, &head, sizeof head) || !all(0, fd, &status, sizeof status) || status
         || !send_matrix(fd, left, row_major, width) || !send_matrix(fd, right, row_major, width)
         || (head.has_c && !send_matrix(fd, out, row_major, width)) || !all(0, fd, &status, sizeof status)
-        || (status && status != OVERFLOWED) || (result = malloc(size)) == NULL) {
+        || (status & ~(OVERFLOWED | INVALID)) || (result = malloc(size)) == NULL) {
         if (status != REFUSED)
             lost();
         return 0;
@@ -131,8 +132,8 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
         lost();
         return 0;
     }
-    if (status == OVERFLOWED)
-        feraiseexcept(FE_OVERFLOW | FE_INEXACT); /* as the program's own arithmetic would have */
+    /* As the program's own arithmetic would have. */
+    feraiseexcept((status & OVERFLOWED ? FE_OVERFLOW | FE_INEXACT : 0) | (status & INVALID ? FE_INVALID : 0));
     int64_t lines = row_major ? m : n, length = row_major ? n : m;
     for (int64_t i = 0; i < lines; i++) {
         int64_t first = 0, last = length;

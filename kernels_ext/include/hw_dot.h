@@ -13,7 +13,8 @@ enum hw_model {
     HW_BLOCK_SCALED, HW_MODELS
 };
 
-enum { HW_MAX_TERMS = 256 };  /* longest step; bounds the arrays of the scalar steps */
+/* Longest step, and that of the exact unit; they bound the arrays of the scalar steps. */
+enum { HW_MAX_TERMS = 256, HW_MAX_EXACT_TERMS = 4096 };
 
 typedef struct hw_spec {
     hw_format a, b, c, d;

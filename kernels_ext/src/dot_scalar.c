@@ -59,6 +59,8 @@ static int run(const hw_block *g, const hw_format *c_format, const char *c, ptrd
                 ptrdiff_t depth = k1 - k < chunk ? k1 - k : chunk, padded = (depth + terms - 1) / terms * terms;
                 if (!padded)
                     padded = terms;     /* K = 0 is one step of zeros */
+                if (s->model == HW_EXACT && depth < terms)
+                    padded = depth + 1; /* of an exact step's padding one product counts for all */
                 read_lines(s, &s->a, a, g->a + i * g->a_row + k * g->a_column, g->a_row, g->a_column, rows, depth,
                            padded);
                 read_lines(s, &s->b, b, g->b + j * g->b_column + k * g->b_row, g->b_column, g->b_row, columns,

@@ -4,16 +4,16 @@
  */
 #include "hw_dot_terms.h"
 
-/* exact, fma_chain: all products and the accumulator in one sum, rounded once. */
+/* exact, fma_chain: all products and the accumulator in one sum, rounded once. All padding is one product of +0. */
 static uint64_t step_exact(const hw_spec *s, const hw_num *a, const hw_num *b, const hw_scales *scales,
                          const hw_format *c_format, uint64_t c)
 {
-    (void)scales;
-    hw_term terms[HW_MAX_TERMS + 1];
-    for (int i = 0; i < s->terms; i++)
+    hw_term terms[HW_MAX_EXACT_TERMS + 1];
+    int count = scales->given < s->terms ? scales->given + 1 : s->terms;
+    for (int i = 0; i < count; i++)
         terms[i] = hw_multiply(s, &a[i], &b[i]);
-    terms[s->terms] = hw_accumulator(s, c_format, c);
-    return hw_add_rounded(s, terms, s->terms + 1);
+    terms[count] = hw_accumulator(s, c_format, c);
+    return hw_add_rounded(s, terms, count + 1);
 }
 
 /* A NaN as a quiet one of d: its sign, and its payload's leading bits. */

@@ -1,8 +1,8 @@
 /* The exact sum of terms: in 128 bits when they fit, else in as many words as their exponents span. */
 #include "hw_dot_terms.h"
 
-/* Terms lie between 2^-2148 (two fp64 subnormals) and 2^2048; 2^9 of them stay below 2^2057. With a sign
- * bit and the word that the lowest place falls into: (2057 + 2148 + 1) / 64 + 1 < 68 words.
+/* Terms lie between 2^-2148 (two fp64 subnormals) and 2^2048; 2^13 of them stay below 2^2061. With a sign
+ * bit and the word that the lowest place falls into: (2061 + 2148 + 1) / 64 + 1 < 68 words.
  */
 enum { WORDS = 72 };
 
@@ -64,7 +64,7 @@ uint64_t hw_add_rounded(const hw_spec *s, const hw_term *terms, int count)
         }
     if (high < low)
         return hw_zero(s, terms, count);
-    if (high - low > 116)       /* 116 + 9 (count <= 2^9) + sign < 128 */
+    if (high - low > 113)       /* 113 + 13 (count <= 2^13) + sign < 128 */
         return add_wide(s, terms, count, low, high);
     hw_i128 sum = 0;
     for (int i = 0; i < count; i++)

@@ -1,9 +1,11 @@
 """NumPy's and SciPy's own tests of products under `hwsim blas`, on an fp64 unit: which fail there and not without.
 
-python tools/measure/blas_suites.py [--device NAME] [--format FORMAT]
+python tools/measure/blas_suites.py [--device NAME or FILE] [--format FORMAT] [--suite NAME ...]
 
-Every product of these tests, of float32, float64 and complex, is computed by the unit's chain of fused multiply-adds in
-fp64. Needs pytest, hypothesis and SciPy. Exits with 1 where a test fails that passes without.
+The device is the template exact_fp64, whose dot products are rounded once, unless another is given (h200: a chain of
+fused multiply-adds). Every product of these tests, of float32, float64 and complex, is computed there in fp64. Needs
+pytest, hypothesis and SciPy. Exits with 1 where a test fails that passes without. Products that memory does not hold
+are the program's own.
 """
 
 import argparse
@@ -12,7 +14,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+from hwsim.devices.templates import new_device_file
 
 PRODUCTS = "matmul or Matmul or dot or Dot or inner or Inner or einsum or Einsum or vdot"
 ARRAYS = ("numpy._core.tests.test_multiarray", "numpy._core.tests.test_einsum")
@@ -39,22 +44,40 @@ def outcome(words, front=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="h200")
+    parser.add_argument("--device", metavar="NAME or FILE")
     parser.add_argument("--format", default="fp64")
+    parser.add_argument("--suite", nargs="+", choices=list(SUITES), default=list(SUITES), metavar="NAME")
     given = parser.parse_args()
     failed = False
-    for name, words in SUITES.items():
+    for name in given.suite:
+        words = SUITES[name]
         with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.json"
-            front = [sys.executable, "-m", "hwsim", "blas", "--device", given.device, "--format", given.format]
+            report, device = Path(folder) / "report.json", given.device
+            if device is None:
+                device = str(new_device_file(Path(folder) / "exact_fp64.yaml", "exact_fp64"))
+            elif Path(device).is_file():
+                device = str(Path(device).resolve())  # pytest runs in another folder
+            front = [sys.executable, "-m", "hwsim", "blas", "--device", device, "--format", given.format]
+            start = time.perf_counter()
             counts, broken = outcome(words, [*front, "--json", str(report), "--"])
-            calls = sum(row["calls"] for row in json.loads(report.read_text())["routines"])
+            took = time.perf_counter() - start
+            said = json.loads(report.read_text())
         _, before = outcome(words) if broken else ({}, set())
         new = sorted(broken - before)
         failed |= bool(new)
-        print(f"{name}: {counts.get('passed', 0)} passed, {len(new)} failed here alone; {calls} products", flush=True)
-        for test in new:
-            print(f"  {test}")
+        calls, longest = (
+            how([row[key] for row in said["routines"]]) for how, key in ((sum, "calls"), (max, "largest_k"))
+        )
+        print(
+            f"{name}: {counts.get('passed', 0)} passed, {len(new)} failed here alone, {len(broken) - len(new)} also "
+            f"without; {calls} products, k up to {longest}, {took:.0f} s",
+            flush=True,
+        )
+        for line in [
+            *new,
+            *(f"left to the program's own BLAS, {count} calls: {why}" for why, count in said["refused"].items()),
+        ]:
+            print(f"  {line}")
     return int(failed)
 
 
