@@ -51,8 +51,8 @@ if ALONE := os.environ.get("HWSIM_ALONE"):
     VARIANTS = {"baseline": VARIANTS[ALONE]}
 USES = {"dot": ("lanes",)}  # an extension whose C calls that of another links its objects too
 
-# HWSIM_SANITIZE: AddressSanitizer and UBSan, the first report ends the process (tools/sanitize). These flags stand after
-# the interpreter's own, whose -fwrapv makes signed overflow wrap and hides it, and whose -O3 compiles ten times as long.
+# HWSIM_SANITIZE: AddressSanitizer and UBSan, the first report ends the process (tools/sanitize). These flags stand
+# after the interpreter's own: its -fwrapv makes signed overflow wrap and hides it, its -O3 takes far longer to compile.
 SANITIZE = [
     "-O1",
     "-fsanitize=address,undefined,float-cast-overflow",

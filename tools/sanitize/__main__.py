@@ -36,18 +36,18 @@ REPORTS = {
 QUICK = ("tests/kernels", "tests/machines", "tests/program")
 
 
-class CannotRun(Exception):
+class CannotRunError(Exception):
     """What is missing, as a sentence."""
 
 
 def output(*command: str, **options: object) -> str:
-    """What a command prints; CannotRun with its words where it fails."""
+    """What a command prints; CannotRunError with its words where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", **options)  # type: ignore[call-overload]
     except OSError as error:
-        raise CannotRun(f"{command[0]}: {error.strerror}") from None
+        raise CannotRunError(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
-        raise CannotRun(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise CannotRunError(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return str(done.stdout)
 
 
@@ -55,7 +55,9 @@ def libraries(compiler: str) -> list[str]:
     """The sanitizers' libraries and C++'s, which Python loads first."""
     found = [output(compiler, f"-print-file-name={name}").strip() for name in ("libasan.so", "libubsan.so")]
     if missing := [name for name in found if not Path(name).is_absolute()]:
-        raise CannotRun(f"{compiler} has no {', '.join(missing)}; install GCC with its sanitizers, or name one in CC")
+        raise CannotRunError(
+            f"{compiler} has no {', '.join(missing)}; install GCC with its sanitizers, or name one in CC"
+        )
     return [*found, output(compiler, "-print-file-name=libstdc++.so").strip()]
 
 
@@ -81,14 +83,14 @@ def build() -> None:
     command = [sys.executable, "setup.py", "-q", "build", "--build-lib", str(LIB), "--build-temp", str(TEMP)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HWSIM_SANITIZE": "1", "HWSIM_ALONE": alone})
     if done.returncode:
-        raise CannotRun("the kernels are not built: see above")
+        raise CannotRunError("the kernels are not built: see above")
 
 
 def planted() -> Path:
     """planted.c, compiled and linked by a kernel's own command."""
     record = next(iter(sorted(TEMP.rglob("variant/dot/*.command"))), None)
     if record is None:
-        raise CannotRun(f"no kernel was compiled below {TEMP}")
+        raise CannotRunError(f"no kernel was compiled below {TEMP}")
     command = shlex.split(record.read_text().splitlines()[1])
     command[command.index("-c") + 1] = str(PLANTED)
     objects, library = FOLDER / "planted.o", FOLDER / "planted.so"
@@ -99,7 +101,7 @@ def planted() -> Path:
 
 
 def prove(env: dict[str, str]) -> None:
-    """Raise CannotRun where one of the planted faults is not reported."""
+    """Raise CannotRunError where one of the planted faults is not reported."""
     library = str(planted())
     call = "import ctypes, sys; getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])()"
     past = (
@@ -113,10 +115,12 @@ def prove(env: dict[str, str]) -> None:
             [sys.executable, "-c", code, library, name], env=reporting, capture_output=True, text=True, errors="replace"
         )
         if (done.returncode != 0) != bool(said) or said not in done.stderr:
-            raise CannotRun(f"planted {name}: exit code {done.returncode}, {said!r} not reported:\n{done.stderr[:2000]}")
+            raise CannotRunError(
+                f"planted {name}: exit code {done.returncode}, {said!r} not reported:\n{done.stderr[:2000]}"
+            )
     where = output(sys.executable, "-P", "-c", "import hwsim._kernels.dot as m; print(m.__file__)", env=env).strip()
     if not Path(where).is_relative_to(LIB):
-        raise CannotRun(f"the tests would take {where}, not the kernels in {LIB}")
+        raise CannotRunError(f"the tests would take {where}, not the kernels in {LIB}")
     print(f"sanitize: {len(REPORTS)} planted faults are reported, {', '.join(REPORTS)}", flush=True)
 
 
@@ -132,7 +136,7 @@ def main() -> int:
         env = environment(os.environ.get("CC", "gcc").split()[0])
         build()
         prove(env)
-    except CannotRun as problem:
+    except CannotRunError as problem:
         print(f"sanitize: {problem}", file=sys.stderr)
         return 2
     if chosen.prove:
