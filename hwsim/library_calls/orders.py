@@ -98,7 +98,7 @@ def order_of(call: Call, answer: Answer) -> Order:
     """
     family = FAMILIES.get(answer.algorithm)
     if answer.algorithm == GEMV and answer.custom in answer.generation.open_options:
-        answer = answer._replace(custom=_ONE_LANE[0])
+        answer = answer._replace(custom=_ONE_LANE)
     if call.operand == "int8":  # sums of integers are the same in any order
         order = Order(Schedule())
     elif family is None or not family.is_for(call, answer):
@@ -321,7 +321,7 @@ _WARP = 10  # custom option: a warp per result, or three quarters of one, 4 elem
 _CLOSED = {11: 32, 12: 16, 13: 16, 14: 16}  # 16 lanes, ascending: tiles after which a lane's sum is closed
 #: Contiguous parts of K, ascending, and elements after which the sum of one is closed.
 _PARTS = {0: (1, 512), 7: (1, 256), 8: (1, 256), 1: (2, 256), 2: (4, 128), 5: (32, 16)}
-_ONE_LANE = (6, 84)
+_ONE_LANE = 6
 MOST_BYTES = 256
 
 
@@ -345,7 +345,7 @@ def _gemv_slice(custom: int, length: int, start: int, stop: int, call: Call) -> 
         return Reduction(tuple(_lanes(start, stop, width, vector)), "halving", level="lanes")
     if custom in _CLOSED:
         return _ascending(_lanes(start, stop, 16, 1, _CLOSED[custom]), "registers")
-    if custom in _ONE_LANE:
+    if custom == _ONE_LANE:
         return _span(start, stop)
     if custom in _PARTS:
         count, block = _PARTS[custom]
