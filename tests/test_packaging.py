@@ -49,5 +49,5 @@ def test_data_of_each_library_version_is_installed():
     patterns = SETUPTOOLS["package-data"]["hwsim.configs.libraries"]
     shipped = {path.name for pattern in patterns for path in folder("hwsim.configs.libraries").glob(pattern)}
     for version in VERSIONS:
-        assert {version.path, version.layers, version.times} <= shipped
+        assert {version.path, version.layers, version.times, version.shares} <= shipped
     assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim import libraries
 from hwsim.api import program
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
@@ -45,6 +46,11 @@ def test_shares_are_what_the_tool_measures() -> None:
                 right, count = right + is_right, count + 1
     assert count > 250
     assert abs(said - right) < 4 * np.sqrt(variance)
+
+
+def test_slices_of_nvjet_have_so_many_tiles() -> None:
+    runs, fewest = tool().fewest_tiles()
+    assert runs > 100_000 and fewest > libraries.load("cublas-13").calls.rules["nvjet"].slice_tiles
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
 from hwsim.devices import load
@@ -27,8 +29,8 @@ from hwsim.errors import UnsupportedError
 from hwsim.files import write_whole
 from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.estimated import FIELDS, Estimates, GemmKind, calls_on, generation_of
-from hwsim.library_calls.orders import Call
-from hwsim.library_calls.sweeps import REFUSED_ID, shipped
+from hwsim.library_calls.orders import ELEMENT_BYTES, LINE_BYTES, NVJET, Call
+from hwsim.library_calls.sweeps import NOT_ASKED, REFUSED_ID, shipped
 from hwsim.resolve.library_estimate import DataflowEstimator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +74,22 @@ def of_layers() -> Iterator[Asked]:
             if row is not None and row[0] != REFUSED_ID:
                 call = Call(1, n, k, kind.operand, kind.output, kind.a_layout, kind.b_layout)
                 yield Asked(device, call, kind.fast, 1, kind.workspace_bytes, row[0], row[2])
+
+
+def fewest_tiles() -> tuple[int, float]:
+    """Of nvjet's answers with slices for weights of layers: how many runs of m have one, and the fewest tiles of K, of
+    128 bytes, that a slice has on average.
+    """
+    count, least = 0, math.inf
+    for (_, kind), sweep in shipped(VERSIONS[0].layers).by_kind.items():
+        step = LINE_BYTES // ELEMENT_BYTES[kind.operand]
+        k = np.repeat(sweep.keys & 0xFFFFFFFF, np.diff(sweep.starts))
+        slices = np.array([row[2] if row[0] == NVJET else 0 for row in sweep.answers])
+        is_known = sweep.labels != NOT_ASKED
+        own = slices[sweep.labels[is_known]]
+        tiles = np.ceil(k[is_known] / step)[own > 1] / own[own > 1]
+        count, least = count + tiles.size, min(least, tiles.min(initial=math.inf))
+    return count, float(least)
 
 
 def estimates_on(device: str) -> dict[bool, Estimates]:
@@ -121,6 +139,8 @@ def main() -> None:
         total, good = (sum(x for kind, x in one.items() if kind.limit == limit) for one in (count, right))
         print(f"fewest tiles in a slice: {limit}; {good} of {total} answers ({good / total:.1%})")
     print(f"{refused} refused")
+    runs, tiles = fewest_tiles()
+    print(f"nvjet with slices: {runs} runs of m, at least {tiles:.3f} tiles of K in a slice")
 
 
 if __name__ == "__main__":
