@@ -230,7 +230,7 @@ def test_choices_of_a_by_columns_and_of_batches_are_cublaslts() -> None:
 
 def test_choices_of_batches_with_a_by_columns_are_cublaslts() -> None:
     """Rows of chunks that no tree was fitted to; those of 16 bits are the ragged ones."""
-    right, count = Counter(), Counter()
+    right, count, sure = Counter(), Counter(), []
     with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_batch_columns.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
             operand, _, output = row["kind"].partition(">")
@@ -241,6 +241,9 @@ def test_choices_of_batches_with_a_by_columns_are_cublaslts() -> None:
             same = (choice.algorithm, choice.split_k) == (int(row["id"]), max(int(row["splitk"]), 1))
             right[operand] += same
             count[operand] += 1
+            sure.append((choice.confidence, same))
             assert choice.evidence == "fitted"
     for operand, least in LEAST_BOTH.items():
         assert right[operand] / count[operand] > least, (right, count)
+    said, was = np.mean(sure, 0)
+    assert abs(said - was) < 0.02
