@@ -328,8 +328,8 @@ class LibraryOnDevice:
         accumulator's type alone; None: "any", with a file as PyTorch calls, which is how it was asked.
 
         Fitted choices do not tell a bias apart: with 32 MiB of workspace the choice is hardly ever another
-        (docs/library.md). Of batches with A by columns cuBLASLt was not asked: the choice of one such product stands
-        for them with evidence "assumption"; so does a file's answer for one product for a batch of it.
+        (docs/library.md). A file's answer for one product stands for a batch of it with evidence "assumption". Of
+        batches of matrix-vector products the confidence is of the kernel's variant, too.
 
         On a chip that the library was not asked on the choice is an estimate (`LibraryChoice.is_estimated`), the same
         for any reductions and bias.
@@ -591,7 +591,7 @@ def _fitted_answers(
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
     is_asked = REDUCTION_MASKS[told.reductions] | entry.reductions == entry.reductions
     is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
-    is_asked &= len(further) == (batch > 1) + (call.a_layout == "columns") <= 1
+    is_asked &= (entry.a_layout, entry.batched) == (call.a_layout, batch > 1)
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
         _Found(entry.order[label], None, confidence, evidence)
@@ -612,7 +612,11 @@ def _vector_answer(asked: LibraryOnDevice, told: Preference, call: Call, bias: b
 
 
 def _further(trees: Store, asked: LibraryOnDevice, call: Call, fast: bool | None, batch: int) -> list[Entry]:
-    """The models that start from the choice of one product with A by rows: of A by columns, then of batches."""
+    """The models that start from the choice of one product with A by rows: that of such calls, or where there is none,
+    of A by columns, then of batches.
+    """
+    if own := _fitted(trees, asked, call, fast, batch > 1)[:1] if batch > 1 or call.a_layout == "columns" else []:
+        return own
     found = _fitted(trees, asked, call, fast, False)[:1] if call.a_layout == "columns" else []
     by_rows = call._replace(a_layout="rows")
     return found + (_fitted(trees, asked, by_rows, fast, True, like=call)[:1] if batch > 1 else [])

@@ -199,6 +199,8 @@ LEAST_FURTHER = {
     ("columns", "fp64"): 0.95, ("batch", "fp16"): 0.99, ("batch", "bf16"): 0.98, ("batch", "tf32"): 0.97,
     ("batch", "fp32"): 0.98, ("batch", "fp64"): 0.97,
 }  # fmt: skip
+#: The same of batches with A by columns, asked on an H100.
+LEAST_BOTH = {"fp16": 0.97, "bf16": 0.96, "tf32": 0.97, "fp32": 0.97, "fp64": 0.96}
 
 
 def test_choices_of_a_by_columns_and_of_batches_are_cublaslts() -> None:
@@ -222,5 +224,26 @@ def test_choices_of_a_by_columns_and_of_batches_are_cublaslts() -> None:
     assert set(shares) == set(LEAST_FURTHER)
     for key, share in shares.items():
         assert share > LEAST_FURTHER[key], shares
+    said, was = np.mean(sure, 0)
+    assert abs(said - was) < 0.02
+
+
+def test_choices_of_batches_with_a_by_columns_are_cublaslts() -> None:
+    """Rows of chunks that no tree was fitted to; those of 16 bits are the ragged ones."""
+    right, count, sure = Counter(), Counter(), []
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_batch_columns.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            operand, _, output = row["kind"].partition(">")
+            choice = hwsim.library("cublas", device=row["device"]).choose(
+                **{name: int(row[name]) for name in ("m", "n", "k", "batch")}, format=operand, output=output,
+                a_layout=row["a_layout"], b_layout=row["b_layout"],
+            )  # fmt: skip
+            same = (choice.algorithm, choice.split_k) == (int(row["id"]), max(int(row["splitk"]), 1))
+            right[operand] += same
+            count[operand] += 1
+            sure.append((choice.confidence, same))
+            assert choice.evidence == "fitted"
+    for operand, least in LEAST_BOTH.items():
+        assert right[operand] / count[operand] > least, (right, count)
     said, was = np.mean(sure, 0)
     assert abs(said - was) < 0.02

@@ -63,4 +63,4 @@ def test_a_run_multiplies_two_formats() -> None:
     plain = hwsim.matmul(a, b, device="h100", **named)
     assert run.gemm.decided("kernel").value.startswith("nvjet") and run.seconds > 0
     assert run.gemm.decided("times").evidence == "assumption"
-    assert np.array_equal(run.d, plain)  # one chain in order of K
+    assert np.array_equal(run.c, plain)  # one chain in order of K

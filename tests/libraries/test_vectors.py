@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.library_calls.orders import Answer, Call, order_of
+from hwsim.library_calls.orders import Call
 from hwsim.library_calls.store import store
 from hwsim.library_calls.tree import LEAF
 from hwsim.library_calls.vectors import NAMES, as_row, facts
@@ -31,7 +31,7 @@ def test_choices_are_cublaslts_and_confidence_is_their_share(recorded) -> None:
     right, count, sure = Counter(), Counter(), []
     for place, answer in enumerate(recorded.answers[:, [0, 3, 6]].tolist()):
         call = recorded.call(place)
-        if call["m"] == call["n"] == 1:  # cuBLASLt was asked otherwise than PyTorch asks
+        if recorded.is_dot(place):  # cuBLASLt was asked otherwise than PyTorch asks
             continue
         choice = hwsim.library("cublas", device="h200").choose(**call)
         same = (choice.algorithm, choice.split_k) == (answer[0], max(answer[1], 1))
@@ -56,11 +56,9 @@ def test_every_bit_of_most_with_no_hint_and_of_all_told_the_answer(recorded) -> 
         choice = hwsim.library("cublas", device="h100").choose(**call)
         expected = recorded.result(place)
         equal += np.array_equal(recorded.simulated(place, "h100", choice.schedule), expected)
-        if call["m"] == call["n"] == 1:
+        if recorded.is_dot(place):
             continue
-        number, _, _, slices, reduction, _, custom, _, _ = recorded.answers[place].tolist()
-        known = Call(*(call[x] for x in ("m", "n", "k", "format", "output", "a_layout", "b_layout")))
-        order = order_of(known, Answer(number, choice.tile_k, slices, reduction, custom))
+        order = recorded.told(place, choice.tile_k)
         told += np.array_equal(recorded.simulated(place, "h100", order.schedule), expected)
         asked += 1
     assert (equal, told) == (119, asked) and asked > 100

@@ -1,9 +1,10 @@
 """hwsim's strided batches of matrix-vector products beside those recorded on a GPU: how many come out to the bit.
 
-    python tools/library/compare_vectors.py FILE.npz --device h100 [--rows 2000] [--json]
+    python tools/library/compare_vectors.py FILE.npz --device h100 [--rows 2000] [--told] [--json]
 
 FILE is what tools/record/batched_vectors.py wrote (or such a file cut to fewer batches: then its meta says which). With
---rows, so many are drawn from it. Exit 1 where a batch differs.
+--rows, so many are drawn from it. --told: by what cuBLASLt answered, without dot products, which it was asked otherwise
+than they ran. Exit 1 where a batch differs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from batched_vectors import FIELDS, KINDS, draw, places, pool
 
 import hwsim
+from hwsim.library_calls.orders import Answer, Call, Order, order_of
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,
@@ -50,6 +52,17 @@ class Recorded:
             "a_layout": LAYOUTS[a_columns], "b_layout": LAYOUTS[b_columns],
             "reductions": "compute" if output in ("fp16", "bf16") else "any",
         }  # fmt: skip
+
+    def is_dot(self, place: int) -> bool:
+        """Whether a batch is of dot products."""
+        return bool((self.shapes[place, 3:5] == 1).all())
+
+    def told(self, place: int, tile_k: int | None) -> Order:
+        """The order of summation by cuBLASLt's answer. tile_k: K of a tile, of kernels that have one."""
+        call = self.call(place)
+        number, _, _, slices, reduction, _, custom, *_ = self.answers[place].tolist()
+        known = Call(*(call[x] for x in ("m", "n", "k", "format", "output", "a_layout", "b_layout")))
+        return order_of(known, Answer(number, tile_k, slices, reduction, custom))
 
     def operands(self, place: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The vector, (results, k) rows or columns of the matrix, and which results of the product they give."""
@@ -87,6 +100,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--device", required=True)
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--told", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     recorded = Recorded(arguments.file)
@@ -96,9 +110,11 @@ def main() -> int:
     library = hwsim.library("cublas", device=arguments.device)
     count, equal, differing = Counter[str](), Counter[str](), []
     for place in chosen.tolist():
-        call = recorded.call(place)
-        choice = library.choose(**call)
-        same = np.array_equal(recorded.simulated(place, arguments.device, choice.schedule), recorded.result(place))
+        if arguments.told and recorded.is_dot(place):
+            continue
+        choice = library.choose(**recorded.call(place))
+        schedule = recorded.told(place, choice.tile_k).schedule if arguments.told else choice.schedule
+        same = np.array_equal(recorded.simulated(place, arguments.device, schedule), recorded.result(place))
         kind = KINDS[recorded.shapes[place, 0]]
         count[kind] += 1
         equal[kind] += same

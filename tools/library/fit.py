@@ -40,7 +40,9 @@ LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES, MOST_FURTHER = 4_500_000, 800_000  # MOST_FURTHER: of models of A by columns and of batches
 ORDER_PRICE, UNALIGNED_PRICE, TILE_PRICE = 1.0, 2.0, 9.0  # answers that a leaf must mend
 FURTHER_PRICE = 9.0  # the same, of models of A by columns and of batches, for which little room is left
+BOTH_PRICE = 4.0  # the same, of batches with A by columns
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
+ALGORITHM_AND_SLICES = (0, 2)  # of these: of what the confidence speaks
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
 
@@ -129,12 +131,14 @@ def further_models() -> list[Model]:
     for fmt in ("fp16", "bf16", "tf32", "fp32", "fp64"):
         kind = f"{fmt}>{'fp64' if fmt == 'fp64' else 'fp32'}"
         for b in ("rows", "columns"):
-            for a, part in (("columns", "turned"), ("rows", "batch")):
-                one = Model(fmt, a, b, 32 * MIB, 7, ((part, kind),), tile=False, batched=part == "batch")
+            for a, part in (("columns", "turned"), ("rows", "batch"), ("columns", "batch_turned")):
+                one = Model(fmt, a, b, 32 * MIB, 7, ((part, kind),), tile=False, batched=part != "turned")
                 if fmt not in ("fp16", "bf16"):
                     found.append(one)
                     continue
                 found.append(replace(one, aligned=False))
+                if part == "batch_turned":  # aligned ones are nvjet's without slices, as batches of A by rows are
+                    continue
                 found += [replace(one, aligned=True, devices=(device,)) for device in ("h200", "h100")]
     return found
 
@@ -228,17 +232,20 @@ def confidences(tree: Grown, at: np.ndarray, right: np.ndarray) -> np.ndarray:
     return shares(group[at], right)[group]
 
 
-def tree_of(values: np.ndarray, labels: np.ndarray, price: float) -> tuple[bytes, list[list[int]], float, int]:
+def tree_of(
+    values: np.ndarray, labels: np.ndarray, price: float, sure_of: tuple[int, ...] = ()
+) -> tuple[bytes, list[list[int]], float, int]:
     """The packed tree, the table of its labels, the share right of what was held back, and its nodes.
 
-    price: samples that a leaf must mend to stay.
+    price: samples that a leaf must mend to stay. sure_of: columns of a label of which confidences speak; (): all.
     """
     table, y = np.unique(labels, axis=0, return_inverse=True)
     held = max(2000, int(HELD_BACK * len(y)))
     tree = pruned(grow(values[:, :-held], y[:-held]), price)
     at = leaves(tree, values[:, -held:])
     right = tree.label[at] == y[-held:]
-    ready = packed(tree, confidences(tree, at, right), np.arange(len(table)))
+    known = (table[tree.label[at]] == table[y[-held:]])[:, list(sure_of)].all(1) if sure_of else right
+    ready = packed(tree, confidences(tree, at, known), np.arange(len(table)))
     return ready.pack(), table.tolist(), float(right.mean()), len(ready.feature)
 
 
@@ -268,8 +275,9 @@ def fitted(
     order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
     price = UNALIGNED_PRICE if model.aligned is False else ORDER_PRICE
     if model.is_further:
-        values, price = np.concatenate([values, simple_choices(simple(model), out, size)]), FURTHER_PRICE
-    data, table, right, nodes = tree_of(values, order, price)
+        values = np.concatenate([values, simple_choices(simple(model), out, size)])
+        price = BOTH_PRICE if model.batched and model.a_layout == "columns" else FURTHER_PRICE
+    data, table, right, nodes = tree_of(values, order, price, ALGORITHM_AND_SLICES)
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
