@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import memory
+from hwsim import _kernels, memory
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
+from hwsim.numerics import reference
+from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 
 def changed(name, path, value):
@@ -256,3 +258,34 @@ def test_only_fused_units_scale_their_accumulator_inside_the_sum(model):
     tree["dot_units"][unit] = {**model, "source": "S", "evidence": "assumption"}
     with pytest.raises(ConfigError, match="scale_input_d_rule exact needs a fused one"):
         hwsim.device(tree)
+
+
+@pytest.mark.parametrize("device", ["a100", "h200", "mi210", "ascend910a"])
+def test_sgemm_cube_elementwise_without_a_group_is_the_product(device):
+    """It was zero on GPUs by the program."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((11, (16, 32)), (12, (32, 16))))
+    given = {"device": device, "scheme": "sgemm-cube", "accumulation": "elementwise"}
+    direct, program = (hwsim.run(a, b, functional=functional, **given).c for functional in (False, True))
+    assert direct.tobytes() == program.tobytes()
+    assert np.abs(direct - a.astype(np.float64) @ b).max() < 1e-4
+
+
+def test_cycles_without_bits_are_those_with_them():
+    """Of the same operands: those of fp32 are rounded first, which takes time."""
+    given = {"device": "h200", "format": "fp16", "m": 128, "n": 128, "k": 128}
+    with_bits = hwsim.run(**given).cycles
+    assert hwsim.run(exact=False, input_format="fp32", **given).cycles == with_bits
+    assert hwsim.run(exact=False, **given).cycles < with_bits  # operands that are fp16 already
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+def test_an_infinity_saturates_in_the_narrow_result_format(sign):
+    """Of a fused unit with result_format and overflow: saturate, which no shipped device has."""
+    unit = FusedUnit(4, 25, -133, result_format="e8m13", specials=Specials(overflow="saturate"))
+    spec = DotSpec(unit, "fp16", "fp16", "fp32", "fp32")
+    a, b = np.full((1, 4), 0x3C00, np.uint16), np.full((4, 1), 0x3C00, np.uint16)
+    c = np.array([[0x7F800000 | sign << 31]], np.uint32)
+    expected = reference.gemm(spec, a, b, c)
+    assert expected[0, 0] == 0x7F7FFC00 | sign << 31
+    for variant in (*_kernels.variants, "scalar"):
+        assert _kernels.gemm(spec, a, b, c, _variant=variant)[0, 0] == expected[0, 0], variant
