@@ -67,9 +67,9 @@ class Lanes:
         return self._settle(decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: Array, fmt: Format) -> Array:
-        """The values of codes of any float format, rounded to the working type where it is narrower."""
-        if fmt.is_integer and self.dtype.kind == "i":
-            return decode(codes, fmt, np.float64).astype(np.int32)
+        """The values of codes of a format, rounded to the working type where it is narrower (int32: it saturates)."""
+        if self.dtype.kind == "i":
+            return encode(decode(codes, fmt, np.float64), format_of("int32")).view(np.int32)
         wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
         return self._settle(decode(codes, fmt, wide).astype(self.dtype))
 

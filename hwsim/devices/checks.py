@@ -59,6 +59,7 @@ def check(tree: Node) -> list[FileProblem]:
         named(entry.get("timing"), "operand_bytes_per_cycle", f"{path}.timing", memories, "one of memories")
         problems.extend(_pattern_problems(name, entry, path))
         problems.extend(_terms_problems(entry, path, _block(tree, "dot_units")))
+        problems.extend(_scale_problems(entry, path, _block(tree, "dot_units")))
     for name, entry in _blocks(tree, "dot_units"):
         for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
             for key in ("result_format", "operand_format"):
@@ -147,6 +148,23 @@ def _terms_problems(entry: dict[str, Node], path: str, units: dict[str, Node]) -
         yield FileProblem(
             k.mark, f"{path}.k", f"got {k.value}; must be a multiple of the {terms.value} terms of unit {unit.value}"
         )
+
+
+def _scale_problems(entry: dict[str, Node], path: str, units: dict[str, Node]) -> Iterator[FileProblem]:
+    """A problem where a unit is to scale its accumulator inside its sum, which fused ones alone do."""
+    scale, rule, unit = entry.get("scale_input_d"), entry.get("scale_input_d_rule"), entry.get("unit")
+    node = units.get(unit.value) if unit is not None and isinstance(unit.value, str) else None
+    model = node.value.get("model") if node is not None and isinstance(node.value, dict) else None
+    is_exact = rule is None or rule.value == "exact"
+    if scale is None or scale.value is None or model is None or not is_exact or model.value == "fused":
+        return
+    assert unit is not None
+    yield FileProblem(
+        scale.mark,
+        f"{path}.scale_input_d",
+        f"unit {unit.value} is {model.value}; scale_input_d_rule exact needs a fused one (RZ, RNE and flush round "
+        "the accumulator first, for any)",
+    )
 
 
 def _items(node: Node | None) -> list[Node]:

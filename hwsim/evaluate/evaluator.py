@@ -309,7 +309,8 @@ class _PlanEvaluation:
     ) -> _UnitResult | Value:
         """One term in the order that the schedule writes out; promotion counts from the start of each chain."""
         join, step = self.join, self.chains.step(term)
-
+        if self.schedule.k_permutation is not None:  # its blocks begin anew with an instruction
+            step = math.lcm(step, len(self.schedule.k_permutation))
         m, n = a.shape[0], b.shape[1]
 
         def of_chains(chains: Sequence[Chain]) -> list[_UnitResult | Value]:

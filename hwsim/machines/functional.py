@@ -25,6 +25,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.words import as_read
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
 
@@ -48,6 +49,7 @@ def run(
     inputs: for each name in `program.inputs`, codes of the array's shape and format. threads: host threads.
     progress: called with the share of the work done, 0 to 1. Raises ProgramError when the program deadlocks.
     """
+    inputs = as_read(program, device, inputs)
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
         given = inputs.get(array.name)

@@ -23,6 +23,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.words import as_read
 from hwsim.numerics import reference
 from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
 from hwsim.program.values import derive, evaluate
@@ -50,6 +51,7 @@ def run(
 
     Raises ProgramError for a deadlock.
     """
+    inputs = as_read(program, device, inputs)
     arrays = {
         a.name: np.array(inputs[a.name])
         if a.name in inputs

@@ -84,7 +84,7 @@ static inline int hw_special_sum(const hw_spec *s, const hw_term *terms, int cou
     }
     if (!infinities)
         return 0;
-    *code = infinities == 3 ? s->nan_code : hw_beyond(&s->d, s->saturate_overflow, infinities == 2);
+    *code = infinities == 3 ? s->nan_code : hw_beyond(&s->result, s->saturate_overflow, infinities == 2);
     return 1;
 }
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import memory
+from hwsim import _kernels, memory
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
+from hwsim.numerics import reference
+from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 
 def changed(name, path, value):
@@ -214,3 +216,76 @@ def test_slices_of_sums_that_are_joined_by_groups_go_into_the_output():
     found = hwsim.matmul(a, b, schedule=schedule, alpha=3.0, **given)
     first, last = (np.float32(3) * hwsim.matmul(a[:, part], b[part], **given) for part in (slice(32), slice(32, 64)))
     assert np.array_equal(found, last + first)
+
+
+@pytest.mark.parametrize("low_bits", [0x0FFF, 0x0800, 0x0801])
+def test_programs_round_the_words_that_instructions_round(low_bits):
+    """hf32 words with low bits: the 910B rounds them, and its program left them to be cut."""
+    words = np.array([[0x3F800000 | low_bits, 0x40490FDB], [0xBF8FFFFF, 0x3E000000 | low_bits]], np.uint32)
+    given = {"device": "ascend910b3", "format": "hf32", "input_format": "hf32"}
+    direct, program = (hwsim.run(words, words.T, functional=functional, **given).c for functional in (False, True))
+    assert direct.tobytes() == program.tobytes()
+    cut = hwsim.run(words & np.uint32(0xFFFFF000), words.T & np.uint32(0xFFFFF000), **given).c
+    assert direct.tobytes() != cut.tobytes()
+
+
+def test_a_float_c_in_an_integer_accumulator_is_rounded_and_saturates():
+    """It was cut, and beyond int32 whatever the host's processor makes of it."""
+    a, b = np.zeros((1, 4), np.int8), np.zeros((4, 4), np.int8)
+    c = np.array([[1.5, 2.5, -1e20, np.inf]], np.float32)
+    given = {"device": "a100", "format": "int8", "output": "fp32", "schedule": Schedule(start="c")}
+    assert hwsim.matmul(a, b, c, **given).tolist() == [[2.0, 2.0, -(2.0**31), 2.0**31]]
+
+
+def test_permuted_blocks_of_a_written_out_chain_begin_anew():
+    """Blocks shorter than the permutation were joined, and elements changed their blocks."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((9, (3, 12)), (10, (12, 3))))
+    given = {"device": "v100", "format": "fp32"}
+    order, swapped = Chain((Range(0, 12, 4, 1), Range(1, 12, 4, 3))), (1, 0)
+    found = hwsim.matmul(a, b, schedule=Schedule(sum=order, k_permutation=swapped), **given)
+    index = [p for at in (0, 4, 8) for p in (at,)] + [p for at in (1, 5, 9) for p in (at + 1, at, at + 2)]
+    expected = hwsim.matmul(a[:, index], b[index], **given)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("model", [{"model": "exact", "terms": 16}, {"model": "pairwise", "terms": 16}])
+def test_only_fused_units_scale_their_accumulator_inside_the_sum(model):
+    tree = expanded(hwsim.device("b200"))
+    name = next(x for x, entry in tree["instructions"].items() if "scale_input_d" in entry)
+    unit = tree["instructions"][name]["unit"]
+    unit = unit["value"] if isinstance(unit, dict) else unit
+    tree["sources"]["S"] = "a try"
+    tree["dot_units"][unit] = {**model, "source": "S", "evidence": "assumption"}
+    with pytest.raises(ConfigError, match="scale_input_d_rule exact needs a fused one"):
+        hwsim.device(tree)
+
+
+@pytest.mark.parametrize("device", ["a100", "h200", "mi210", "ascend910a"])
+def test_sgemm_cube_elementwise_without_a_group_is_the_product(device):
+    """It was zero on GPUs by the program."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((11, (16, 32)), (12, (32, 16))))
+    given = {"device": device, "scheme": "sgemm-cube", "accumulation": "elementwise"}
+    direct, program = (hwsim.run(a, b, functional=functional, **given).c for functional in (False, True))
+    assert direct.tobytes() == program.tobytes()
+    assert np.abs(direct - a.astype(np.float64) @ b).max() < 1e-4
+
+
+def test_cycles_without_bits_are_those_with_them():
+    """Of the same operands: those of fp32 are rounded first, which takes time."""
+    given = {"device": "h200", "format": "fp16", "m": 128, "n": 128, "k": 128}
+    with_bits = hwsim.run(**given).cycles
+    assert hwsim.run(exact=False, input_format="fp32", **given).cycles == with_bits
+    assert hwsim.run(exact=False, **given).cycles < with_bits  # operands that are fp16 already
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+def test_an_infinity_saturates_in_the_narrow_result_format(sign):
+    """Of a fused unit with result_format and overflow: saturate, which no shipped device has."""
+    unit = FusedUnit(4, 25, -133, result_format="e8m13", specials=Specials(overflow="saturate"))
+    spec = DotSpec(unit, "fp16", "fp16", "fp32", "fp32")
+    a, b = np.full((1, 4), 0x3C00, np.uint16), np.full((4, 1), 0x3C00, np.uint16)
+    c = np.array([[0x7F800000 | sign << 31]], np.uint32)
+    expected = reference.gemm(spec, a, b, c)
+    assert expected[0, 0] == 0x7F7FFC00 | sign << 31
+    for variant in (*_kernels.variants, "scalar"):
+        assert _kernels.gemm(spec, a, b, c, _variant=variant)[0, 0] == expected[0, 0], variant

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ campaign.main("faulty", case, "faults")
 """
 
 
+ENDLESS = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import campaign
+def case(number):
+    open({seen!r}, "w").write(str(os.getpid()))
+    return "fine"
+campaign.main("endless", case, "endless")
+"""
+
+
 def test_faults_hangs_and_dead_processes_are_found(tmp_path):
     script = tmp_path / "faulty.py"
     script.write_text(FAULTY.format(folder=str(FOLDER)))
@@ -69,6 +81,26 @@ def test_faults_hangs_and_dead_processes_are_found(tmp_path):
     assert found.returncode == 1
     assert "KeyError: 'three'" in found.stdout and "1 hang" in found.stdout and "the process died" in found.stdout
     assert "3 faults" in found.stdout and "again: --number 207" in found.stdout
+
+
+def test_workers_end_with_their_campaign(tmp_path):
+    """A campaign that is killed leaves no process behind, which would wait for its next chunk."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS.format(folder=str(FOLDER), seen=str(tmp_path / "pid")))
+    with subprocess.Popen([sys.executable, str(script), "--count", "100000", "--processes", "1"]) as campaign_of_one:
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        campaign_of_one.kill()
+    worker = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def wait_for(done):
+    """Wait until it is so, a minute at most."""
+    for _ in range(600):
+        if done():
+            return
+        time.sleep(0.1)
+    raise AssertionError("a minute went by")
 
 
 @pytest.mark.parametrize("number", [27, 38])

@@ -29,6 +29,13 @@ def test_the_list_of_the_tree_is_right():
     assert len(read_sums(HERE)) == len(list(HERE.rglob("*.npz")))
 
 
+@pytest.mark.parametrize("name", ["hwsim/golden/patterns", "configs/libraries"])
+def test_archives_beside_the_golden_sets_are_listed_too(name):
+    folder = HERE.parents[1] / name
+    check_sums([folder])
+    assert len(read_sums(folder)) == len(list(folder.rglob("*.npz"))) > 0
+
+
 def test_a_missing_set_fails(folder, capsys):
     (folder / "self/a2.npz").unlink()
     assert main(["golden", "verify", str(folder)]) == 2

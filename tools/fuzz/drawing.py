@@ -40,6 +40,11 @@ def plain(x):
     return x["value"] if isinstance(x, dict) and "value" in x else x
 
 
+def model_of(tree, entry):
+    """The model of an instruction's dot unit."""
+    return tree["dot_units"][plain(entry["unit"])]["model"]
+
+
 # --- devices ---------------------------------------------------------------------------------------------------------
 
 
@@ -129,8 +134,9 @@ def device(seed):
         }
         done.append("vector")
     for entry in tree["instructions"].values():
-        if "scale_input_d" in entry and rng.random() < 0.5:
-            entry["scale_input_d_rule"] = {"value": rng.choice(("exact", "RZ", "RNE", "flush")), **TOLD}
+        if "scale_input_d" in entry and (rng.random() < 0.5 or model_of(tree, entry) != "fused"):
+            rules = ("RZ", "RNE", "flush", *(["exact"] if model_of(tree, entry) == "fused" else []))
+            entry["scale_input_d_rule"] = {"value": rng.choice(rules), **TOLD}
             done.append("scale rule")
         if plain(entry["a"]) in ("tf32", "hf32") and rng.random() < 0.3:
             entry["operand_rounding"] = {"value": rng.choice(ROUNDINGS), **TOLD}
@@ -238,7 +244,7 @@ NUMBERS = {
     "k_group": (1, 3, 8, 16, 17, 32, 48, 64, 128),
     "scaling_exponent": tuple(range(15)),
     "promotion_interval": (1, 2, 3, 4),
-    "slices": (1, 2, 3, 5, 8, 0),
+    "slices": (1, 2, 3, 5, 8),
     "pieces": (1, 2, 3, 4),
     "block": (16, 17, 32, 48),
 }

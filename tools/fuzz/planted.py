@@ -221,13 +221,17 @@ def of_scales(whole):
 
 
 def of_exact(whole):
-    """Exact sums whose tail is forgotten: ties that are none."""
-    return lambda digits: (lambda found: (found[0], np.zeros_like(found[1]), found[2]))(whole(digits))
+    """Terms of exact sums scaled by twice what the plan says."""
+    return lambda self, exponent: whole(self, exponent + 1)
 
 
 def of_types(whole):
-    """Blocks whose zeros do not fit, where they do."""
-    return lambda values, block, ranges, zeros_fit=True: whole(values, block, ranges, not zeros_fit)
+    """Each block by the next plan."""
+
+    def faulty(values, block, ranges, zeros_fit=True):
+        return np.minimum(whole(values, block, ranges, zeros_fit) + 1, len(ranges)).astype(np.int8)
+
+    return faulty
 
 
 def of_start(whole):
@@ -254,9 +258,9 @@ PLANTED = {
     "written sums: halving": (explicit, "_halves", of_halves),
     "regions: step": (product, "_within", of_regions),
     "join: scale of terms": (join, "_program", of_scales),
-    "join: exact sums": (exact_sum, "_leading", of_exact),
+    "join: exact sums": (exact_sum.ExactSum, "scaled", of_exact),
     "specials: patched by a chain": (specials.SpecialsPatch, "find", nothing),
-    "mixed: zeros": (mixed, "types_of", of_types),
+    "mixed: plan of a block": (mixed, "types_of", of_types),
     "epilogue: alpha": (epilogue.EpilogueEvaluator, "scaled_sum", of_alpha),
     "epilogue: beta": (epilogue.EpilogueEvaluator, "scaled_sum", of_beta),
     "epilogue: contraction": (epilogue.EpilogueEvaluator, "scaled_sum", of_epilogue),

@@ -6,6 +6,7 @@ One element at a time (slices: one row of A or column of B); it knows formats an
 from hwsim.formats import Exact, decode, encode, format_of, round_shift, round_to
 from reading.numbers import NAN, ZERO, Conversions, finite, is_zero, plus, raised, signed
 
+HOST_TYPES = ("fp16", "fp32", "fp64")  # whose conversions are the host's, by IEEE 754
 HOST = Conversions(saturates=False, nan_is_zero=False)
 
 
@@ -14,6 +15,11 @@ def converted(code, fmt, wanted):
     if fmt == wanted:
         return code
     value, known = decode(format_of(fmt), code), format_of(wanted)
+    if value.kind == "nan" and fmt in HOST_TYPES and wanted in HOST_TYPES:
+        own, places = format_of(fmt), known.fraction_bits - format_of(fmt).fraction_bits
+        payload = code & (1 << own.fraction_bits) - 1  # its leading bits are kept, and it becomes quiet
+        payload = payload << places if places >= 0 else payload >> -places
+        return known.nan_code | payload | value.sign << known.magnitude_bits
     if value.kind == "nan" and not (known.is_integer or known.nan == "none"):
         return known.nan_code
     return HOST.code(value, wanted, overflow="saturate" if known.is_integer else "ieee")
