@@ -28,7 +28,7 @@ ASKED: tuple[Verdict, ...] = ("order", "fails")
 OPERANDS = "operands"
 #: Kinds that no assumption of hwsim's moves, and why.
 UNMOVED = {
-    "bits": "bit patterns: recorded from silicon or given by a rule, no number is assumed",
+    "bits": "bit patterns, by a rule or as recorded: no assumed number moves them",
     "definition": "a formula, a format or a count: it follows from the definition",
     "design": "the paper's own sizes and pieces: it follows from them",
 }
@@ -46,8 +46,8 @@ class _Asked:
 
 
 def is_asked(outcome: ClaimOutcome) -> bool:
-    """Whether what moves a claim is asked: it was measured and does not hold as the paper says."""
-    return outcome.verdict in ASKED
+    """Whether what moves a claim is asked: it does not hold as the paper says, or its coefficients are all assumed."""
+    return outcome.verdict in ASKED or (outcome.verdict == "holds" and outcome.claim.kind == "energy")
 
 
 def seconds_left(found: Reproduction, scale: Scale) -> float:
@@ -63,9 +63,16 @@ def seconds_left(found: Reproduction, scale: Scale) -> float:
 START_SECONDS = 2.0  # of a process
 
 
-def with_influences(found: Reproduction, scale: Scale, progress: Progress | None = None) -> Reproduction:
-    """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read."""
-    asked = list(_asked(found))
+def with_influences(
+    found: Reproduction, scale: Scale, progress: Progress | None = None, *, only_cached: bool = False
+) -> Reproduction:
+    """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read.
+
+    only_cached: those alone; nothing is run.
+    """
+    asked = [
+        one for one in _asked(found) if not only_cached or all(_path(one, x, scale).exists() for x in one.range.ends)
+    ]
     total = sum(one.experiment.seconds[scale] * len(one.range.ends) for one in asked) or 1.0
     done = 0.0
     moved: dict[str, list[Influence]] = {}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hwsim.papers.influences import is_asked
 from hwsim.papers.reproduce import ClaimOutcome, Influence, InfluenceEnd
 
+NOT_VARIED = "not varied here: `--sensitivity` does it"
 STILL = 5e-4  # relative changes below it count as none
 
 
-def table(outcomes: Iterable[ClaimOutcome]) -> str:
+def table(outcomes: Sequence[ClaimOutcome]) -> str:
     """A row for each assumption behind each claim that does not hold; empty where none was asked for."""
     rows = [row for one in outcomes for row in _rows(one)]
-    if not rows:
+    if not any(one.influences for one in outcomes):
         return ""
     head = "| claim | verdict | assumption | value | at | moves what was measured by | verdict there |\n"
     return head + "| --- | --- | --- | --- | --- | --- | --- |\n" + "".join(rows)
 
 
 def _rows(one: ClaimOutcome) -> list[str]:
+    if is_asked(one) and not one.influences and not one.unmoved:
+        return [_row(one, NOT_VARIED, "", "", "", "")]
     if one.unmoved:
         return [_row(one, "none", one.unmoved, "", "", "")]
     return [
