@@ -6,7 +6,7 @@ module knows where it stands and between which ends it lies; neither what rests 
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from typing import Any, Literal, Self
 
 import yaml
@@ -64,7 +64,7 @@ class Assumption(PaperRecord):
         return not self.claims or claim in self.claims
 
 
-class Range(PaperRecord):
+class AssumedRange(PaperRecord):
     """The value of an assumption as it is, and its other ends. said: how the ends come about."""
 
     value: Any
@@ -89,27 +89,27 @@ def read(paper: str) -> AssumptionFile:
         raise InputError(f"{source}: {error}") from None
 
 
-def range_of_assumption(one: Assumption) -> Range:
+def range_of_assumption(one: Assumption) -> AssumedRange:
     """Where an assumption lies and may lie. Raises InputError where it is none, or is not there."""
     if one.constant is not None:
         module, _, name = one.constant.partition(":")
         try:
-            return Range(value=getattr(import_module(module), name), ends=one.ends, said="another choice")
-        except (ImportError, AttributeError) as error:
+            return AssumedRange(value=getattr(sys.modules[module], name), ends=one.ends, said="another choice")
+        except (KeyError, AttributeError) as error:
             raise InputError(f"assumption {one.name}: no constant {one.constant}: {error}") from None
     assert one.device is not None and one.number is not None
     if one.energy:
         level = energy_at(energies_of(one.device), one.number)
-        return Range(value=level.typical, ends=(level.low, level.high), said="its low and high level")
+        return AssumedRange(value=level.typical, ends=(level.low, level.high), said="its low and high level")
     found = range_of(load(one.device), one.number)
     if one.ends:
         value = _number(load(one.device).model_dump(by_alias=True), one.number)
-        return Range(value=value, ends=one.ends, said="as `why` says")
+        return AssumedRange(value=value, ends=one.ends, said="as `why` says")
     if found is None:
         raise InputError(f"assumption {one.name}: not an assumed number, and no span of sources; give `ends`")
     value, low, high, from_span = found
     ends = tuple(end for end in (low, high) if end != value)
-    return Range(value=value, ends=ends, said="what sources give" if from_span else "a quarter less and more")
+    return AssumedRange(value=value, ends=ends, said="what sources give" if from_span else "a quarter less and more")
 
 
 def energy_at(chip: ChipEnergies, number: str) -> EnergyRange:

@@ -17,11 +17,11 @@ import numpy as np
 
 from hwsim.files import write_text
 from hwsim.papers import assumptions, reproduce, varied
-from hwsim.papers.assumptions import OTHER_SEED, VARIED_KINDS, Assumption, Range
+from hwsim.papers.assumptions import OTHER_SEED, VARIED_KINDS, AssumedRange, Assumption
 from hwsim.papers.claims import Verdict
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Scale
-from hwsim.papers.reproduce import ClaimOutcome, Influence, InfluenceEnd, Progress, Reproduction
+from hwsim.papers.reproduce import ClaimInfluence, ClaimOutcome, InfluenceEnd, Progress, Reproduction
 from hwsim.papers.varied import Variation, VariedRun
 
 ASKED: tuple[Verdict, ...] = ("order", "fails")
@@ -41,7 +41,7 @@ class _Asked:
     paper: str
     experiment: Experiment
     assumption: Assumption | None
-    range: Range
+    range: AssumedRange
     outcomes: tuple[ClaimOutcome, ...]
 
 
@@ -75,7 +75,7 @@ def with_influences(
     ]
     total = sum(one.experiment.seconds[scale] * len(one.range.ends) for one in asked) or 1.0
     done = 0.0
-    moved: dict[str, list[Influence]] = {}
+    moved: dict[str, list[ClaimInfluence]] = {}
     for one in asked:
         runs = []
         for value in one.range.ends:
@@ -109,7 +109,7 @@ def _asked(found: Reproduction) -> Iterator[_Asked]:
             here = [own[id] for id in experiment.claims if id in own and not why_unmoved(own[id])]
             drawn = tuple(one for one in here if one.claim.kind == "accuracy")
             if drawn:
-                other = Range(value=0, ends=(OTHER_SEED,), said="all drawn with other seeds")
+                other = AssumedRange(value=0, ends=(OTHER_SEED,), said="all drawn with other seeds")
                 yield _Asked(paper, experiment, None, other, drawn)
             for one in file.assumptions:
                 moved = tuple(x for x in here if one.experiment == experiment.name and one.moves(x.claim.id))
@@ -133,18 +133,18 @@ def _run(one: _Asked, value: Any, scale: Scale) -> VariedRun:
     return VariedRun(reproduce.numbers(stored["measured"]), stored["refused"])
 
 
-def _influence(one: _Asked, outcome: ClaimOutcome, runs: Sequence[VariedRun]) -> Influence:
+def _influence(one: _Asked, outcome: ClaimOutcome, runs: Sequence[VariedRun]) -> ClaimInfluence:
     about = one.assumption
-    ends = tuple(
+    values = tuple(
         _end(outcome, value, run.measured.get(outcome.claim.id, {}), run.refused)
         for value, run in zip(one.range.ends, runs, strict=True)
     )
-    return Influence(
+    return ClaimInfluence(
         OPERANDS if about is None else about.name,
         one.range.value,
         one.range.said,
         "" if about is None else about.why,
-        ends,
+        values,
     )
 
 

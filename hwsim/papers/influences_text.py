@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwsim.papers.influences import is_asked
-from hwsim.papers.reproduce import ClaimOutcome, Influence, InfluenceEnd
+from hwsim.papers.reproduce import ClaimInfluence, ClaimOutcome, InfluenceEnd
 
 NOT_VARIED = "not varied here: `--sensitivity` does it"
 STILL = 5e-4  # relative changes below it count as none
@@ -37,7 +37,7 @@ def _row(one: ClaimOutcome, *cells: str) -> str:
     return "| " + " | ".join((one.claim.id, one.verdict, *(" ".join(cell.split()) for cell in cells))) + " |\n"
 
 
-def _name(about: Influence) -> str:
+def _name(about: ClaimInfluence) -> str:
     return f"{about.name} ({about.why or about.said})".replace("|", "\\|")
 
 
