@@ -388,7 +388,7 @@ def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
     open_ones = [one for one in outcomes if influences.is_asked(one) and not one.unmoved]
     varied = [one for one in open_ones if one.influences]
     turned = [
-        one for one in varied if any(end.verdict not in (one.verdict, None) for x in one.influences for end in x.ends)
+        one for one in varied if any(end.verdict not in (one.verdict, None) for x in one.influences for end in x.others)
     ]
     said = (
         f"{len(open_ones)} claims do not hold, or are on energy, and rest on assumptions; those were varied for "

@@ -55,7 +55,7 @@ def seconds_left(found: Reproduction, scale: Scale) -> float:
     return sum(
         one.experiment.seconds[scale] + START_SECONDS
         for one in _asked(found)
-        for value in one.range.ends
+        for value in one.range.others
         if not _path(one, value, scale).exists()
     )
 
@@ -71,14 +71,14 @@ def with_influences(
     only_cached: those alone; nothing is run.
     """
     asked = [
-        one for one in _asked(found) if not only_cached or all(_path(one, x, scale).exists() for x in one.range.ends)
+        one for one in _asked(found) if not only_cached or all(_path(one, x, scale).exists() for x in one.range.others)
     ]
-    total = sum(one.experiment.seconds[scale] * len(one.range.ends) for one in asked) or 1.0
+    total = sum(one.experiment.seconds[scale] * len(one.range.others) for one in asked) or 1.0
     done = 0.0
     moved: dict[str, list[ClaimInfluence]] = {}
     for one in asked:
         runs = []
-        for value in one.range.ends:
+        for value in one.range.others:
             runs.append(_run(one, value, scale))
             done += one.experiment.seconds[scale]
             if progress is not None:
@@ -109,7 +109,7 @@ def _asked(found: Reproduction) -> Iterator[_Asked]:
             here = [own[id] for id in experiment.claims if id in own and not why_unmoved(own[id])]
             drawn = tuple(one for one in here if one.claim.kind == "accuracy")
             if drawn:
-                other = AssumedRange(value=0, ends=(OTHER_SEED,), said="all drawn with other seeds")
+                other = AssumedRange(value=0, others=(OTHER_SEED,), said="all drawn with other seeds")
                 yield _Asked(paper, experiment, None, other, drawn)
             for one in file.assumptions:
                 moved = tuple(x for x in here if one.experiment == experiment.name and one.moves(x.claim.id))
@@ -137,7 +137,7 @@ def _influence(one: _Asked, outcome: ClaimOutcome, runs: Sequence[VariedRun]) ->
     about = one.assumption
     values = tuple(
         _end(outcome, value, run.measured.get(outcome.claim.id, {}), run.refused)
-        for value, run in zip(one.range.ends, runs, strict=True)
+        for value, run in zip(one.range.others, runs, strict=True)
     )
     return ClaimInfluence(
         OPERANDS if about is None else about.name,

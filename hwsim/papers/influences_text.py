@@ -29,7 +29,7 @@ def _rows(one: ClaimOutcome) -> list[str]:
     return [
         _row(one, _name(about) if index == 0 else "", _value(about.value) if index == 0 else "", *_end(end, one))
         for about in one.influences
-        for index, end in enumerate(about.ends)
+        for index, end in enumerate(about.others)
     ]
 
 
@@ -50,7 +50,7 @@ def _end(end: InfluenceEnd, one: ClaimOutcome) -> tuple[str, str, str]:
 
 def moves_text(moves: Mapping[str, list[float]]) -> str:
     """Relative changes of quantities, those that do not change left out."""
-    parts = [f"{name} {_change(*ends)}" for name, ends in moves.items() if max(map(abs, ends)) >= STILL]
+    parts = [f"{name} {_change(*both)}" for name, both in moves.items() if max(map(abs, both)) >= STILL]
     return "; ".join(parts) if parts else "nothing"
 
 

@@ -55,7 +55,7 @@ class ClaimInfluence:
     value: Any
     said: str
     why: str
-    ends: tuple[InfluenceEnd, ...]
+    others: tuple[InfluenceEnd, ...]
 
 
 @dataclass(frozen=True, slots=True)
