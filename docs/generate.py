@@ -3,7 +3,8 @@
 `python docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
 `python docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some lines.
 `python docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes its time),
-and writes a page for each paper and the tables of papers.md; tests compare counts and names with the claims' files.
+and writes a page for each paper and the tables of papers.md; with `--cached` no assumption is varied that was not
+before. Tests compare counts and names with the claims' files.
 """
 
 from __future__ import annotations
@@ -372,9 +373,9 @@ def cycles() -> str:
 LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
 
 
-def papers() -> None:
-    """Write docs/papers/*.md with figures, and the tables of papers.md."""
-    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick")
+def papers(only_cached: bool) -> None:
+    """Write docs/papers/*.md with figures, and the tables of papers.md. only_cached: assumptions that were varied."""
+    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached)
     reproduce_text.write_pages(FOLDER / "papers", found)
     page = FOLDER / "papers.md"
     tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
@@ -384,9 +385,15 @@ def papers() -> None:
 
 def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
     """Verdicts by kind of claim, and what moves those that do not hold."""
-    turned = [one for one in outcomes if any(end.verdict != one.verdict for x in one.influences for end in x.ends)]
-    asked = [one for one in outcomes if one.influences]
-    said = f"Assumptions were varied for {len(asked)} claims that do not hold; for {len(turned)} a verdict turns."
+    open_ones = [one for one in outcomes if influences.is_asked(one) and not one.unmoved]
+    varied = [one for one in open_ones if one.influences]
+    turned = [
+        one for one in varied if any(end.verdict not in (one.verdict, None) for x in one.influences for end in x.others)
+    ]
+    said = (
+        f"{len(open_ones)} claims do not hold, or are on energy, and rest on assumptions; those were varied for "
+        f"{len(varied)} of them, and the verdict of {len(turned)} turns."
+    )
     return f"{reproduce_text.by_kind(outcomes)}\n{said}\n"
 
 
@@ -399,7 +406,7 @@ def main() -> None:
     """Rewrite what is behind."""
     long = "--long" in sys.argv[1:]
     if "--papers" in sys.argv[1:]:
-        papers()
+        papers("--cached" in sys.argv[1:])
     for path in sorted(FOLDER.glob("*.md")):
         before = path.read_text(encoding="utf-8")
         after = current(before)

@@ -6,7 +6,7 @@ module knows where it stands and between which ends it lies; neither what rests 
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from typing import Any, Literal, Self
 
 import yaml
@@ -31,7 +31,7 @@ class Assumption(PaperRecord):
 
     claims: the ids that rest on it; empty: all of the experiment. device, number: a number of a device file, at a
     dotted path. energy: the number is one of configs/energy, between its low and its high level. constant: a module's
-    constant ("package.module:NAME"). ends: its other values; of a number, the ends of its range where neither the
+    constant ("package.module:NAME"). others: its other values; of a number, the ends of its range where neither the
     sources' span nor a quarter less and more is meant. why: what is assumed.
     """
 
@@ -41,15 +41,15 @@ class Assumption(PaperRecord):
     number: str | None = None
     energy: bool = False
     constant: str | None = None
-    ends: tuple[End, ...] = ()
+    others: tuple[End, ...] = ()
     why: str
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.device is None) != (self.number is None) or (self.device is None) == (self.constant is None):
             raise ValueError("needs `device` and `number`, or `constant`")
-        if self.constant is not None and (not self.ends or self.energy):
-            raise ValueError(f"{self.constant}: needs `ends`, its other values")
+        if self.constant is not None and (not self.others or self.energy):
+            raise ValueError(f"{self.constant}: needs `others`, its other values")
         return self
 
     @property
@@ -64,11 +64,11 @@ class Assumption(PaperRecord):
         return not self.claims or claim in self.claims
 
 
-class Range(PaperRecord):
-    """The value of an assumption as it is, and its other ends. said: how the ends come about."""
+class AssumedRange(PaperRecord):
+    """The value of an assumption as it is, and its other values. said: how they come about."""
 
     value: Any
-    ends: tuple[Any, ...]
+    others: tuple[Any, ...]
     said: str
 
 
@@ -89,27 +89,29 @@ def read(paper: str) -> AssumptionFile:
         raise InputError(f"{source}: {error}") from None
 
 
-def range_of_assumption(one: Assumption) -> Range:
+def range_of_assumption(one: Assumption) -> AssumedRange:
     """Where an assumption lies and may lie. Raises InputError where it is none, or is not there."""
     if one.constant is not None:
         module, _, name = one.constant.partition(":")
         try:
-            return Range(value=getattr(import_module(module), name), ends=one.ends, said="another choice")
-        except (ImportError, AttributeError) as error:
+            return AssumedRange(value=getattr(sys.modules[module], name), others=one.others, said="another choice")
+        except (KeyError, AttributeError) as error:
             raise InputError(f"assumption {one.name}: no constant {one.constant}: {error}") from None
     assert one.device is not None and one.number is not None
     if one.energy:
         level = energy_at(energies_of(one.device), one.number)
-        return Range(value=level.typical, ends=(level.low, level.high), said="its low and high level")
+        return AssumedRange(value=level.typical, others=(level.low, level.high), said="its low and high level")
     found = range_of(load(one.device), one.number)
-    if one.ends:
+    if one.others:
         value = _number(load(one.device).model_dump(by_alias=True), one.number)
-        return Range(value=value, ends=one.ends, said="as `why` says")
+        return AssumedRange(value=value, others=one.others, said="as `why` says")
     if found is None:
-        raise InputError(f"assumption {one.name}: not an assumed number, and no span of sources; give `ends`")
+        raise InputError(f"assumption {one.name}: not an assumed number, and no span of sources; give `others`")
     value, low, high, from_span = found
-    ends = tuple(end for end in (low, high) if end != value)
-    return Range(value=value, ends=ends, said="what sources give" if from_span else "a quarter less and more")
+    others = tuple(end for end in (low, high) if end != value)
+    return AssumedRange(
+        value=value, others=others, said="what sources give" if from_span else "a quarter less and more"
+    )
 
 
 def energy_at(chip: ChipEnergies, number: str) -> EnergyRange:

@@ -17,18 +17,18 @@ import numpy as np
 
 from hwsim.files import write_text
 from hwsim.papers import assumptions, reproduce, varied
-from hwsim.papers.assumptions import OTHER_SEED, VARIED_KINDS, Assumption, Range
+from hwsim.papers.assumptions import OTHER_SEED, VARIED_KINDS, AssumedRange, Assumption
 from hwsim.papers.claims import Verdict
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Scale
-from hwsim.papers.reproduce import ClaimOutcome, Influence, InfluenceEnd, Progress, Reproduction
+from hwsim.papers.reproduce import ClaimInfluence, ClaimOutcome, InfluenceEnd, Progress, Reproduction
 from hwsim.papers.varied import Variation, VariedRun
 
 ASKED: tuple[Verdict, ...] = ("order", "fails")
 OPERANDS = "operands"
 #: Kinds that no assumption of hwsim's moves, and why.
 UNMOVED = {
-    "bits": "bit patterns: recorded from silicon or given by a rule, no number is assumed",
+    "bits": "bit patterns, by a rule or as recorded: no assumed number moves them",
     "definition": "a formula, a format or a count: it follows from the definition",
     "design": "the paper's own sizes and pieces: it follows from them",
 }
@@ -41,13 +41,13 @@ class _Asked:
     paper: str
     experiment: Experiment
     assumption: Assumption | None
-    range: Range
+    range: AssumedRange
     outcomes: tuple[ClaimOutcome, ...]
 
 
 def is_asked(outcome: ClaimOutcome) -> bool:
-    """Whether what moves a claim is asked: it was measured and does not hold as the paper says."""
-    return outcome.verdict in ASKED
+    """Whether what moves a claim is asked: it does not hold as the paper says, or its coefficients are all assumed."""
+    return outcome.verdict in ASKED or (outcome.verdict == "holds" and outcome.claim.kind == "energy")
 
 
 def seconds_left(found: Reproduction, scale: Scale) -> float:
@@ -55,7 +55,7 @@ def seconds_left(found: Reproduction, scale: Scale) -> float:
     return sum(
         one.experiment.seconds[scale] + START_SECONDS
         for one in _asked(found)
-        for value in one.range.ends
+        for value in one.range.others
         if not _path(one, value, scale).exists()
     )
 
@@ -63,15 +63,22 @@ def seconds_left(found: Reproduction, scale: Scale) -> float:
 START_SECONDS = 2.0  # of a process
 
 
-def with_influences(found: Reproduction, scale: Scale, progress: Progress | None = None) -> Reproduction:
-    """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read."""
-    asked = list(_asked(found))
-    total = sum(one.experiment.seconds[scale] * len(one.range.ends) for one in asked) or 1.0
+def with_influences(
+    found: Reproduction, scale: Scale, progress: Progress | None = None, *, only_cached: bool = False
+) -> Reproduction:
+    """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read.
+
+    only_cached: those alone; nothing is run.
+    """
+    asked = [
+        one for one in _asked(found) if not only_cached or all(_path(one, x, scale).exists() for x in one.range.others)
+    ]
+    total = sum(one.experiment.seconds[scale] * len(one.range.others) for one in asked) or 1.0
     done = 0.0
-    moved: dict[str, list[Influence]] = {}
+    moved: dict[str, list[ClaimInfluence]] = {}
     for one in asked:
         runs = []
-        for value in one.range.ends:
+        for value in one.range.others:
             runs.append(_run(one, value, scale))
             done += one.experiment.seconds[scale]
             if progress is not None:
@@ -102,7 +109,7 @@ def _asked(found: Reproduction) -> Iterator[_Asked]:
             here = [own[id] for id in experiment.claims if id in own and not why_unmoved(own[id])]
             drawn = tuple(one for one in here if one.claim.kind == "accuracy")
             if drawn:
-                other = Range(value=0, ends=(OTHER_SEED,), said="all drawn with other seeds")
+                other = AssumedRange(value=0, others=(OTHER_SEED,), said="all drawn with other seeds")
                 yield _Asked(paper, experiment, None, other, drawn)
             for one in file.assumptions:
                 moved = tuple(x for x in here if one.experiment == experiment.name and one.moves(x.claim.id))
@@ -126,18 +133,18 @@ def _run(one: _Asked, value: Any, scale: Scale) -> VariedRun:
     return VariedRun(reproduce.numbers(stored["measured"]), stored["refused"])
 
 
-def _influence(one: _Asked, outcome: ClaimOutcome, runs: Sequence[VariedRun]) -> Influence:
+def _influence(one: _Asked, outcome: ClaimOutcome, runs: Sequence[VariedRun]) -> ClaimInfluence:
     about = one.assumption
-    ends = tuple(
+    values = tuple(
         _end(outcome, value, run.measured.get(outcome.claim.id, {}), run.refused)
-        for value, run in zip(one.range.ends, runs, strict=True)
+        for value, run in zip(one.range.others, runs, strict=True)
     )
-    return Influence(
+    return ClaimInfluence(
         OPERANDS if about is None else about.name,
         one.range.value,
         one.range.said,
         "" if about is None else about.why,
-        ends,
+        values,
     )
 
 

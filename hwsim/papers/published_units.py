@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LaneRates:
     """fmas_per_cycle: fused multiply-adds of one core and cycle, by format. source: who publishes them."""
 
     fmas_per_cycle: dict[str, int]
@@ -34,9 +34,9 @@ class Processor:
 CUDA_GUIDE = "the CUDA C++ Programming Guide, table of the throughput of arithmetic instructions"
 #: The ordinary cores: of one SM or compute unit.
 LANES = {
-    "a100": Lanes({"fp32": 64, "fp64": 32}, f"{CUDA_GUIDE}, compute capability 8.0"),
-    "h100": Lanes({"fp32": 128, "fp64": 64}, f"{CUDA_GUIDE}, compute capability 9.0"),
-    "mi300x": Lanes(
+    "a100": LaneRates({"fp32": 64, "fp64": 32}, f"{CUDA_GUIDE}, compute capability 8.0"),
+    "h100": LaneRates({"fp32": 128, "fp64": 64}, f"{CUDA_GUIDE}, compute capability 9.0"),
+    "mi300x": LaneRates(
         {"fp32": 128, "fp64": 64}, "AMD's white paper on CDNA 3: 256 and 128 operations per clock and unit"
     ),
 }

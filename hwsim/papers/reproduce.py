@@ -48,14 +48,14 @@ class InfluenceEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Influence:
+class ClaimInfluence:
     """An assumption behind a claim: its value, how its other values come about (`said`), what is assumed (`why`)."""
 
     name: str
     value: Any
     said: str
     why: str
-    ends: tuple[InfluenceEnd, ...]
+    others: tuple[InfluenceEnd, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ClaimOutcome:
     measured: Mapping[str, Any]
     verdict: Verdict
     note: str = ""
-    influences: tuple[Influence, ...] = ()
+    influences: tuple[ClaimInfluence, ...] = ()
     unmoved: str = ""
 
     @property

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from hwsim.errors import InputError
 from hwsim.papers.assumptions import OTHER_SEED, Assumption, energy_at
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Scale
+from hwsim.papers.reproduce import experiments
 
 NONE = "NONE"  # of the table of sources
 VARIED = {"source": f"{NONE}; varied over its range", "evidence": "assumption"}
@@ -66,8 +67,6 @@ def run_here(paper: str, experiment: str, scale: Scale, variation: Variation) ->
             put_in_place(variation, Path(folder))
         except ValueError as error:
             return VariedRun({}, str(error).splitlines()[0])
-        from hwsim.papers.reproduce import experiments  # devices that it loads are varied by now
-
         one = next(one for one in experiments(paper) if one.name == experiment)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "device .* is taken from")
@@ -85,7 +84,7 @@ def put_in_place(variation: Variation, folder: Path) -> None:
         np.random.default_rng = lambda seed=None: draw(_other(seed))
     elif one.constant is not None:
         module, _, name = one.constant.partition(":")
-        setattr(import_module(module), name, _tuples(value))
+        setattr(sys.modules[module], name, _tuples(value))
     elif one.energy:
         assert one.device is not None and one.number is not None
         _put_energy(one.device, one.number, value)

@@ -18,6 +18,7 @@ import hwsim
 import hwsim.schemes
 from hwsim.cli import main
 from hwsim.cli.command import VERBS, parser_for
+from hwsim.papers.claims import PAPERS
 
 ROOT = Path(__file__).parents[2]
 #: Without what a build of the site has left.
@@ -53,6 +54,7 @@ EXPECTED = {
     "library.md",
     "packaging.md",
     "papers.md",
+    *(f"papers/{paper}.md" for paper in PAPERS),
     "peers.md",
     "numerics.md",
     "report.md",

@@ -30,7 +30,7 @@ def test_files_name_experiments_claims_and_numbers_that_there_are(paper: str) ->
     for one in file.assumptions:
         assert set(one.claims) <= set(known[one.experiment].claims), one.name
         found = range_of_assumption(one)
-        assert found.ends and found.value not in found.ends, one.name
+        assert found.others and found.value not in found.others, one.name
         if one.claims:
             assert all(claims.read(paper).claim(id).kind in assumptions.VARIED_KINDS for id in one.claims)
     assert all(claims.read(paper).claim(id).kind in assumptions.VARIED_KINDS for id in file.unmoved)
@@ -40,7 +40,7 @@ def test_files_name_experiments_claims_and_numbers_that_there_are(paper: str) ->
     ("given", "message"),
     [
         ({"device": "a100"}, "needs `device` and `number`, or `constant`"),
-        ({"constant": "hwsim.papers.rates:X"}, "needs `ends`"),
+        ({"constant": "hwsim.papers.rates:X"}, "needs `others`"),
         ({"device": "a100", "number": "x", "constant": "y:z"}, "needs `device` and `number`, or `constant`"),
     ],
 )
@@ -53,7 +53,7 @@ def test_a_number_that_is_published_is_no_assumption() -> None:
     with pytest.raises(InputError, match="not an assumed number"):
         range_of_assumption(Assumption(experiment="x", device="a100", number="cores", why="y"))
     with pytest.raises(InputError, match="no constant"):
-        range_of_assumption(Assumption(experiment="x", constant="hwsim.papers.rates:NONE", ends=(1,), why="y"))
+        range_of_assumption(Assumption(experiment="x", constant="hwsim.papers.rates:NONE", others=(1,), why="y"))
     with pytest.raises(InputError, match=r"no energy mac_pj\.fp64"):
         range_of_assumption(Assumption(experiment="x", device="a100", number="mac_pj.fp64", energy=True, why="y"))
 
@@ -93,7 +93,7 @@ def test_an_energy_a_constant_and_operands(kept: None, tmp_path: Path, monkeypat
     assert {getattr(chip.mac_pj["bf16"], level) for level in energy.LEVELS} == {0.7}
     assert energy.energies_of("a100").mac_pj["bf16"].typical != 0.7
     monkeypatch.setattr(varied, "CONSTANT", (1,), raising=False)
-    one = Assumption(experiment="x", constant="hwsim.papers.varied:CONSTANT", ends=({"a": [1, 2]},), why="y")
+    one = Assumption(experiment="x", constant="hwsim.papers.varied:CONSTANT", others=({"a": [1, 2]},), why="y")
     varied.put_in_place(Variation(one, {"a": [1, 2]}), tmp_path)
     assert varied.CONSTANT == {"a": (1, 2)}  # type: ignore[attr-defined]
     expected = np.random.default_rng(7 + OTHER_SEED).random()
@@ -102,7 +102,7 @@ def test_an_energy_a_constant_and_operands(kept: None, tmp_path: Path, monkeypat
 
 
 def test_a_run_in_a_process_of_its_own_leaves_this_one_alone() -> None:
-    one = Assumption(experiment="chips", device="ascend910a", number="clock_mhz", ends=(500.0,), why="y")
+    one = Assumption(experiment="chips", device="ascend910a", number="clock_mhz", others=(500.0,), why="y")
     run = varied.run_apart("sgemm-cube", "chips", "quick", Variation(one, 500.0))
     assert run.measured["table1-910a"] == {"fp16": pytest.approx(128, rel=0.03)}
     refused = varied.run_apart("sgemm-cube", "chips", "quick", Variation(one, -5.0))
@@ -136,7 +136,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Variation]:
         assumptions=(
             Assumption(
                 experiment="all", claims=(IDS[0],), device="a100", number="sustained_clock_mhz.tf32",
-                ends=(1000.0, 1410.0), why="the clock | under load",
+                others=(1000.0, 1410.0), why="the clock | under load",
             ),
         ),
     )  # fmt: skip
@@ -160,9 +160,9 @@ def test_claims_that_do_not_hold_are_run_with_other_values_once(planted: list[Va
     assert influences.with_influences(found, "quick") == first and len(planted) == 3
     time, accuracy, definition = (next(x for x in first.outcomes if x.claim.id == id) for id in IDS)
     (clock,) = time.influences
-    assert clock.value == 1210 and [end.verdict for end in clock.ends] == ["order", None]
-    assert set(map(tuple, clock.ends[0].moves.values())) == {(-0.5, 0.5)}  # -2 becomes -3
-    assert clock.ends[1].refused == "too slow"
+    assert clock.value == 1210 and [end.verdict for end in clock.others] == ["order", None]
+    assert set(map(tuple, clock.others[0].moves.values())) == {(-0.5, 0.5)}  # -2 becomes -3
+    assert clock.others[1].refused == "too slow"
     assert [one.name for one in accuracy.influences] == [influences.OPERANDS]
     assert not definition.influences and "definition" in definition.unmoved
     text = influences_text.table(first.outcomes)
@@ -179,7 +179,7 @@ def test_the_command_says_how_long_and_gives_assumptions_as_json(
     assert "sustained_clock_mhz.tf32 of a100" in (tmp_path / "out" / "tf32-tf64.md").read_text()
     rows = {row["id"]: row for row in json.loads((tmp_path / "out" / "claims.json").read_text())}
     own = rows[f"tf32-tf64/{IDS[0]}"]["assumptions"]
-    assert own[0]["ends"][0]["verdict"] == "order" and own[0]["ends"][1]["refused"] == "too slow"
+    assert own[0]["others"][0]["verdict"] == "order" and own[0]["others"][1]["refused"] == "too slow"
     assert main(["reproduce", "cycles", "--sensitivity"]) == 2
 
 

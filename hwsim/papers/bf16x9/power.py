@@ -60,6 +60,12 @@ def measure_power(scale: Scale) -> Found:
         f"{split}. Native FP32 runs at {runs.chip().clock_mhz:g} MHz, long BF16 work at {clock:g}, {share:.2f} of it: "
         "the file has a power limit for 16-bit operands alone."
     )
+    n = SIZES[-1]
+    other = [
+        energy_of("x9", n, "low").watts / energy_of("native", n, "high").watts,
+        energy_of("x9", n, "high").watts / energy_of("native", n, "low").watts,
+    ]
+    base += f" With the two at opposite ends the power's ratio is {other[0]:.2f} to {other[1]:.2f} there."
     notes = dict.fromkeys(measured, base) | {"fig12-twice-time": "Each run is one, L2 empty, with one launch."}
     columns: dict[str, list[Any]] = {
         "line": [f"{runs.NAMES[name]}, {level}" for name in watts for level in LEVELS for _ in SIZES],
