@@ -115,7 +115,7 @@ def test_sums_of_many_large_terms(terms: int, fraction_bits: int) -> None:
     rng = np.random.default_rng(terms)
     a = (15 << 10 | rng.integers(1000, 1024, (2, 2 * terms))).astype(np.uint16)
     b = (15 << 10 | rng.integers(1000, 1024, (2 * terms, 9))).astype(np.uint16)
-    for sign, exponent in ((0, 0), (1, 0), (0, 1), (1, 1)):
+    for sign, exponent in ((0, 0), (1, 1)):
         c = np.full((2, 9), sign << 31 | (127 + exponent) << 23 | 0x7FFFFF, np.uint32)
         check(spec, a | np.uint16(sign << 15), b, c)
 
