@@ -88,7 +88,7 @@ def test_a_sum_that_underflows_to_minus_zero_stays_one(products: int, start: int
     check(spec, a, b, np.full((3, 5), start, np.uint32))
 
 
-@pytest.mark.parametrize("span", [44, 45, 46, 47, 48])
+@pytest.mark.parametrize("span", [44, 45, 46, 47, 48, 50])
 def test_lines_of_a_span(span: int) -> None:
     """Rows and columns whose exponents lie exactly so many binades apart, down to sums of two spans."""
     spec = DotSpec(FusedUnit(16, 25, -133, specials=NVIDIA), "bf16", "bf16", "fp32", "fp32")
