@@ -13,6 +13,9 @@ from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles
+from hwsim.dataflows.davinci.cube_blocking import CubeMemory
+from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.records import plan_of
 from hwsim.devices import instruction_for, load
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
@@ -90,3 +93,18 @@ def test_k_of_a_few_packets(k: int) -> None:
     given = {"device": "ascend910b3", "tile": (16, 16, 16), "step_ka": 2, "step_kb": 2, "buffering": "double"}
     by_program, direct = (hwsim.matmul(a, b, functional=functional, **given) for functional in (True, False))
     assert by_program.tobytes() == direct.tobytes()
+
+
+@pytest.mark.parametrize("scheme", ["native", "ape-fp32-b"])
+def test_an_estimate_knows_the_pieces_that_l2_gives(scheme: str) -> None:
+    """With a slow L2 a tile takes the bytes of all pieces of its blocks over L2's rate."""
+    slow = changed(load("ascend910b3"), {"l2.bytes_per_second": 1e8, "hbm.bytes_per_second": 1e18})
+    m, n, k, steps = 64, 48, 32, 100
+    own, problem = scheme_of(scheme), Problem("fp16" if scheme == "native" else "fp32", m, n, k * steps)
+    gemm = record_of(own.plan(own.complete({"format": "fp16"} if scheme == "native" else {}), problem), slow, problem)
+    kernels = SeparatedKernels(gemm, plan_of(gemm), slow)
+    memory = CubeMemory(slow, kernels.terms, gemm.unit, problem.sizes)
+    assert memory.pieces == ((1, 1) if scheme == "native" else (3, 3))
+    block = 2 * k * memory.pieces[0] * (m + n)
+    cycles = memory.estimate_cycles(memory.with_packets(m, n, k, 2, (1, 1)))
+    assert cycles / (slow.clock_mhz * 1e6) == pytest.approx(steps * block / 1e8, rel=0.03)

@@ -89,6 +89,7 @@ def problems(write, text):
             "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: [65, 70] does not hold",
             [],
         ),
+        ("value: 64, s", "value: 64, span: [6, 63], s", "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: [6, 63]", []),
         ("value: 64, s", "value: 64, span: [70, 6], s", "d.yaml:31:75: links.GM_L1.bytes_per_cycle.span: needs", []),
         (
             "value: 64, s",
@@ -340,3 +341,9 @@ def test_text_with_a_source_of_its_own_has_a_level(write, small):
     assert devices.numerics_evidence(device, "mm") == "unknown"
     assert devices.timing_evidence(device, "mm") == "assumption"
     assert devices.load(devices.expanded(device)).evidence == device.evidence
+
+
+@pytest.mark.parametrize("span", ["[64, 64]", "[60, 64]", "[64, 70]"])
+def test_a_span_may_end_at_the_value(write, small, span):
+    device = devices.load(write("d.yaml", small.replace("value: 64, s", f"value: 64, span: {span}, s")))
+    assert list(device.evidence["links.GM_L1.bytes_per_cycle"].span) == [float(x) for x in span[1:-1].split(",")]

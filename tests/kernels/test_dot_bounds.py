@@ -88,7 +88,7 @@ def test_a_sum_that_underflows_to_minus_zero_stays_one(products: int, start: int
     check(spec, a, b, np.full((3, 5), start, np.uint32))
 
 
-@pytest.mark.parametrize("span", [44, 45, 46, 47, 48])
+@pytest.mark.parametrize("span", [44, 45, 46, 47, 48, 50])
 def test_lines_of_a_span(span: int) -> None:
     """Rows and columns whose exponents lie exactly so many binades apart, down to sums of two spans."""
     spec = DotSpec(FusedUnit(16, 25, -133, specials=NVIDIA), "bf16", "bf16", "fp32", "fp32")
@@ -115,8 +115,8 @@ def test_sums_of_many_large_terms(terms: int, fraction_bits: int) -> None:
     rng = np.random.default_rng(terms)
     a = (15 << 10 | rng.integers(1000, 1024, (2, 2 * terms))).astype(np.uint16)
     b = (15 << 10 | rng.integers(1000, 1024, (2 * terms, 9))).astype(np.uint16)
-    for sign in (0, 1):
-        c = np.full((2, 9), sign << 31 | (127 + 1) << 23 | 0x7FFFFF, np.uint32)
+    for sign, exponent in ((0, 0), (1, 1)):
+        c = np.full((2, 9), sign << 31 | (127 + exponent) << 23 | 0x7FFFFF, np.uint32)
         check(spec, a | np.uint16(sign << 15), b, c)
 
 

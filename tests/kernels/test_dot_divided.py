@@ -12,7 +12,7 @@ from test_dot_models import build
 from hwsim import _kernels
 from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec, IntegerUnit
 
@@ -60,7 +60,7 @@ def test_divisions_between_steps(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("places", [1, 8, 15])
-@pytest.mark.parametrize("name", ["fused-hopper-fp16", "fused-hopper-bf16", "small-bf16", "cut-fp16"])
+@pytest.mark.parametrize("name", ["fused-hopper-fp16", "fused-hopper-bf16"])
 def test_accumulators_near_the_least_numbers(name: str, places: int) -> None:
     """Every exponent of C; small products, or none: what a division takes below the lanes' or the format's range."""
     spec, rng = UNITS[name], np.random.default_rng(places)
@@ -73,6 +73,20 @@ def test_accumulators_near_the_least_numbers(name: str, places: int) -> None:
     divide = np.array([places, 0, places], np.uint8)
     for columns in (slice(0, 40), slice(98, 130), slice(240, 256)):
         check(spec, a, b, c, divide, (slice(0, m), columns))
+
+
+@pytest.mark.parametrize("places", [1, 8])
+@pytest.mark.parametrize("name", ["small-bf16", "cut-fp16", "fused-hopper-fp16"])
+def test_quotients_at_the_least_exponent_of_the_lanes(name: str, places: int) -> None:
+    """A whole panel of accumulators that a division takes to 2^-103 to 2^-98, beside products that are zero."""
+    spec, rng = UNITS[name], np.random.default_rng(places)
+    terms, columns = spec.unit.terms, 70
+    a = np.zeros((2, terms), code_dtype(format_of(spec.a)))
+    b = build(rng, format_of(spec.b), (terms, columns), "near")
+    for exponent in range(-103, -97):
+        fraction = rng.integers(0, 1 << 23, (2, columns), np.uint32) | np.uint32(0x7F)
+        c = fraction | np.uint32(exponent + places + 127 << 23) | rng.integers(0, 2, (2, columns), np.uint32) << 31
+        check(spec, a, b, c.astype(np.uint32), np.array([places], np.uint8), (slice(0, 2), slice(0, 9)))
 
 
 def test_zeros_divide_nothing() -> None:

@@ -295,6 +295,8 @@ def test_write_back_at_the_end_is_a_kernel_of_its_own():
     assert [k.name for k in whole.kernels] == ["k", "write-back"]
     assert whole.kernels[1].cycles == 82 and whole.cycles == plain.cycles + 82  # 8192 bytes at 100: 81.92
     assert whole.traffic_bytes == {**plain.traffic_bytes, "HBM write": 8192}
+    overhead = device(launch_overhead_us=4.5, clock_mhz=1.0)  # nobody launches it
+    assert seconds(whole, overhead, launch_overhead=True) == pytest.approx(seconds(whole, dev) + 4.5e-6, rel=1e-12)
     assert (
         run(program(kernel((load("Y", 64, 64),))), dev, write_back=True).kernels
         == run(program(kernel((load("Y", 64, 64),))), dev).kernels

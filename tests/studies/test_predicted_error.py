@@ -180,6 +180,10 @@ def test_what_a_split_leaves_of_each_element():
     rounded = residuals("native", x, format="fp16")
     assert rounded.after.tolist() == [[2.0**-11, 2.0**-10, 2.0**-12]] and rounded.mean is None
     assert residuals("sgemm-cube", x).mean is None
+    # fp64 rounded to fp32 first: three scaled bf16 pieces lose nothing more.
+    chip = hwsim.device("b200")
+    plan = plan_for(chip, scheme_of("bf16x9"), Problem("fp32", 1, 1, 3), None, {}).plan
+    assert residuals_of(x, plan, "a", "fp64", chip, 3.0).after.tolist() == [[2.0**-24, 2.0**-23, 2.0**-25]]
     for scheme, device in (("markidis", "v100"), ("ozaki-fp16", "a100")):
         cut = residuals(scheme, x, device, "fp64" if scheme.startswith("ozaki") else "fp32")
         assert cut.mean is not None and np.array_equal(cut.mean, np.copysign(cut.after / 2, x))
