@@ -1,6 +1,7 @@
 """hwsim.torch with what surrounds a model: autocast, torch.func, threads, nested contexts, checkpoints, exceptions."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -271,6 +272,26 @@ def test_views_of_any_strides_and_signs():
             with hwsim.torch.emulate(**H200):
                 assert same(own @ other, own.contiguous() @ other), name
     assert np.array_equal(array_of(views["negated"]), -x[:30, :27].numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_narrow_operands_are_not_copied(dtype, n=512):
+    a, b = drawn(1, n, n).to(dtype), drawn(2, n, n).to(dtype).t()
+    one = torch.tensor(1.0)
+
+    def multiply():
+        return a @ b if dtype == torch.bfloat16 else torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+
+    with hwsim.torch.emulate(
+        device="h200", format="bf16" if dtype == torch.bfloat16 else "e4m3", measure_every=0, threads=1
+    ):
+        multiply()
+        tracemalloc.start()
+        multiply()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    rounded = 2 if dtype == torch.bfloat16 else 0  # bytes of an element: fp32 sums, and the epilogue's result
+    assert peak < n * n * (4 + rounded) + n * n // 4  # NumPy's memory; an operand has n * n bytes or twice as many
 
 
 def test_rows_of_attention_that_a_mask_hides_are_zero():
