@@ -254,9 +254,15 @@ class Chains:
         others = {self._unit(product)[0] for product in stage.products}
         accumulator = _Accumulator(value, is_start, scale, model, threads)
         if len(others) == 1:
+            # A last instruction of one step is not padded here: the kernel takes what misses in a step as +0.
+            is_plain = len(stage.products) == 1 and self.permutation is None and model.k == spec.unit.terms
             left, right = (
                 in_instruction_order(
-                    [pieces[product[side]] for product in stage.products], span, model.k, self.permutation, 1 - side
+                    [pieces[product[side]] for product in stage.products],
+                    span,
+                    1 if is_plain else model.k,
+                    self.permutation,
+                    1 - side,
                 )
                 for side, pieces in ((0, a), (1, b))
             )

@@ -59,7 +59,7 @@ def _product(chosen: PassSettings, gradient: str, a: Array, b: Array, more: Mapp
     ready: Ready | None = chosen.ready.get(kind)
     if ready is not None and ready.product is not None:
         return ready.product(a, b, c, bias), ready
-    result, product = prepared(a, b, **_formats(chosen, gradient), **more)
+    result, product = prepared(a, b, **{**_formats(chosen, gradient), **more})  # threads may be in both
     assert result.c is not None
     ready = Ready(product, result.cycles, result.seconds)
     if len(chosen.ready) >= MOST_KINDS:

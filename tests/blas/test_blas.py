@@ -13,6 +13,7 @@ from hwsim.blas import server
 from hwsim.blas.program import SHIM, run_program
 from hwsim.blas.server import BlasServer
 from hwsim.cli import main
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError, UnsupportedError
 
 pytestmark = pytest.mark.skipif(not SHIM.is_file(), reason="the library of hwsim blas is built on Linux only")
@@ -235,3 +236,32 @@ with np.errstate(over="raise"):
         raise SystemExit(5)
 """
     assert run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})[0] == 5
+
+
+def test_a_nan_of_numbers_raises_the_invalid_flag():
+    script = """
+import numpy as np
+ones, mixed = np.ones(40), np.tile([np.inf, -np.inf], 20)
+with np.errstate(invalid="raise"):
+    np.dot(ones, ones), np.dot(ones, np.full(40, np.inf)), np.dot(ones, np.full(40, np.nan))
+    try:
+        np.dot(ones, mixed)
+    except FloatingPointError:
+        raise SystemExit(5)
+"""
+    assert run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})[0] == 5
+
+
+def test_the_exact_device_rounds_a_program_s_dot_products_once(tmp_path):
+    script = """
+from fractions import Fraction
+import numpy as np
+rng = np.random.default_rng(2)
+x, y = (rng.standard_normal(1000) * 2.0 ** rng.integers(-30, 30, 1000) for _ in range(2))
+exact = sum(Fraction(a) * Fraction(b) for a, b in zip(x.tolist(), y.tolist()))
+assert np.dot(x, y) == float(exact)
+"""
+    device = new_device_file(tmp_path / "exact.yaml", "exact_fp64")
+    code, record = run_program([sys.executable, "-c", script], {"device": device, "format": "fp64"})
+    assert code == 0
+    assert ("ddot", 1000) in [(row["routine"], row["largest_k"]) for row in record.to_dict()["routines"]]

@@ -4,7 +4,9 @@ python tools/measure/training_step.py [--json FILE]
 
 ReLU networks of several widths in bf16, fp16 and tf32, with and without bias, at three batch sizes: the output of every
 layer, and the gradient of every weight, by PyTorch on the GPU (an H100 or H200) and on this machine's CPU under
-hwsim.torch.emulate. Operands have full significands and many magnitudes. Exits with 1 where something differs.
+hwsim.torch.emulate. Operands have full significands and many magnitudes. Of each result that differs it says its
+product's sizes, the kernel and slices of K that hwsim takes, and the kernels that the GPU ran. Exits with 1 where
+something differs.
 """
 
 import argparse
@@ -18,7 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import hwsim
 import hwsim.torch
+from hwsim.torch.tensors import array_of, layout
 
 NETWORKS = ((784, 512, 256, 10), (768, 3072, 768), (1001, 1503, 99), (512, 2048, 512))
 BATCHES = (7, 64, 256)
@@ -60,6 +64,51 @@ def same(x, y):
     return torch.equal(*(z.view(INTEGER[z.element_size()]) for z in (x, y)))
 
 
+def taken_here(device, name, a, b, bias=None):
+    """What hwsim's library runs for a product of two tensors."""
+    more = {} if bias is None else {"bias": array_of(bias)}
+    result = hwsim.run(
+        *(array_of(x) for x in (a, b)),
+        device=device,
+        library="cublas",
+        format=name,
+        output="fp32" if name == "tf32" else name,
+        a_layout=layout(a),
+        b_layout=layout(b),
+        rows=[0],
+        timing=False,
+        **more,
+    )
+    said = {one.name: f"{one.value} ({one.why})" if one.why else one.value for one in result.gemm.decisions}
+    return ", ".join(f"{key}: {said[key]}" for key in ("kernel", "split_k", "order of summation") if key in said)
+
+
+def taken_there(call):
+    """Names of the kernels that the GPU runs for it."""
+    call()
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as profile:
+        call()
+        torch.cuda.synchronize()
+    return [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+
+
+def explain(device, row, dtype):
+    """A line for each product of a step whose bits differ though those of all products before it are equal."""
+    name, batch, outputs, gradients = (row[key] for key in ("format", "batch", "outputs", "gradients"))
+    for index, (k, n) in enumerate(itertools.pairwise(row["sizes"])):
+        x, w, y = (torch.zeros(*shape, dtype=dtype) for shape in ((batch, k), (n, k), (batch, n)))
+        bias = torch.zeros(n, dtype=dtype) if row["bias"] else None
+        if not outputs[index] and all(outputs[:index]):
+            given = [None if one is None else one.cuda() for one in (x, w, bias)]
+            there = taken_there(lambda given=given: torch.nn.functional.linear(*given))
+            print(f"  output {index}, {batch} x {n} x {k}: {taken_here(device, name, x, w.t(), bias)}; GPU: {there}")
+        if not gradients[index] and all(outputs) and all(gradients[index + 1 :]):
+            given = [y.cuda().t(), x.cuda()]
+            there = taken_there(lambda given=given: torch.mm(*given))
+            print(f"  gradient {index}, {n} x {k} x {batch}: {taken_here(device, name, y.t(), x)}; GPU: {there}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -86,6 +135,7 @@ def main():
         )
         if not all(outputs + gradients):
             print(f"differs: {name} {sizes}, batch {batch}, bias {bias}: outputs {outputs}, gradients {gradients}")
+            explain(device, rows[-1], dtype)
     print(f"{chip}, PyTorch {torch.__version__}")
     for name in FORMATS:
         own = [row for row in rows if row["format"] == name]
