@@ -33,7 +33,15 @@ REPORTS = {
     "read_past": "heap-buffer-overflow",
 }
 # What --quick runs: arithmetic kernels, conversions, lanes, golden sets through the evaluator, timing engine, programs.
-QUICK = ("tests/kernels", "tests/machines", "tests/program")
+QUICK = (
+    "tests/kernels/test_convert.py",
+    "tests/kernels/test_dot_bounds.py",
+    "tests/kernels/test_dot_two_level.py",
+    "tests/kernels/test_lanes.py",
+    "tests/golden/test_golden_selftest.py",
+    "tests/machines/test_timing_rules.py",
+    "tests/program/test_order.py",
+)
 
 
 class CannotRunError(Exception):
