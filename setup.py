@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ if ALONE := os.environ.get("HWSIM_ALONE"):
     if ALONE not in VARIANTS:
         raise SystemExit(f"HWSIM_ALONE: {ALONE!r} not known; allowed: {', '.join(VARIANTS)}")
     VARIANTS = {"baseline": VARIANTS[ALONE]}
+# A wheel whose compiled parts are taken: .ci/run installs the checkout and its wheel and compiles once.
+BUILT = os.environ.get("HWSIM_BUILT", "")
 USES = {"dot": ("lanes",)}  # an extension whose C calls that of another links its objects too
 
 # HWSIM_SANITIZE: AddressSanitizer and UBSan, the first report ends the process (tools/sanitize). These flags stand
@@ -182,6 +185,9 @@ class BuildExt(build_ext):
 
     def build_extensions(self) -> None:
         self.check_extensions_list(self.extensions)
+        if BUILT:
+            self.take(Path(BUILT))
+            return
         plans = [self.plan(ext) for ext in self.extensions]
         # Chains of steps that follow each other; wrappers first, as they take longest.
         chains = [(plan.cython, plan.wrapper) for plan in plans]
@@ -198,6 +204,24 @@ class BuildExt(build_ext):
         )
         for part in (chains, links):
             self.run_chains(part, jobs, progress)
+
+    def take(self, wheel: Path) -> None:
+        """Extensions and shim from a wheel of this platform instead of compiling them."""
+        outputs = {
+            ext.name.replace(".", "/") + self.get_ext_filename("x").removeprefix("x"): self.get_ext_fullpath(ext.name)
+            for ext in self.extensions
+        }
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                shim = f"hwsim/blas/{SHIM}"
+                if "HWSIM_EXTENSIONS" not in os.environ and shim in archive.namelist():
+                    outputs[shim] = str(Path(self.get_ext_fullpath("hwsim.blas.shim")).with_name(SHIM))
+                for member, output in outputs.items():
+                    Path(output).parent.mkdir(parents=True, exist_ok=True)
+                    Path(output).write_bytes(archive.read(member))
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise SystemExit(f"HWSIM_BUILT: {wheel}: {error}; allowed: a wheel of hwsim for this interpreter") from None
+        print(f"hwsim: {len(outputs)} files from {wheel.name}, nothing compiled", flush=True)
 
     def shim(self) -> Step:
         """The library of `hwsim blas`, which has no Python inside."""

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,16 @@ pytest.importorskip("Cython")
 pytest.importorskip("setuptools")
 ROOT = Path(__file__).parents[1]
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
-BUILD_VARIABLES = ("HWSIM_ALONE", "HWSIM_EXTENSIONS", "HWSIM_DEBUG", "HWSIM_SANITIZE", "MAX_JOBS", "CC", "CFLAGS")
+BUILD_VARIABLES = (
+    "HWSIM_ALONE",
+    "HWSIM_EXTENSIONS",
+    "HWSIM_DEBUG",
+    "HWSIM_SANITIZE",
+    "HWSIM_BUILT",
+    "MAX_JOBS",
+    "CC",
+    "CFLAGS",
+)
 
 
 def build(tree: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +62,22 @@ def test_refusals(tree, variables, said):
     done = build(tree, **{"HWSIM_EXTENSIONS": "engine"} | variables)
     assert done.returncode and said in done.stderr
     assert not (tree / "build").exists()
+
+
+def test_compiled_parts_of_a_wheel(tree, tmp_path):
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    wheel, other, made = tmp_path / "a.whl", tmp_path / "b.whl", tree / f"hwsim/_kernels/engine{suffix}"
+    for path, name in ((wheel, "engine"), (other, "dot")):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"hwsim/_kernels/{name}{suffix}", b"compiled")
+    for wrong in (other, tmp_path / "none.whl", Path(__file__)):
+        done = build(tree, HWSIM_EXTENSIONS="engine", HWSIM_BUILT=str(wrong))
+        assert done.returncode and f"HWSIM_BUILT: {wrong}: " in done.stderr
+    done = build(tree, HWSIM_EXTENSIONS="engine", HWSIM_BUILT=str(wheel))
+    assert done.returncode == 0 and "1 files from a.whl, nothing compiled" in done.stdout, done.stdout + done.stderr
+    assert made.read_bytes() == b"compiled"
+    made.unlink()
+    shutil.rmtree(tree / "build")
 
 
 @pytest.mark.skipif(not shutil.which(COMPILER), reason="no C compiler")

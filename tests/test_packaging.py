@@ -1,12 +1,14 @@
 """What an installed hwsim has: every package of the tree is listed, and so are the files that are not Python."""
 
+import re
 import tomllib
 from pathlib import Path
 
 from hwsim.library_calls.choose import VERSIONS
 
 ROOT = Path(__file__).parents[1]
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
 def folder(package):
@@ -51,3 +53,23 @@ def test_data_of_each_library_version_is_installed():
     for version in VERSIONS:
         assert {version.path, version.layers, version.times, version.shares} <= shipped
     assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6
+
+
+def test_the_oldest_dependencies_are_the_lower_bounds():
+    """constraints/oldest.txt pins what pyproject.toml allows; a marker gives later Pythons another release."""
+    text = (ROOT / "constraints/oldest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r'^([\w-]+)==([\d.]+)(?:; python_version < "3.13")?$', text, re.MULTILINE))
+    project = PYPROJECT["project"]
+    requirements = [
+        *project["dependencies"],
+        *(one for part in project["optional-dependencies"].values() for one in part),
+    ]
+    bounds = dict(match.groups() for one in requirements if (match := re.fullmatch(r"([\w-]+)>=([\d.]+)", one)))
+    assert {"numpy", "pyyaml", "pydantic", "ml_dtypes", "tqdm", "pytest", "hypothesis"} <= set(pinned) <= set(bounds)
+
+    def numbers(version):
+        return [int(part) for part in version.split(".")]
+
+    for name, version in pinned.items():
+        least = numbers(bounds[name])
+        assert numbers(version)[: len(least)] == least and not any(numbers(version)[len(least) :]), name

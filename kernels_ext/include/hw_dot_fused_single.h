@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void run_integers(const chain *g, i
         vf scale[VECTORS];
         largest_powers(vectors, terms, a_exponent, b_exponent, c, power);
         for (int v = 0; v < vectors; v++) {
-            scale[v] = (vf)(inverse - power[v]);
+            scale[v] = (vf)((vui)inverse - (vui)power[v]);   /* bits: may wrap */
             total[v] = vi_truncate(c[v] * scale[v]);
         }
 #pragma GCC unroll 4

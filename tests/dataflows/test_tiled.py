@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -468,11 +467,9 @@ def test_large_sizes_are_loops():
     """16384^3 on every family: a few hundred instructions, seconds to time."""
     for device in ("v100", "a100", "h100", "b200", "mi300x"):
         chip, n = load(device), 16384
-        start = time.monotonic()
         program = lower(plan_of("native", (n, n, n), "fp16", format="fp16"), chip, n, n, n, {})
         assert sum(1 for kernel in program.kernels for _ in kernel.instrs()) < 1000
         assert timing.run(program, chip).macs == n**3
-        assert time.monotonic() - start < 20
 
 
 def test_formats_of_results_are_the_units():

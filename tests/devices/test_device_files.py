@@ -6,16 +6,17 @@ import re
 import typing
 from pathlib import Path
 
+import pydantic
 import pytest
 
 from hwsim import devices, libraries
 from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import parse, plain
 from hwsim.devices import model, registry
-from hwsim.devices.json_schema import json_schema, schema_text
-from hwsim.libraries import json_schema as library_schema
+from hwsim.devices.json_schema import schema_text
 from hwsim.numerics import units
 
+SCHEMAS = Path(__file__).parents[2] / "configs/schema"
 SHIPPED = sorted(
     item.name.removesuffix(".yaml") for item in registry.package_folder().iterdir() if item.name.endswith(".yaml")
 )
@@ -194,9 +195,14 @@ def test_a_composite_unit_becomes_nested_records(small):
     assert device.evidence["dot_units.unit.selections"].source == "test"
 
 
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 13),
+    reason="the schema's wording is pydantic's, from 2.13 on as in the file",
+)
 def test_the_schema_file_is_current():
-    path = Path(__file__).parents[2] / "configs/schema/device.schema.json"
-    assert path.read_text() == schema_text(), "write hwsim.devices.json_schema.schema_text() to it"
+    assert (SCHEMAS / "device.schema.json").read_text() == schema_text(), (
+        "write hwsim.devices.json_schema.schema_text() to it"
+    )
 
 
 def complaints(schema, data, root, path="$"):
@@ -243,16 +249,22 @@ def complaints(schema, data, root, path="$"):
     return found
 
 
+def shipped_schema(kind):
+    """What editors read: the file, whatever release of pydantic is installed."""
+    return json.loads((SCHEMAS / f"{kind}.schema.json").read_text())
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_schema_accepts_the_shipped_files(name):
     data = plain(parse((registry.package_folder() / f"{name}.yaml").read_text(), name)[0])
-    assert complaints(json_schema(), data, json_schema()) == []
+    schema = shipped_schema("device")
+    assert complaints(schema, data, schema) == []
 
 
 @pytest.mark.parametrize("name", libraries.names())
 def test_the_schema_of_libraries_accepts_the_shipped_files(name):
     data = plain(parse((package_folder("libraries") / f"{name}.yaml").read_text(), name)[0])
-    schema = library_schema.json_schema()
+    schema = shipped_schema("library")
     assert complaints(schema, data, schema) == []
     (group,) = list(data["kernels"].values())[:1]
     group["rows"]["wrong"] = {"tile": 64, "k_byte": 64, "warp": [1, 1]}
@@ -275,13 +287,13 @@ def test_the_schema_of_libraries_accepts_the_shipped_files(name):
 )
 def test_the_schema_refuses_what_the_loader_refuses(small, change, place):
     data = {**plain(parse(small, "text")[0])}
-    schema = json.loads(schema_text())
+    schema = shipped_schema("device")
     assert complaints(schema, data, schema) == []
     assert any(place in complaint for complaint in complaints(schema, {**data, **change}, schema))
 
 
 def test_the_schema_of_a_variant_asks_for_differences_only():
-    schema = json_schema()
+    schema = shipped_schema("device")
     data = {
         "extends": "ascend910a",
         "schema_version": 1,

@@ -549,7 +549,7 @@ def third_party():
 
 
 @pytest.mark.skipif(not third_party(), reason="HWSIM_GOLDEN_DIR is not set, or holds no captures DEVICE_FORMAT.npz")
-@pytest.mark.parametrize("path", third_party(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", third_party(), ids=[path.stem for path in third_party()])
 def test_captures_by_others(path):
     chip, fmt = path.stem.split("_")
     data, device = np.load(path), load(chip.lower())

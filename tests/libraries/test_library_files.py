@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pydantic
 import pytest
 
 import hwsim
@@ -23,6 +24,10 @@ def test_they_are_those_of_the_folder_and_named_as_their_files():
     assert all(libraries.load(name).name == name for name in NAMES)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 13),
+    reason="the schema's wording is pydantic's, from 2.13 on as in the file",
+)
 def test_the_schema_file_is_current():
     path = ROOT / "configs/schema/library.schema.json"
     assert path.read_text() == schema_text(), "write hwsim.libraries.json_schema.schema_text() to it"

@@ -1,9 +1,9 @@
 """The checker: one program that keeps every rule, and for each rule that program with the rule broken."""
 
-import time
 from dataclasses import replace
 
 import pytest
+from work import calls
 
 from hwsim.devices import load
 from hwsim.errors import ProgramError
@@ -144,11 +144,9 @@ def test_good_program_passes(steps, slots, cores):
     check(gemm(steps, slots, cores), DEVICE)
 
 
-def test_large_program_is_checked_quickly():
+def test_counts_of_loops_do_not_matter_to_the_check():
     program = gemm(1_000_000, 4, 32)
-    start = time.process_time()
-    check(program, DEVICE)
-    assert time.process_time() - start < 0.5  # 0.01 s where it was written; counts of loops must not matter
+    assert calls(lambda: check(program, DEVICE)) < 2000  # 628; one for every round of a loop would be a million
 
 
 # --- capacity, alignment, names -------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void sum_products(const state *s, i
 static inline vi odd_accumulator(vi code)
 {
     vi own = (code & 0x7FFFFFFF) >> 23;
-    return (HIGH + TOP_BIAS - own) | ((own - LEAST) & (code | -code));
+    return (HIGH + TOP_BIAS - own) | ((own - LEAST) & (code | (vi)-(vui)code));
 }
 
 /* The second level. */
