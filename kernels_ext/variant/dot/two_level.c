@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumula
     vi high = vi_floor((vf)code * (vf)((2 * TOP_BIAS + SUM_BITS - from) << 23));
     vi distance = E - top, kept = vi_min(distance, vi_all(EXTRA));
     sum >>= vi_min(distance - kept, vi_all(31));
-    high += sum >> kept;
+    high = (vi)((vui)high + (vui)(sum >> kept));    /* wraps for accumulators that are not for the lanes */
     vi size = high ^ (high >> 31);      /* below 2^24 and 2^25 exactly where the total's magnitude is */
     vi cut = shift_right(0xFFFFFF - size, 31) | shift_right(0x1FFFFFF - size, 30);
     vi last = ((high << EXTRA) & 0xFFF00) | ((sum << (EXTRA - kept)) & 0xFF & ~cut);
