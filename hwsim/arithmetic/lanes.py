@@ -130,7 +130,7 @@ class Lanes:
             return np.ascontiguousarray(values).view(dtype)
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
-        nan = "all-ones" if self.all_ones else self._nan
+        nan = "all-ones" if self.all_ones and self._nan != "zero" else self._nan
         count = for_elements(threads, values.size)
         return encode(values, fmt, rounding, self._overflow, nan=nan, threads=count)
 

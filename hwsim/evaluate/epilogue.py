@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
-INT32_LIMIT = 1 << 31
+INT32_LIMIT, INT64_LIMIT = 1 << 31, 1 << 63
 
 
 class EpilogueEvaluator:
@@ -99,8 +99,11 @@ class EpilogueEvaluator:
             assert c is not None
             value = value + c.view(fmt.dtype_name).astype(np.int64) * int(beta)
         if bias is not None:
-            if not np.array_equal(bias, np.rint(bias)):
-                raise InputError("bias: whole numbers are needed for integer sums")
+            wrong = ~((bias == np.rint(bias)) & (bias >= -INT64_LIMIT) & (bias < INT64_LIMIT))
+            if wrong.any():
+                raise InputError(
+                    f"bias has {bias[wrong].flat[0]}; allowed for integer sums: whole numbers from -2^63 to 2^63 - 1"
+                )
             value = value + bias.astype(np.int64)
         return value.astype(fmt.dtype_name, copy=False).view(code_dtype(fmt))
 
@@ -110,3 +113,18 @@ def narrowed(lanes: Lanes, values: Array, fmt: str) -> Array:
     if format_of(fmt).bits >= values.dtype.itemsize * 8:
         return values
     return lanes.rounded(values, format_of(fmt))
+
+
+def to_odd(total: Array, left: Array, right: Array) -> Array:
+    """left + right rounded to odd: of the two numbers around a sum that is not exact, the one whose last digit is odd.
+
+    total: the sum rounded to nearest, of the same float dtype. Rounded to a format with two digits less or fewer, the
+    result is that of one rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = total - left
+        error = (left - (total - own)) + (right - own)  # exact (Knuth's TwoSum)
+        is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
+        odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
+    result: Array = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
+    return result

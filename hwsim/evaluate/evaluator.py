@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.chains import Chains
-from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed
+from hwsim.evaluate.epilogue import EpilogueEvaluator, narrowed, to_odd
 from hwsim.evaluate.explicit import Arithmetic, diagonal, elements, gathered, reduced
 from hwsim.evaluate.join import join_for
 from hwsim.evaluate.specials import SpecialsPatch
@@ -438,14 +438,16 @@ class _PlanEvaluation:
     def _narrow_sum(self, left: Value, right: Value, fmt: str) -> Value:
         """One addition of a written-out reduction, rounded once to a format no wider than the accumulator's.
 
-        Below fp32 it is an fp32 addition rounded once more; see `_sum`.
+        Below the accumulator's format it is an addition there, rounded to odd and then once more: the operands may have
+        more digits than the format, which `_sum` takes off first.
         """
         self._refuse_formats()
         if format_of(fmt).bits > self.join.format.bits:
             raise UnsupportedError(
                 f"schedule: a reduction in {fmt} of {self.join.format.name} sums; allowed: formats that are no wider"
             )
-        return narrowed(self.join.lanes, self.join.add(left, right), fmt)
+        total = self.join.add(left, right)
+        return total if fmt == self.join.format.name else narrowed(self.join.lanes, to_odd(total, left, right), fmt)
 
     def _sum(self, left: Value, right: Value) -> Value:
         """One addition of the merge.

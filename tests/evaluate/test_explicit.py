@@ -1,6 +1,7 @@
 """Sums in an order that the schedule writes out, beside NumPy's fused chains of the same order."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.epilogue import to_odd
 from hwsim.evaluate.explicit import Arithmetic, reduced
+from hwsim.formats import Exact, format_of, round_to
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 
@@ -188,3 +191,40 @@ def test_what_does_not_fit_is_refused() -> None:
             a, b, np.zeros((9, 9), np.float32), device="h200", format="fp32",
             schedule=replace(Schedule(start="c"), sum=SUMS["ascending"]),
         )  # fmt: skip
+
+
+def test_additions_in_a_narrow_format_round_once() -> None:
+    """A sum just beyond a tie of bf16, which fp32 rounds onto the tie."""
+    a = np.ones((1, 3), np.float16)
+    b = np.array([[-3.8125], [0.0234375], [-(2.0**-13)]], np.float16)
+    a[0, 2] = 2.0**-13
+    order = Reduction((Chain((Range(0, 1),)), Chain((Range(1, 3),))), format="bf16")
+    c = hwsim.matmul(a, b, device="h200", format="fp16", schedule=Schedule(sum=order))
+    exact = Fraction(-3.8125) + Fraction(0.0234375) - Fraction(2) ** -26
+    assert exact < Fraction(-485, 128)  # the tie between -242 / 64 and -243 / 64
+    assert c[0, 0] == -243 / 64
+
+
+def exact(value: Fraction) -> Exact:
+    """A sum of powers of two."""
+    return Exact("finite", int(value < 0), abs(value.numerator), 1 - value.denominator.bit_length())
+
+
+@pytest.mark.parametrize("fmt", ["bf16", "fp16", "tf32"])
+def test_sums_rounded_to_odd_round_on_as_the_exact_sums(fmt: str) -> None:
+    rng = np.random.default_rng(5)
+    left = rng.integers(0, 1 << 32, 4000, dtype=np.uint32).view(np.float32)
+    left = left[np.isfinite(left)]
+    with np.errstate(over="ignore"):
+        near = left * np.float32(2.0) ** rng.integers(-30, 8, len(left)).astype(np.float32)  # ties, and parts far below
+    for right in (near, -near, np.where(rng.random(len(left)) < 0.5, np.float32(1e-44), np.float32(-1e-44))):
+        with np.errstate(over="ignore"):
+            odd = to_odd(left + right, left, right)
+        known = format_of(fmt)
+        for x, y, got in zip(left.tolist(), right.tolist(), odd.tolist(), strict=True):
+            if np.isfinite([y, got]).all():
+                wanted, found = (
+                    round_to(known, exact(value), "RNE", overflow="ieee")
+                    for value in (Fraction(x) + Fraction(y), Fraction(got))
+                )
+                assert wanted == found

@@ -8,8 +8,11 @@ import pytest
 
 import hwsim
 from hwsim import _kernels, memory
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.devices import dot_spec
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
@@ -289,3 +292,22 @@ def test_an_infinity_saturates_in_the_narrow_result_format(sign):
     assert expected[0, 0] == 0x7F7FFC00 | sign << 31
     for variant in (*_kernels.variants, "scalar"):
         assert _kernels.gemm(spec, a, b, c, _variant=variant)[0, 0] == expected[0, 0], variant
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan, 1.5, 2.0**63, -(2.0**64)])
+def test_a_bias_that_no_integer_sum_holds_is_refused(bad):
+    ones = np.ones((2, 2), np.int8)
+    with pytest.raises(InputError, match="whole numbers from"):
+        hwsim.run(ones, ones, device="h200", format="int8", bias=np.array([0, bad]), timing=False)
+    least = hwsim.run(ones, ones, device="h200", format="int8", bias=np.array([0, -(2.0**31)]), timing=False).c
+    assert least.tolist() == [[2, 2 - 2**31]] * 2
+
+
+def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
+    """Vector units of hypothetical chips: what a conversion does with a NaN does not follow from the unit's NaN."""
+    tree = expanded(hwsim.device("ascend910a"))
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "infinity", "operands": "saturate"}
+    device = hwsim.device(tree)
+    lanes = Lanes(device, dot_spec(hwsim.device("h200"), "wgmma.m64n8k16.f32.f16.f16"))
+    assert lanes.all_ones
+    assert lanes.store(np.array([np.nan], np.float32), format_of("fp16"), "RNE").tolist() == [0]

@@ -102,7 +102,7 @@ class Reading:
         value, code, element = self.summed(plan, schedule, i, j, range(self.k), node, start)
         if plan.specials == "fma_chain" and self.is_special(i, j):
             name, chained = self.fma_chain(plan, i, j)
-            if epilogue.is_plain and epilogue.given.product_format is None and record.output == name:
+            if epilogue.is_plain and not narrows(epilogue.given.product_format, name) and record.output == name:
                 return chained
             value = decode(format_of(name), chained)
             epilogue.working(name == "fp64")
@@ -334,6 +334,11 @@ def exact_code(value, fmt, conversions):
     if value.kind == "nan":
         return 0 if conversions.saturates else format_of(fmt).nan_code
     return conversions.code(value, fmt)
+
+
+def narrows(wanted, fmt):
+    """Whether rounding to a format changes values of another one."""
+    return wanted is not None and format_of(wanted).bits < format_of(fmt).bits
 
 
 def code_of_integer(value, fmt):
