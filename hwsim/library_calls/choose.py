@@ -459,11 +459,6 @@ def checked_call(
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
-    if format == "e5m2":
-        raise UnsupportedError(
-            "format 'e5m2': PyTorch refuses products of two e5m2 matrices, as cuBLAS has none; take e4m3, or leave "
-            "library out"
-        )
     if not isinstance(format, str) or format not in ALLOWED_OUTPUTS:
         known = list(ALLOWED_OUTPUTS)
         raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")

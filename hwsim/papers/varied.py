@@ -24,6 +24,7 @@ import yaml
 from hwsim.analysis import energy
 from hwsim.devices import changed, expanded, load
 from hwsim.errors import InputError
+from hwsim.files import write_text
 from hwsim.papers.assumptions import OTHER_SEED, Assumption, energy_at
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Scale
@@ -134,6 +135,6 @@ def _put_device(device: str, number: str, value: float, folder: Path) -> None:
         block, rest = block[key], rest[len(key) + 1 :]
     block[rest] = {"value": value, **VARIED}
     tree["sources"] = {NONE: "no source", **tree.get("sources", {})}
-    (folder / f"{device}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    write_text(folder / f"{device}.yaml", yaml.safe_dump(tree, sort_keys=False))
     places = [str(folder), os.environ.get("HWSIM_CONFIG_PATH", "")]
     os.environ["HWSIM_CONFIG_PATH"] = os.pathsep.join(place for place in places if place)

@@ -286,11 +286,6 @@ def checked_against(
     """Raise where a request says what the library decides, or asks for what is no call of it."""
     said = [name for name, value in mapping.items() if value is not None and name not in LAYOUTS_OF]
     said += ["schedule"] if own["schedule"] is not None else []
-    if scheme == PLAIN and scheme_options.get("format_b") not in (None, own["format"]):
-        raise UnsupportedError(
-            f"library = {own['library']!r}: what it runs for operands of two formats was not asked; leave format_b or "
-            "library out"
-        )
     if scheme == PLAIN:
         said += [name for name, value in scheme_options.items() if name not in OWN_OPTIONS and value is not None]
     if own["launch_overhead"]:

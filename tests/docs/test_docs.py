@@ -44,6 +44,7 @@ EXPECTED = {
     "devices.md",
     "emulation.md",
     "energy.md",
+    "faults.md",
     "glossary.md",
     "first_hour.md",
     "golden.md",
