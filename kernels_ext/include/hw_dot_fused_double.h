@@ -115,7 +115,8 @@ static __attribute__((noinline)) void run_double(const state *s, int half, ptrdi
             /* A subnormal accumulator has the format's least exponent, zero none. */
             vd own = vd_larger_magnitude((vd)((vl)top << (48 - 16 * v)), sum[v]);
             own = vd_max(own, (vd)((vl)least & (vl)(sum[v] != 0)));
-            vd start = (vd)(((vl)own & exponent) + up);
+            /* wraps for accumulators that are not for the lanes: unsigned */
+            vd start = (vd)((vul)((vl)own & exponent) + (vul)up);
             plus[v] = start + vd_max(sum[v], zero);
             minus[v] = start - vd_min(sum[v], zero);
         }
