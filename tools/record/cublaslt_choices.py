@@ -175,9 +175,10 @@ def drawn_layers(rng: np.random.Generator) -> np.ndarray:
 
 
 def drawn_weights(rng: np.random.Generator) -> np.ndarray:
-    """(CHUNK, 4) sizes as of batch classes: n and k multiples of 64 in 256 .. 32768, m to 8192."""
+    """(CHUNK, 4) sizes as of batch classes: n and k multiples of 64 in 256 .. 32768, m to 8192, half of them of 8."""
     n, k = (np.round(256 * 128 ** rng.random(CHUNK) / 64).astype(np.int64) * 64 for _ in range(2))
     m = (8193 ** rng.random(CHUNK)).astype(np.int64)
+    m = np.where(rng.random(CHUNK) < 0.5, m, -(-m // 8) * 8)
     return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
 
 
