@@ -311,6 +311,9 @@ class _PlanEvaluation:
         join, step = self.join, self.chains.step(term)
         if self.schedule.k_permutation is not None:  # its blocks begin anew with an instruction
             step = math.lcm(step, len(self.schedule.k_permutation))
+        promotion = self.schedule.promotion_k if term.k_group is None else None  # a term's own groups go before
+        group = term.k_group if isinstance(term.k_group, int) else promotion
+        joins = group is None or group % step == 0  # else a group ends within an instruction of joined blocks
         m, n = a.shape[0], b.shape[1]
 
         def of_chains(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
@@ -319,13 +322,13 @@ class _PlanEvaluation:
             return [x for at in range(0, len(chains), count) for x in some(chains[at : at + count])]
 
         def some(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
-            left, right, spans = gathered(chains, step, a.codes, b.codes)
+            left, right, spans = gathered(chains, step if joins else None, a.codes, b.codes)
             if not spans:
                 return [zero() for _ in chains]
             layout = Layout(((tuple(spans),),))
             runs: tuple[Run, ...] = (tuple(spans),)
-            if self.schedule.promotion_k is not None:
-                runs = _cut(runs, self.schedule.promotion_k)
+            if promotion is not None:
+                runs = _cut(runs, promotion)
             found = _RowBlock(self, as_pieces(left), as_pieces(right), layout, threads, None)._term(term, runs, None)
             if len(chains) == 1:
                 return [found]
@@ -411,16 +414,19 @@ class _PlanEvaluation:
         schedule, values = self.schedule, [self.value(part) for part in parts]
         if not self.is_float:
             return self._total(values)
-        own = self.join.dtype
         if schedule.partial_format is not None:
             values = [narrowed(self.join.lanes, value, schedule.partial_format) for value in values]
         values = _ordered(values, schedule.merge_order)
         if schedule.merge_order != "pairwise":
-            return self._total(values).astype(own, copy=False)
+            return self._in_own_type(self._total(values))
         while len(values) > 1:
             pairs = [self._sum(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
             values = pairs + values[len(pairs) * 2 :]
-        return values[0].astype(own, copy=False)
+        return self._in_own_type(values[0])
+
+    def _in_own_type(self, value: Value) -> Value:
+        """A sum that was merged in a wider type, rounded to the accumulator's as the device's lanes round."""
+        return narrowed(self.join.lanes, value, self.join.format.name).astype(self.join.dtype, copy=False)
 
     def _total(self, values: Sequence[Value]) -> Value:
         total = values[0]
