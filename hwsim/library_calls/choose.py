@@ -103,8 +103,9 @@ VERSIONS = (
 #: Of a version, or a chip, that only a user's file has.
 NO_FILES: dict[str, Any] = {"layers": "", "times": "", "factors": "", "shares": ""}
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
-#: Formats of A and B of one product: as those of the first one, but for alignment (12 to 19 of 25,000 answers differ).
+#: Formats of A and B of one product: as those of the first one, but for alignment.
 MIXED = {("e4m3", "e5m2"): "e4m3", ("e5m2", "e4m3"): "e4m3"}
+MIXED_ALIKE = 1 - 19 / 25_004  # of answers, of the combination in which most differ (tools/library/compare_mixed.py)
 K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
 ALLOWED_OUTPUTS = {
     "fp16": ("fp16", "fp32"),
@@ -350,7 +351,8 @@ class LibraryOnDevice:
             raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
         found = _chosen(self, told, call, _fast(call, accumulate), bias, batch)
         is_asked = self.device in self.version.mixed and not bias and found.evidence != "assumption"
-        return replace(found, evidence=self.version.evidence if is_asked else "assumption")
+        evidence = self.version.evidence if is_asked else "assumption"
+        return replace(found, confidence=found.confidence * MIXED_ALIKE, evidence=evidence)
 
     def orders(
         self,
