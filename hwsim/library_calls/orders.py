@@ -97,11 +97,9 @@ def order_of(call: Call, answer: Answer) -> Order:
     is not for, a plain chain, not `known`.
     """
     family = FAMILIES.get(answer.algorithm)
-    if answer.algorithm == GEMV and answer.custom in answer.generation.open_options:
-        answer = answer._replace(custom=_ONE_LANE)
     if call.operand == "int8":  # sums of integers are the same in any order
         order = Order(Schedule())
-    elif family is None or not family.is_for(call, answer):
+    elif family is None or (family.operands and call.operand not in family.operands):
         order = UNKNOWN
     else:
         order = family.rule(call, answer)
@@ -354,9 +352,14 @@ def _gemv_slice(custom: int, length: int, start: int, stop: int, call: Call) -> 
 
 
 def _gemv(call: Call, answer: Answer) -> Order:
-    """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says."""
+    """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says, so far
+    as it is known on the generation."""
+    generation = answer.generation
+    if answer.custom in generation.unknown_options:
+        return UNKNOWN
+    custom = _ONE_LANE if answer.custom in generation.open_options else answer.custom
     length = math.ceil(call.k / max(answer.slices, 1))
-    parts = [_gemv_slice(answer.custom, length, x, y, call) for x, y in _cut(call.k, length)]
+    parts = [_gemv_slice(custom, length, x, y, call) for x, y in _cut(call.k, length)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return UNKNOWN
@@ -435,12 +438,6 @@ class KernelFamily:
     def is_across(self, b_layout: str) -> bool:
         """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
         return self.mn_major_b_first and b_layout == "rows"
-
-    def is_for(self, call: Call, answer: Answer) -> bool:
-        """Whether the rule is for a call's operands, and known on the answer's generation."""
-        if answer.algorithm == GEMV and answer.custom in answer.generation.unknown_options:
-            return False
-        return not self.operands or call.operand in self.operands
 
     def kernel(self, tile: tuple[int, int] | None, name: str) -> str:
         """The family's name on a chip, and the tile as its kernels' names have it. tile: as cuBLASLt answers it."""

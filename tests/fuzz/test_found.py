@@ -1,6 +1,7 @@
 """What the campaigns of tools/fuzz and earlier trials found, one test each."""
 
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -303,10 +304,29 @@ def test_a_bias_that_no_integer_sum_holds_is_refused(bad):
     assert least.tolist() == [[2, 2 - 2**31]] * 2
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"operands": "ieee", "overflow": "saturate"}, "vector.specials: the vector unit has one mode"),
+        ({"operands": "saturate", "overflow": "infinity"}, "vector.specials: the vector unit has one mode"),
+        ({"zero": "positive"}, "vector.specials.zero: got 'positive'; allowed: ieee"),
+        ({"flush_operands": True}, "vector.specials.flush_operands: got true; allowed: false"),
+        ({"flush_results": True}, "vector.specials.flush_results: got true; allowed: false"),
+        ({"nan_code": 0x7FC00001}, "vector.specials.nan_code: unknown key"),
+    ],
+)
+def test_special_values_that_the_lanes_do_not_have_are_refused(said, words):
+    """They were read by nothing, or made NaNs zero in sums of a unit that takes NaNs as such."""
+    tree = expanded(hwsim.device("ascend910a"))
+    tree["vector"]["specials"] = said
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        hwsim.device(tree)
+
+
 def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
     """Vector units of hypothetical chips: what a conversion does with a NaN does not follow from the unit's NaN."""
     tree = expanded(hwsim.device("ascend910a"))
-    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "infinity", "operands": "saturate"}
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
     device = hwsim.device(tree)
     lanes = Lanes(device, dot_spec(hwsim.device("h200"), "wgmma.m64n8k16.f32.f16.f16"))
     assert lanes.all_ones

@@ -359,6 +359,22 @@ def test_a_device_without_fitted_choices_takes_its_own_file(tmp_path) -> None:
         hwsim.run(a, b, device="h200", library=str(path), **BF16)
 
 
+def test_a_chip_with_other_sms_takes_nothing_that_was_asked_on_its_model(tmp_path) -> None:
+    """A device that extends the H100's file and has fewer SMs: its own file alone, and rules that are assumed."""
+    chip, path = tmp_path / "pcie.yaml", tmp_path / "pcie.npz"
+    text = "schema_version: 1\nextends: h100\nname: pcie\ntitle: a Hopper\n"
+    chip.write_text(f"{text}cores: {{value: 114, source: DS, evidence: datasheet}}\n")
+    found = made(path, asked(gemms=["8x64x128"]), device=chip, cores=114, name="NVIDIA H100 PCIe")
+    assert any("how its kernels add over K" in note for note in found.notes)
+    library = hwsim.library(path, device=chip)
+    choice = library.choose(m=8, n=64, k=128, **BF16)
+    assert (choice.evidence, choice.order_evidence) == ("microbenchmark", "assumption")
+    for m, n, k in ((7, 64, 128), (8, 4096, 4096)):  # the latter is one of the weights that ship for the H100
+        assert hwsim.library("cublas", device="h100").choose(m=m, n=n, k=k, **BF16).confidence > 0
+        with pytest.raises(UnsupportedError, match=r"no fitted choices for cublas 13\.1 on h100; record this call"):
+            library.choose(m=m, n=n, k=k, **BF16)
+
+
 def test_rules_are_assumed_on_another_chip_and_of_another_version(tmp_path) -> None:
     """The kernel is the library's own answer; how it adds is known of cuBLAS 13.1 on an H100 and an H200 alone."""
     a, b = operands(8, 64, 128)
