@@ -20,6 +20,7 @@ from hwsim import contraction
 from hwsim.analysis.exact_product import reference
 from hwsim.api import run
 from hwsim.devices import load
+from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
@@ -71,6 +72,7 @@ class Engine:
         arrays = [np.asarray(x) for x in operands]
         return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
 
+    @in_default_environment  # complex products and narrower dtypes are NumPy's arithmetic
     def multiply(self, a: Plain, b: Plain) -> Plain:
         """The product of a (..., m, k) and b (..., k, n), in the dtype that numpy.matmul gives.
 

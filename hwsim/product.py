@@ -17,13 +17,16 @@ from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import subset
-from hwsim.formats import array_of, format_of
+from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.machines import functional
+from hwsim.memory import check_memory
 from hwsim.operands import Operand, selected_indices
 
 if TYPE_CHECKING:
     from hwsim.evaluate.product import Evaluator
+    from hwsim.gemm.record import Gemm
     from hwsim.resolve.resolver import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
@@ -108,6 +111,9 @@ def compute(
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]
 
+    if cut is None:
+        _check_memory(record, a, b, lead, threads)
+
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
         return evaluator.typed(codes)
@@ -128,6 +134,19 @@ def compute(
     added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
     added += [] if bias is None else [(1.0, bias)]
     return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
+
+
+def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], threads: int) -> None:
+    """Raise InputError where the product needs more memory than there is."""
+    (m, k), n = a.shape, b.shape[1]
+    single = bytes_needed(record, (m, n, k), (a.format, b.format), threads)
+    results = (math.prod(lead) - 1) * m * n * code_dtype(format_of(record.output)).itemsize
+    of_stack = f", {math.prod(lead)} times," if lead else ""
+    check_memory(
+        single + results,
+        f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{of_stack}",
+        "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
+    )
 
 
 def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:

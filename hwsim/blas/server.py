@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hwsim.emulation import Engine, new_engine
 from hwsim.errors import HwsimError
-from hwsim.memory import available_bytes
+from hwsim.memory import left_if_too_little
 
 Array = NDArray[Any]
 #: Of a request: magic, routine, type, transposes of A and B, row major, whether C follows, m, n, k, alpha, beta.
@@ -130,8 +130,7 @@ class _Connection(socketserver.BaseRequestHandler):
                 return
             name = kind.decode() + routine.rstrip(b"\0").decode()
             needed = COPIES * (m * k + k * n + m * n) * np.dtype(TYPES[kind]).itemsize
-            left = available_bytes()
-            if left is not None and needed > left:
+            if left_if_too_little(needed) is not None:
                 self.server.record.refused[
                     f"{name}: {m} x {n} x {k} needs {needed / 1e9:.1f} GB, more than is free"
                 ] += 1

@@ -42,6 +42,7 @@ Codes = NDArray[Any]
 Array = NDArray[Any]
 PRODUCTS_PER_CALL = 1 << 31  # of a thread between two reports of progress; also how long an interrupt may wait
 LINES_PER_CALL = 256  # rows of a thread, and columns, that a call has at least: each arranges its A and B
+VALUES_PER_CALL = 1 << 22  # of a thread's block of C in a call, those of all terms, slices and chains: memory
 LEAST_LINES = 64  # where K is so long that 256 by 256 take too long
 MACS_OF_A_CALL = 100_000  # what a call of a kernel costs besides its multiply-adds, in such
 VALUES_AT_ONCE = 1 << 22  # of the additions of a written-out sum
@@ -94,16 +95,31 @@ def rows_at_once(plan: Plan, n: int, k: int) -> int:
     return max(LINES_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
 
 
-def _block_at_once(plan: Plan, n: int, k: int) -> tuple[int, int]:
-    """The rows of A with one thread, and the columns of B, that one call takes: an interrupt waits for a call."""
+def block_at_once(plan: Plan, n: int, k: int, sums: int = 1) -> tuple[int, int]:
+    """The rows of A with one thread, and the columns of B, that one call takes: an interrupt waits for a call.
+
+    sums: how many values of each element of C a call keeps.
+    """
     rows, per_element = rows_at_once(plan, n, k), max(k * plan.products, 1)
-    if rows * n * per_element <= PRODUCTS_PER_CALL:
+    rows = min(rows, max(LINES_PER_CALL, VALUES_PER_CALL // max(n * sums, 1)))
+    most = min(PRODUCTS_PER_CALL // per_element, max(VALUES_PER_CALL // sums, LINES_PER_CALL**2))
+    if rows * n <= most:
         return rows, n
-    cols = PRODUCTS_PER_CALL // (rows * per_element)
+    cols = most // rows
     if cols >= LINES_PER_CALL:
         return rows, cols
-    lines = max(LEAST_LINES, math.isqrt(PRODUCTS_PER_CALL // per_element))
+    lines = max(LEAST_LINES, math.isqrt(most))
     return min(lines, LINES_PER_CALL), min(max(lines, cols), LINES_PER_CALL)
+
+
+def sums_at_once(plan: Plan, schedule: Schedule, slices: int) -> int:
+    """How many values of each element of C are kept until they are combined. slices: of K."""
+    chains = 1 if schedule.sum is None else _chain_count(schedule.sum)
+    return len(plan.terms) * (1 if plan.join == "group" else max(slices, chains))
+
+
+def _chain_count(node: Chain | Reduction) -> int:
+    return 1 if isinstance(node, Chain) else sum(map(_chain_count, node.parts))
 
 
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
@@ -141,7 +157,7 @@ def evaluate(
         return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
     left, right = job.chains.taken("a", left), job.chains.taken("b", right)
     cuts = schedule.layout(k) if layout is None else layout
-    rows, cols = _block_at_once(plan, n, k)
+    rows, cols = block_at_once(plan, n, k, sums_at_once(plan, schedule, len(cuts.slices)))
     rows *= threads
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:

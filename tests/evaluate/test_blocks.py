@@ -60,6 +60,6 @@ def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
 def test_a_call_takes_about_a_second_at_most(n, k):
     """At 2 x 10^9 products a second and thread."""
     plan = hwsim.run(m=1, n=1, k=1, device="h200", scheme="bf16x9").gemm.plan
-    rows, cols = evaluator._block_at_once(plan, n, k)
+    rows, cols = evaluator.block_at_once(plan, n, k)
     assert rows * cols * k * plan.products <= max(evaluator.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
     assert 1 <= cols <= n

