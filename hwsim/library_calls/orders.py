@@ -44,13 +44,14 @@ class Call(NamedTuple):
 class Generation(NamedTuple):
     """How kernels of a generation of chips add over K where it is not as on Hopper; the numbers are cuBLASLt's.
 
-    promotes: without fast accumulation, sums of 8-bit floats are closed every 128 of K. unknown_options: custom options
-    of matrix-vector kernels whose order is not known there; open_options: those of one lane whose sum is not closed.
-    names: (algorithm, name) of kernels with another name. published: what is, and where, in words; "": nothing.
+    promotes: without fast accumulation, sums of 8-bit floats are closed every 128 of K. known_options: custom options
+    of matrix-vector kernels whose order is known there (None: all that are on Hopper); open_options: those of one lane
+    whose sum is not closed. names: (algorithm, name) of kernels with another name. published: what is, and where, in
+    words; "": nothing.
     """
 
     promotes: bool = True
-    unknown_options: frozenset[int] = frozenset()
+    known_options: frozenset[int] | None = None
     open_options: frozenset[int] = frozenset()
     names: tuple[tuple[int, str], ...] = ()
     published: str = ""
@@ -438,7 +439,8 @@ class KernelFamily:
 
     def is_for(self, call: Call, answer: Answer) -> bool:
         """Whether the rule is for a call's operands, and known on the answer's generation."""
-        if answer.algorithm == GEMV and answer.custom in answer.generation.unknown_options:
+        known = answer.generation.known_options
+        if answer.algorithm == GEMV and known is not None and answer.custom not in known:
             return False
         return not self.operands or call.operand in self.operands
 
