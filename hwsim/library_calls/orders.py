@@ -268,7 +268,9 @@ def _sgemm_largek(call: Call, answer: Answer) -> Order:
 
 def _vector_slices(call: Call, answer: Answer) -> Order:
     """CUTLASS's SIMT and FP64 kernels: slices as of its tensor-op kernels, each a chain in order of K."""
-    return Order(Schedule(slice_k=_lengths(call.k, _slice_length(call, max(answer.slices, 1)))))
+    lengths = _lengths(call.k, _slice_length(call, max(answer.slices, 1)))
+    is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE
+    return Order(Schedule(slice_k=lengths, merge_into="output" if is_serial else "sum"))
 
 
 def _gemm_sn(call: Call, answer: Answer) -> Order:
@@ -309,7 +311,7 @@ def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = 
 _HALVING = {
     **dict.fromkeys((39, 49, 57, 63, 85, 95, 103, 109), (2, 1)),
     **dict.fromkeys((31, 41, 51, 59, 65, 69, 77, 87, 97, 111), (4, 1)),
-    **dict.fromkeys((33, 43, 53, 61, 67, 79, 89, 107), (8, 1)),
+    **dict.fromkeys((33, 43, 53, 61, 67, 71, 79, 89, 107), (8, 1)),
     **dict.fromkeys((35, 45, 55, 73, 81, 91, 101), (16, 1)),
     **dict.fromkeys((37, 47, 75, 83, 93), (32, 1)),
     **dict.fromkeys((38, 48, 56, 62, 84, 94, 102), (2, 0)),
