@@ -580,7 +580,7 @@ def _fitted_answers(
     sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
     values = features(*sizes)
     labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
-    further = _further(trees, asked, first, fast, batch)
+    further = [] if entry.biased else _further(trees, asked, first, fast, batch)
     for one in further:
         own = batch_features(*sizes, batch) if one.batched else values
         before = np.array(entry.order, np.float64)[labels].T
@@ -588,7 +588,9 @@ def _fitted_answers(
         entry = one
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
     is_asked = REDUCTION_MASKS[told.reductions] | entry.reductions == entry.reductions
-    is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
+    # where a bias changes the choice, models of products without one say nothing of those with one
+    is_changed = any(one.biased for one in trees.entries if one.operand == call.operand)
+    is_asked &= not bias or (call.operand not in BIAS_NOT_ASKED and entry.biased == is_changed)
     is_asked &= (entry.a_layout, entry.batched) == (call.a_layout, batch > 1)
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
@@ -723,7 +725,7 @@ def _entry(trees: Store, asked: LibraryOnDevice, told: Preference, call: Call, f
             f"{_there(own.kinds(asked.device, call.n, call.k), kind)}, and no fitted choices for {own.library} "
             f"{own.version} on {asked.device}; record this call (hwsim library record)"
         )
-    mask = REDUCTION_MASKS[told.reductions]
+    fits, mask = [one for one in fits if bias or not one.biased], REDUCTION_MASKS[told.reductions]
     exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (told.workspace_bytes, mask)]
     # A narrower set of reductions was fitted only where it changes the choice.
     other = [one for one in fits if one.workspace_bytes == told.workspace_bytes]

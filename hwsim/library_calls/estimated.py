@@ -101,7 +101,7 @@ def generation_of(chip: Device, library: str) -> Generation:
     names = {rule.algorithm: rule.name for rule in calls.rules.values() if rule.name}
     return Generation(
         calls.promotes,
-        frozenset(calls.unknown_options),
+        None if calls.known_options is None else frozenset(calls.known_options),
         frozenset(calls.open_options),
         tuple(sorted(names.items())),
         calls.published,

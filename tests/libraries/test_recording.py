@@ -88,7 +88,7 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
         ("m,n,k,format\n1,64,64\n", r"csv:2: 3 cells; allowed: 4"),
         ("m,n,k,format,bias\n1,64,64,bf16,maybe\n", r"csv:2: bias = 'maybe'; allowed: yes, true"),
         ("m,n,k,format,output\n1,64,64,bf16,fp64\n", r"csv:2: bf16 operands give bf16, fp32"),
-        ("m,n,k,format,bias\n1,64,64,fp64,yes\n", r"csv:2: .*fp64 with a bias"),
+        ("m,n,k,format,bias\n32,64,64,int8,yes\n", r"csv:2: .*int8 with a bias"),
         (
             "m,n,k,format,output,bias\n1,64,64,bf16,fp32,yes\n",
             r"csv:2: output fp32: with a bias .* bf16 give bf16; take",
