@@ -63,6 +63,7 @@ def test_the_summary_adds_up() -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_deviation_has_its_reason_and_what_moves_it(paper: str) -> None:
+    """No claim that fails or holds in order only stands on a page without a reason and a varied assumption."""
     page, own, known = text(paper), verdicts(paper), claims.read(paper)
     apart = [id for id, verdict in own.items() if verdict in ("order", "fails")]
     assert re.findall(r"^\* `([a-z0-9-]+)` \(", section(page, "Deviations"), re.MULTILINE) == apart
