@@ -64,6 +64,7 @@ def test_the_choices_schedule_gives_the_kernels_bits(fmt, dtype, m, n, k, layout
 @pytest.mark.parametrize(("fmt", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (1, 1, 512), (64, 96, 80)])
 def test_fp32_operands_are_rounded_first_whatever_the_kernel(fmt, dtype, sizes) -> None:
+    """Sizes of kernels with and without a matrix instruction: fp32 operands must not reach either unrounded."""
     m, n, k = sizes
     a, b = operands(m, n, k)
     call = {**CUBLAS, "format": fmt, "output": fmt}
@@ -385,6 +386,7 @@ def test_a_program_is_of_a_whole_product() -> None:
 
 
 def test_no_cycles_say_why() -> None:
+    """A dot product of the library runs in a kernel without a program: the note names the reason."""
     for call in ({"timing": True}, {"exact": False}):
         note = hwsim.run(m=1, n=1, k=4096, **CUBLAS, format="fp16", **call).timing_note
         assert note and "not asked" not in note
