@@ -329,7 +329,6 @@ class _PlanEvaluation:
             step = math.lcm(step, len(self.schedule.k_permutation))
         promotion = self.schedule.promotion_k if term.k_group is None else None  # a term's own groups go before
         group = term.k_group if isinstance(term.k_group, int) else promotion
-        joins = group is None or group % step == 0  # else a group ends within an instruction of joined blocks
         m, n = a.shape[0], b.shape[1]
 
         def of_chains(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
@@ -338,7 +337,7 @@ class _PlanEvaluation:
             return [x for at in range(0, len(chains), count) for x in some(chains[at : at + count])]
 
         def some(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
-            left, right, spans = gathered(chains, step if joins else None, a.codes, b.codes)
+            left, right, spans = gathered(chains, step, group, a.codes, b.codes)
             if not spans:
                 return [zero() for _ in chains]
             layout = Layout(((tuple(spans),),))

@@ -333,20 +333,31 @@ def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
     assert lanes.store(np.array([np.nan], np.float32), format_of("fp16"), "RNE").tolist() == [0]
 
 
-def test_blocks_of_a_written_out_chain_begin_instructions_within_groups_too():
-    """Groups that end within an instruction: after the rest of a block of 16 the next block begins a new one."""
+@pytest.mark.parametrize(
+    ("blocks", "promotion", "groups"),
+    [
+        (
+            ((0, 16), (32, 48), (16, 32), (48, 64)),
+            20,
+            (((0, 16), (16, 20)), ((20, 32), (32, 40)), ((40, 48), (48, 60)), ((60, 64),)),
+        ),
+        (((12, 32), (32, 48), (48, 64)), 16, (((0, 16),), ((16, 20), (20, 32)), ((32, 36), (36, 48)), ((48, 52),))),
+    ],
+)
+def test_blocks_of_a_written_out_chain_begin_instructions_within_groups_too(blocks, promotion, groups):
+    """Groups that end within an instruction of 16, or begin within a block: the next block begins a new one."""
     shapes = (13, (3, 64)), (14, (64, 3))
     scales = [2.0 ** np.random.default_rng(seed).integers(-6, 6, shape) for seed, shape in shapes]
     a, b = (
         (doubles(seed, *shape) * scale).astype(np.float32) for (seed, shape), scale in zip(shapes, scales, strict=True)
     )
-    place = [*range(16), *range(32, 48), *range(16, 32), *range(48, 64)]
+    place = [k for block in blocks for k in range(*block)]
     given = {"device": "a100", "format": "fp16"}
-    blocks = Chain((Range(0, 64, 32, 16), Range(16, 64, 32, 16)))
-    found = hwsim.matmul(a, b, schedule=Schedule(sum=blocks, promotion_k=20), **given)
+    order = Chain(tuple(Range(start, stop, stop - start, stop - start) for start, stop in blocks))
+    found = hwsim.matmul(a, b, schedule=Schedule(sum=order, promotion_k=promotion), **given)
     x, y = a[:, place], b[place]
     apart, joined = np.zeros((2, 3, 3), np.float32)
-    for group in (((0, 16), (16, 20)), ((20, 32), (32, 40)), ((40, 48), (48, 60)), ((60, 64),)):
+    for group in groups:
         ranges = tuple(Range(start, stop, stop - start, stop - start) for start, stop in group)
         apart = apart + hwsim.matmul(x, y, schedule=Schedule(sum=Chain(ranges)), **given)
         part = slice(group[0][0], group[-1][1])
