@@ -323,6 +323,15 @@ def test_special_values_that_the_lanes_do_not_have_are_refused(said, words):
         hwsim.device(tree)
 
 
+@pytest.mark.parametrize("said", ["e4m3", ["e4m3"], 5])
+def test_a_composite_unit_s_operand_format_holds_its_operands(said):
+    tree = changed("h100", ("dot_units", "fp8_f32", "operand_format"), said)
+    with pytest.raises(ConfigError) as caught:
+        hwsim.device(tree)
+    if said == "e4m3":
+        assert "e5m2 has values that the unit's operand_format e4m3 has not; widen that" in str(caught.value)
+
+
 def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
     """Vector units of hypothetical chips: what a conversion does with a NaN does not follow from the unit's NaN."""
     tree = expanded(hwsim.device("ascend910a"))
