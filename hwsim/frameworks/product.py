@@ -33,7 +33,8 @@ def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", 
     factor = more.pop("alpha", 1.0)
     left, right, exponent = _scaled(a, b, arguments)
     found, ready = chosen.repeated.product(left, right, arguments, more, gradient)
-    product = _times_power(found.astype(np.float32, copy=False), -exponent)
+    values = found.astype(np.float32, copy=False)  # nobody else's
+    product = _times_power(values, -exponent, out=values)
     return (product if factor == 1 else product * np.float32(factor)), ready
 
 
@@ -61,8 +62,9 @@ def _scaled(a: Array, b: Array, arguments: Mapping[str, Any]) -> tuple[Array, Ar
     return found[0], found[1], total
 
 
-def _times_power(values: Array, exponent: int) -> Array:
-    """fp32 values times 2^exponent, rounded once where the result is subnormal."""
+def _times_power(values: Array, exponent: int, out: Array | None = None) -> Array:
+    """fp32 values times 2^exponent, rounded once where the result is subnormal. out: filled and returned."""
     if abs(exponent) > PLAIN_EXPONENT:  # such a factor is no fp32 number; this is slower
-        return np.ldexp(values, exponent)
-    return values * np.float32(2.0**exponent)
+        return np.ldexp(values, exponent, out=out)
+    product: Array = np.multiply(values, np.float32(2.0**exponent), out=out)
+    return product
