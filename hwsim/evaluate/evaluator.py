@@ -140,6 +140,7 @@ def evaluate(
     layout: Layout | None = None,
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
+    made: PlanEvaluation | None = None,
 ) -> Codes:
     """Codes (m, n) of C in the epilogue's output format (by default the plan's, or the unit's).
 
@@ -148,10 +149,11 @@ def evaluate(
     `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the partition of K, if not the
     schedule's for this K. threads, progress (called with 0..1): no influence on the bits. With some columns of b only,
     or some rows of a, the result equals those columns and rows of the full one. Raises InputError and UnsupportedError
-    for what does not fit together.
+    for what does not fit together. made: the evaluation of this plan, schedule and device, with or without a C; it is
+    not changed.
     """
     left, right = as_pieces(a), as_pieces(b)
-    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    job = PlanEvaluation(plan, schedule, device, c is not None) if made is None else made.afresh()
     (m, k), n = left.shape, right.shape[1]
     if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
         return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
@@ -199,7 +201,7 @@ def apply_epilogue(
     threads: int = 1,
 ) -> Codes:
     """Apply the schedule's epilogue to a finished sum, given as codes of the plan's own output format."""
-    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    job = PlanEvaluation(plan, schedule, device, c is not None)
     if job.output == plan.output_format and job.epilogue.is_plain(bias):
         return codes
     with np.errstate(all="ignore"):
@@ -236,7 +238,7 @@ def _nodes(expression: Expression) -> list[Expression]:
     return found
 
 
-class _PlanEvaluation:
+class PlanEvaluation:
     """One plan under one schedule: everything that does not depend on the block of rows."""
 
     def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
@@ -274,6 +276,13 @@ class _PlanEvaluation:
                 f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
                 f"unit gives {self.spec.d}, the output is {self.output}"
             )
+
+    def afresh(self) -> PlanEvaluation:
+        """The same, for other operands: it shares nothing that an evaluation changes."""
+        other = object.__new__(PlanEvaluation)
+        other.__dict__.update(self.__dict__)
+        other.chains = self.chains.afresh()
+        return other
 
     def block(
         self,
@@ -490,7 +499,7 @@ class _RowBlock:
 
     def __init__(
         self,
-        job: _PlanEvaluation,
+        job: PlanEvaluation,
         a: Pieces,
         b: Pieces,
         cuts: Layout,
