@@ -292,7 +292,7 @@ cdef class Machine:
             "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
             "stalled": stalled[:streams], "group_end": group_end,
             "semaphore": semaphore[:groups * semaphores].reshape(groups, semaphores), "blocked": blocked,
-            "counters": tuple(k.counter[i] for i in range(HW_COUNTERS)), "rows": rows[:k.rows],
+            "counters": tuple([k.counter[i] for i in range(HW_COUNTERS)]), "rows": rows[:k.rows],
             "lost": k.lost, "started": k.started,
         }
 

@@ -193,7 +193,7 @@ def combine(operands, steps, dtype=np.float32, *, saturate=False, nan_code=None,
     job.kernels = _kernels(variant)
     _checked_operands(operands, dtype)
     job.step_count = _compile(steps, len(operands), table)
-    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    shape = np.broadcast_shapes(*[x.shape for x in operands])
     result = _checked_out(out, shape, dtype, operands)
     if not result.size:
         return result

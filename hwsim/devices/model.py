@@ -313,11 +313,11 @@ class InstructionModel(StrictRecord):
         rate = time.macs_per_cycle if of_tile is None else of_tile
         first, second = in_memory or (self._place(0), self._place(1))
         bits_a, bits_b = self.rows * self.k * format_of(self.a).bits, self.k * self.n * format_of(self.b).bits
-        ports = tuple(
+        ports = [
             (bits_a * (first == memory), bits_b * (second == memory), limit)
             for memory, limit in time.operand_bytes_per_cycle.items()
-        )
-        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.core_count, ports)
+        ]
+        return _interval(self.m * self.n * self.k, rate, time.issue_interval_cycles, self.core_count, tuple(ports))
 
 
 @lru_cache(maxsize=4096)

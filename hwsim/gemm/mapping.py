@@ -76,4 +76,4 @@ class GemmMapping:
 
 def settings_of(values: dict[str, Scalar]) -> tuple[Setting, ...]:
     """Settings from names and values, in the given order."""
-    return tuple(Setting(name, value) for name, value in values.items())
+    return tuple([Setting(name, value) for name, value in values.items()])

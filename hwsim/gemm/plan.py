@@ -57,7 +57,7 @@ class Term:
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
         """Products of all stages, in order."""
-        return tuple(pair for stage in self.stages for pair in stage.products)
+        return tuple([pair for stage in self.stages for pair in stage.products])
 
 
 def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:

@@ -75,7 +75,7 @@ class Epilogue:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` takes it back."""
-        return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return {entry.name: getattr(self, entry.name) for entry in codec.fields_of(type(self))}
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Epilogue:
@@ -219,7 +219,7 @@ class Schedule:
                 f"schedule: slices of slice_k = {length} cut K = {k} into {-(-k // length)}, not split_k = "
                 f"{self.split_k}; leave one of them out"
             )
-        return tuple(min(length, k - start) for start in range(0, k, length))
+        return tuple([min(length, k - start) for start in range(0, k, length)])
 
     def layout(self, k: int) -> Layout:
         """The slices, runs and spans of K = k. Raises InputError where the slices, or their merge order, do not fit."""
@@ -232,7 +232,7 @@ class Schedule:
                 middle = start + length % self.tile_k
                 slices.append((((start, middle), (middle, stop)),))
             else:
-                slices.append(tuple(((at, min(at + step, stop)),) for at in range(start, stop, step)))
+                slices.append(tuple([((at, min(at + step, stop)),) for at in range(start, stop, step)]))
             start = stop
         if isinstance(self.merge_order, tuple) and len(self.merge_order) != len(slices):
             raise InputError(
@@ -242,7 +242,7 @@ class Schedule:
 
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain data, ready for JSON; `from_dict` reads it."""
-        plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        plain = {entry.name: getattr(self, entry.name) for entry in codec.fields_of(type(self))}
         written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions", "shape")}
         listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
         return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}

@@ -125,7 +125,7 @@ def facts(
     kind = (choice.algorithm, FORMATS.index(operand), format_of(output).bits, is_promoted, b_by_rows)
     alignments = (math.gcd(size, MOST_ALIGNED) for size in sizes)
     edges = ((m % rows or rows) / rows if rows else 0.0, (n % columns or columns) / columns if columns else 0.0)
-    return tuple(float(x) for x in (*shape, *kind, *alignments, *edges, sum_us))
+    return tuple([float(x) for x in (*shape, *kind, *alignments, *edges, sum_us)])
 
 
 def with_factor(forest: Forest, point: tuple[float, ...], sum_us: float) -> float:

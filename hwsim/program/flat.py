@@ -115,7 +115,7 @@ class FlatKernel:
                 for f, nodes, variables, g, count in self.walked["stream"].tolist()
             ]
         )
-        return tuple(tuple(next(views) for _ in group.streams) for group in self.kernel.groups)
+        return tuple([tuple([next(views) for _ in group.streams]) for group in self.kernel.groups])
 
     @property
     def instrs(self) -> tuple[Instr, ...]:

@@ -20,7 +20,7 @@ class IdentityCache(Generic[_Value]):
 
     def get(self, *of: object) -> _Value | None:
         """The value stored for these very objects, or None."""
-        key = tuple(map(id, of))
+        key = tuple([id(one) for one in of])
         with self.lock:
             entry = self.found.get(key)
             if entry is None:
@@ -30,7 +30,7 @@ class IdentityCache(Generic[_Value]):
 
     def put(self, value: _Value, weight: int, *of: object) -> None:
         """Store `value`; also keeps the objects alive, so that their identities are not reused."""
-        key = tuple(map(id, of))
+        key = tuple([id(one) for one in of])
         with self.lock:
             if key in self.found:
                 return

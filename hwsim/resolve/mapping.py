@@ -88,7 +88,7 @@ def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
         return gemm
     a_layout: Order = orders.get("a_layout", gemm.problem.a_layout)
     b_layout: Order = orders.get("b_layout", gemm.problem.b_layout)
-    made = tuple(Decision(name, value, "user") for name, value in orders.items())
+    made = tuple([Decision(name, value, "user") for name, value in orders.items()])
     problem = replace(gemm.problem, a_layout=a_layout, b_layout=b_layout)
     return replace(gemm, problem=problem, decisions=gemm.decisions + made)
 

@@ -37,5 +37,5 @@ def prepare(
     """
     planned = plan_for(chip, scheme, problem, format, scheme_options or {}, operands)
     wanted = with_epilogue(schedule_of(schedule), alpha=alpha, beta=beta, output=output)
-    settings = tuple(Setting(option.name, planned.options.get(option.name)) for option in scheme.options)
+    settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in scheme.options])
     return Evaluator(record_of(planned.plan, chip, problem, wanted, settings), chip)

@@ -177,7 +177,7 @@ _CACHE = _ResolvedCache(128)
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:
     device, problem = request.device, request.problem
     planned = plan_for(device, request.scheme, problem, request.format, request.scheme_options, operands)
-    settings = tuple(Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options)
+    settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options])
     plan = planned.plan if request.library is None else as_calls(planned.plan)
     gemm = record_of(plan, device, problem, request.schedule, settings)
     gemm, no_program = _mapped(request, gemm)

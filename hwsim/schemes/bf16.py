@@ -39,19 +39,19 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         raise InputError(f"scheme {name}: {unread} is not for accumulation={accumulation!r}; leave it out")
     count = 1 + max(max(pair) for band in bands for pair in band)
     scale = 0 if accumulation == "termwise" else STEP
-    pieces = tuple(Piece("bf16", scale_exponent=scale if i else 0, overflow="saturate") for i in range(count))
+    pieces = tuple([Piece("bf16", scale_exponent=scale if i else 0, overflow="saturate") for i in range(count)])
     group: int | None = INSTRUCTION_K * options["promotion_interval"]
     terms: tuple[Term, ...]
     combine: Expression = TermValue(0)
     if accumulation == "fastf32":
         terms = (Term(tuple(Stage(band, STEP if i else 0) for i, band in enumerate(bands))),)
     elif accumulation == "bands":
-        terms = tuple(chain(*band) for band in bands)
+        terms = tuple([chain(*band) for band in bands])
         for i in range(1, len(bands)):
             combine = Sum(Scaled(combine, -STEP), TermValue(i))
     else:
         group = options["k_group"]
-        terms = tuple(chain(pair) for band in bands for pair in band)
+        terms = tuple([chain(pair) for band in bands for pair in band])
         combine = sums(*(TermValue(i) for i in range(len(terms))))
     return Plan(
         name,

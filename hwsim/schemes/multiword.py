@@ -27,7 +27,7 @@ def plan(
         name,
         pieces,
         pieces,
-        tuple(chain(pair) for pair in PRODUCTS[:count]),
+        tuple([chain(pair) for pair in PRODUCTS[:count]]),
         sums(*(TermValue(i) for i in range(count))),
         k_group=options["k_group"],
         input_format=problem.input_format,

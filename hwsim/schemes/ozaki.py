@@ -55,7 +55,7 @@ def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
         f"ozaki-{fmt}",
         piece,
         piece,
-        tuple(chain(pair) for pair in pairs),
+        tuple([chain(pair) for pair in pairs]),
         sums(*(Scaled(TermValue(t), -bits * (i + j + 2)) for t, (i, j) in enumerate(pairs))),
         input_format=problem.input_format,
         output_format="fp64",

@@ -39,7 +39,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         "quantensor",
         piece,
         piece,
-        tuple(chain(pair) for pair in pairs),
+        tuple([chain(pair) for pair in pairs]),
         sums(*(Scaled(TermValue(t), -bits * (i + j + 2)) for t, (i, j) in enumerate(pairs))),
         k_group=longest if problem.k > longest else None,
         input_format=problem.input_format,

@@ -109,5 +109,5 @@ def terms_of(
     calls: by default the order of `products`. Raises InputError as `is_termwise`.
     """
     if is_termwise(name, options):
-        return tuple(chain(pair) for pair in calls or products)
+        return tuple([chain(pair) for pair in calls or products])
     return (chain(*products, interleave=options["interleave"]),)

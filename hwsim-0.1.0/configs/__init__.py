@@ -1,0 +1,1 @@
+"""Data files of hwsim; installed as hwsim.configs."""

@@ -1,0 +1,1 @@
+"""The device files shipped with hwsim; installed as hwsim.configs.devices."""

@@ -1,0 +1,1 @@
+"""The library files shipped with hwsim; installed as hwsim.configs.libraries."""

@@ -1,0 +1,1 @@
+"""Templates of device files shipped with hwsim; installed as hwsim.configs.templates."""

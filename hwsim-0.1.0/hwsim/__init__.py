@@ -1,0 +1,93 @@
+"""hwsim: bit-exact and cycle-level simulation of matrix engines.
+
+import hwsim
+r = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube")          # a Result: bits, errors, cycles, where time went
+r.c, r.cycles, r.error
+c = hwsim.matmul(a, b, device="h200", scheme="tf32x3")                 # the bits alone
+d = hwsim.device("h200").mma("wgmma.m64n8k16.f32.f16.f16", x, y, z)    # one instruction
+y = hwsim.conv2d(x, w, device="h200")                                  # a convolution as implicit GEMM, bits;
+                                                                       # its time: run(conv={...}, exact=False)
+with hwsim.emulate(device="b200", scheme="bf16x9"): ...                # NumPy's products go there; `Array`: those of @
+
+Errors that a user can mend are HwsimErrors. hwsim.run's docstring has all arguments, docs/ everything else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hwsim._version import __version__
+
+if TYPE_CHECKING:
+    from hwsim.api import device, matmul, run
+    from hwsim.convolution import conv2d
+    from hwsim.devices.which import which
+    from hwsim.emulation import Array, emulate
+    from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
+    from hwsim.questions import Variant, diff, explain, tune
+    from hwsim.resolve.library_on_device import library
+    from hwsim.result import Result
+    from hwsim.studies.invariance import invariance
+    from hwsim.studies.sweep import sweep
+    from hwsim.studies.workload import workload
+
+__all__ = [
+    "Array",
+    "ConfigError",
+    "HwsimError",
+    "InputError",
+    "MismatchError",
+    "ProgramError",
+    "Result",
+    "UnsupportedError",
+    "Variant",
+    "__version__",
+    "conv2d",
+    "device",
+    "diff",
+    "emulate",
+    "explain",
+    "invariance",
+    "library",
+    "matmul",
+    "run",
+    "sweep",
+    "tune",
+    "which",
+    "workload",
+]
+
+# What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
+_NAMES = {
+    "api": ("device", "matmul", "run"),
+    "convolution": ("conv2d",),
+    "emulation": ("Array", "emulate"),
+    "resolve.library_on_device": ("library",),
+    "studies.invariance": ("invariance",),
+    "studies.sweep": ("sweep",),
+    "devices.which": ("which",),
+    "studies.workload": ("workload",),
+    "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
+    "questions": ("Variant", "diff", "explain", "tune"),
+    "result": ("Result",),
+}
+_MODULES = (
+    *_NAMES,
+    *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
+    *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
+    *("format_arrays", "jax", "plots", "torch", "trace"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, or a submodule, on first access (PEP 562)."""
+    module = next((module for module, names in _NAMES.items() if name in names), None)
+    if module is not None:
+        globals()[name] = found = getattr(import_module(f"hwsim.{module}"), name)
+        return found
+    if name in _MODULES:
+        return import_module(f"hwsim.{name}")
+    raise AttributeError(f"module 'hwsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,0 +1,1 @@
+"""Analysis of operands, products and timings: inputs, error metrics, roofline, what-if."""

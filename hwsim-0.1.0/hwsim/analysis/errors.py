@@ -1,0 +1,98 @@
+"""Errors of a computed product relative to the exact one, with those of a plain fp32 FMA chain as a baseline."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels import gemm
+from hwsim.analysis.exact_product import reference, two_product, two_sum
+from hwsim.analysis.metrics import errors
+from hwsim.numerics.units import DotSpec, FmaChainUnit
+
+Array = NDArray[Any]
+
+
+def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.float32]:
+    """A plain fp32 product (..., m, n): one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as
+    fp32.
+    """
+    chain = DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32")
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    codes = (
+        np.broadcast_to(np.ascontiguousarray(x, np.float32).view(np.uint32), (*lead, *x.shape[-2:])) for x in (a, b)
+    )
+    product: NDArray[np.float32] = gemm(chain, *codes, threads=threads or os.cpu_count() or 1).view(np.float32)
+    return product
+
+
+def as_fp64(x: Array) -> Array:
+    """The values as fp64."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return x.astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearEpilogue:
+    """An epilogue in fp64, for references: alpha times the product, plus factor times array (the result's shape, or one
+    row) for each of `added`.
+    """
+
+    alpha: float = 1.0
+    added: tuple[tuple[float, Array], ...] = ()
+
+    def apply(self, product: Array) -> Array:
+        """The epilogue of a product in fp64."""
+        total = self.alpha * product
+        for factor, array in self.added:
+            total = total + factor * array
+        return total
+
+    def apply_pair(self, high: Array, low: Array, rows: slice) -> tuple[Array, Array]:
+        """The epilogue of a product as a pair of doubles (high, low). rows: the rows of the result that it has."""
+        total, cut = two_product(np.full(1, float(self.alpha)), high)
+        rest = cut + self.alpha * low
+        for factor, array in self.added:
+            term, cut = two_product(np.full(1, float(factor)), as_fp64(array if array.ndim == 1 else array[rows]))
+            total, lost = two_sum(total, term)
+            rest = rest + lost + cut
+        return total, np.where(np.isfinite(rest), rest, 0.0)
+
+
+def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[str, Any]:
+    """Error metrics of c and of a plain fp32 FMA chain, relative to the product in fp64; for an fp64 c, relative to the
+    exact product.
+
+    a (..., m, k), b (..., k, n), c (..., m, n). `rows`, present where the exact product is too expensive: how many rows
+    of every matrix were compared, evenly spaced.
+    """
+    with np.errstate(all="ignore"):
+        baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
+        if c.dtype != np.float64 or not c.size:
+            exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
+            return errors(exact, c) | {"baseline": errors(exact, baseline)}
+        high, low, rows = exact_pair(a, b, c.shape, epilogue)
+        found = errors(high, c[..., rows, :], low) | {"baseline": errors(high, baseline[..., rows, :], low)}
+    return found if high.shape == c.shape else found | {"rows": high.shape[-2]}
+
+
+def exact_pair(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
+    """The exact result as a pair of doubles, and the rows of each matrix that it has, the same for all matrices."""
+    lead = shape[:-2]
+    left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+    added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in epilogue.added]
+    found: list[tuple[Array, Array, slice]] = []
+    for at in np.ndindex(*lead):
+        high, low, rows = reference(left[at], right[at], math.prod(lead))
+        own = LinearEpilogue(epilogue.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added))
+        found.append((*own.apply_pair(high, low, rows), rows))
+    every = math.lcm(*(rows.step or 1 for _, _, rows in found))
+    sampled = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in found]
+    high, low = (np.stack([pair[i] for pair in sampled]) for i in range(2))
+    sizes = (*lead, high.shape[1], shape[-1])
+    return high.reshape(sizes), low.reshape(sizes), slice(None, None, every)

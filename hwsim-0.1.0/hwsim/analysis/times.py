@@ -1,0 +1,152 @@
+"""Cycles of a record's program on its device, and quantities derived from them: time, rate, phases, engines,
+traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import find
+from hwsim.errors import UnsupportedError
+from hwsim.machines import timing
+from hwsim.machines.load import under_load
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.machines.timing import Timing
+    from hwsim.program.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
+
+    program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
+    """
+
+    note: str = ""
+    cycles: int | None = None
+    seconds: float | None = None
+    tflops: float | None = None
+    peak_fraction: float | None = None
+    clock_mhz: float | None = None
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    macs: dict[str, int] = field(default_factory=dict)
+    traffic_bytes: dict[str, int] = field(default_factory=dict)
+    occupancy: list[dict[str, Any]] = field(default_factory=list)
+    program: Program | None = None
+    chip: Device | None = None
+    timed: Timing | None = None
+    unit: str = ""
+    warm: int = 0  # runs before the timed one, whose operands L2 holds
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The timed work: sizes (m, n, k) of one matrix, products of pieces per product A B, number of matrices and of
+    programs.
+
+    unit: the matrix instruction whose peak rate is the reference.
+    """
+
+    sizes: tuple[int, int, int]
+    products: float
+    unit: str
+    matrices: int = 1
+    programs: int = 1
+
+
+def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: bool = False) -> Times:
+    """Times at the clock that the chip sustains under this load. launch_overhead: seconds include that of every kernel.
+
+    Raises UnsupportedError where launch_overhead is asked for and the device file gives none.
+    """
+    launch, given_mhz = 0.0, chip.clock_mhz
+    if launch_overhead:
+        if chip.launch_overhead_us is None:
+            raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
+        launch = chip.launch_overhead_us * 1e-6
+    reason = timing.missing(chip, program)
+    if reason is not None:
+        return Times(reason)
+    given = chip
+    chip, timed = under_load(program, given, work.unit)
+    hertz = chip.clock_mhz * 1e6
+    seconds = timed.cycles / hertz + launch * len(timed.kernels)
+    m, n, k = work.sizes
+    tflops = 2 * m * n * k / seconds / 1e12
+    model, fraction = find(chip, work.unit), None
+    if model is not None and model.timing is not None:
+        fraction = tflops / (2 * float(model.macs_per_cycle) * chip.cores * hertz / 1e12 / work.products)
+    one = Times(
+        "",
+        timed.cycles,
+        seconds,
+        tflops,
+        fraction,
+        chip.clock_mhz if chip.clock_mhz != given_mhz else None,
+        [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels],
+        {n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()},
+        {"useful": timed.macs, "padded": timed.padded_macs},
+        dict(timed.traffic_bytes),
+        occupancy(program, chip),
+        program,
+        chip,
+        timed,
+        work.unit,
+        int(chip is not given),
+    )
+    return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
+
+
+def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
+    """For each GEMM kernel: its tiles of C, the cores with at least one, idle cores, and waves.
+
+    tiles: of all cores, counted with edges. waves: tiles of the busiest core. A record without a mapping has none.
+    """
+    if program.gemm is None or program.gemm.mapping is None:
+        return []
+    problem, found = program.gemm.problem, []
+    slices = len(program.gemm.schedule.slice_lengths(problem.k)) if not program.gemm.parts else 1
+    stack = problem.matrices if any(array.rows > problem.m for array in program.arrays if array.name == "C") else 1
+    for mapping in program.gemm.mapping.kernels:
+        kernel = next((one for one in program.kernels if one.name.rpartition(".")[2] == mapping.name), None)
+        if kernel is None:
+            continue
+        busy = sum(group.count for group in kernel.groups)
+        tiles = -(-problem.m // mapping.tile.m) * -(-problem.n // mapping.tile.n) * stack * slices
+        found.append(
+            {
+                "kernel": kernel.name,
+                "tiles": tiles,
+                "cores": chip.cores,
+                "idle_cores": chip.cores - busy,
+                "waves": -(-tiles // max(busy, 1)),
+            }
+        )
+    return found
+
+
+def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
+    """Times of a batch of matrices from those of one of its programs, which run one after another."""
+    assert one.cycles is not None and one.seconds is not None and one.tflops is not None
+    rate = matrices // programs  # matrices in one program
+    return replace(
+        one,
+        cycles=one.cycles * programs,
+        seconds=one.seconds * programs,
+        tflops=one.tflops * rate,
+        peak_fraction=None if one.peak_fraction is None else one.peak_fraction * rate,
+        phases=[x | {"cycles": x["cycles"] * programs, "seconds": x["seconds"] * programs} for x in one.phases],
+        engines={
+            name: {
+                "busy_cycles": x["busy_cycles"] * programs,
+                "stall_cycles": {cause: cycles * programs for cause, cycles in x["stall_cycles"].items()},
+            }
+            for name, x in one.engines.items()
+        },
+        macs={name: count * programs for name, count in one.macs.items()},
+        traffic_bytes={name: size * programs for name, size in one.traffic_bytes.items()},
+    )

@@ -1,0 +1,3 @@
+"""Arithmetic of a device on arrays: elementwise lanes, scaled accumulators, exact sums, operand order within
+instructions.
+"""

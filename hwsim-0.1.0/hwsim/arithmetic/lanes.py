@@ -1,0 +1,157 @@
+"""Elementwise arithmetic outside the matrix unit, on arrays of values, as used by promotion, merges and epilogues.
+
+Each operation rounds once, to nearest even, in the working type. Infinities and NaNs follow the device: a saturating
+vector unit has neither (Ascend 910A); elsewhere IEEE, and a NaN gets the code that the matrix unit gives, or the
+format's default one. Operations on a whole array take one pass over memory (hwsim._kernels.lanes). The module knows no
+plan and no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import decode, encode
+from hwsim._kernels.lanes import Step, combine, specials
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.formats import Format, code_dtype, format_of
+from hwsim.numerics.units import DotSpec, IntegerUnit
+from hwsim.threads import for_elements
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+Array = NDArray[Any]
+LOAD: tuple[Step, ...] = (("load", 0),)
+ADD: tuple[Step, ...] = (("load", 0), ("load", 1), ("add",))
+
+
+class AdditionSpecials(NamedTuple):
+    """Special values in an addition: whether infinities and NaNs saturate, and the code of a NaN result."""
+
+    saturate: bool
+    nan_code: int
+
+
+class Lanes:
+    """The elementwise lanes of `device`, working on the results of a dot unit with the formats and special values of
+    `spec`.
+
+    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32.
+    """
+
+    def __init__(self, device: Device, spec: DotSpec) -> None:
+        vector = VectorUnit(device.vector)
+        self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
+        self.result = format_of(spec.d)
+        self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
+        self.all_ones = gives_all_ones(spec)
+        # Whether the unit's own infinities and NaNs are these lanes' already, so that loading changes none.
+        own = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials
+        self._is_alike = (
+            own is not None
+            and not self.saturates
+            and getattr(spec.unit, "nan_order", None) is None
+            and self.dtype.kind == "f"
+            and own.nan_code == self.nan_code(self.dtype)
+        )
+
+    def load(self, codes: Array, threads: int = 1, *, own: bool = False) -> Array:
+        """The values of codes in the unit's result format, in the working type (exact). own: the unit gave them."""
+        if codes.dtype.itemsize == self.dtype.itemsize:
+            values = codes.view(self.dtype)
+            return values if own and self._is_alike else self._settle(values, threads)
+        return self._settle(decode(codes, self.result, np.float32), threads)
+
+    def values(self, codes: Array, fmt: Format) -> Array:
+        """The values of codes of a format, rounded to the working type where it is narrower (int32: it saturates)."""
+        if self.dtype.kind == "i":
+            return encode(decode(codes, fmt, np.float64), format_of("int32")).view(np.int32)
+        wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
+        return self._settle(decode(codes, fmt, wide).astype(self.dtype))
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """An array of +0, to start a sum from."""
+        return np.zeros(shape, self.dtype)
+
+    def combine(
+        self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
+    ) -> Array:
+        """Evaluate a sequence of elementwise steps (hwsim._kernels.lanes.combine) in a float working type, in one pass
+        over memory.
+
+        out: filled and returned; may be one of the operands. The bits equal those of separate `add`, `multiply`,
+        `fused` calls.
+        """
+        return combine(
+            operands,
+            steps,
+            self.dtype,
+            saturate=self.saturates,
+            nan_code=self.nan_code(self.dtype),
+            out=out,
+            threads=for_elements(threads, operands[0].size),
+        )
+
+    def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+        """The sum left + right, both of one type; out (may be either operand) is filled and returned."""
+        dtype = np.result_type(left, right)
+        if dtype.kind == "i":
+            total: Array = np.add(left, right, out=out)
+            return total
+        nan_code = self.nan_code(dtype)
+        count = for_elements(threads, left.size)
+        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=count)
+
+    def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+        """The product factor * values; `factor` is rounded to the working type first."""
+        if values.dtype.kind == "i":
+            product: Array = np.multiply(self.dtype.type(factor), values, out=out)
+            return product
+        return self.combine((values,), (("load", 0), ("scale", factor)), out=out, threads=threads)
+
+    def fused(
+        self, factor: float, values: Array, addend: Array, *, out: Array | None = None, threads: int = 1
+    ) -> Array:
+        """The fused multiply-add factor * values + addend, rounded once."""
+        return self.combine((values, addend), (("load", 0), ("load", 1), ("fused", factor)), out=out, threads=threads)
+
+    def rounded(self, values: Array, fmt: Format) -> Array:
+        """The values rounded to a narrower format, in their own dtype."""
+        return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
+
+    def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
+        """The codes of values in a format, rounded once."""
+        dtype = code_dtype(fmt)
+        if values.dtype.name == fmt.dtype_name and not fmt.ignored_bits:
+            return np.ascontiguousarray(values).view(dtype)
+        if values.dtype.kind == "i":
+            values = values.astype(np.float64)
+        nan = "all-ones" if self.all_ones and self._nan != "zero" else self._nan
+        count = for_elements(threads, values.size)
+        return encode(values, fmt, rounding, self._overflow, nan=nan, threads=count)
+
+    @staticmethod
+    def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
+        return decode(codes, fmt, np.float64).astype(dtype)
+
+    def nan_code(self, dtype: np.dtype[Any]) -> int:
+        """The code of every NaN result in a float dtype."""
+        width = dtype.itemsize * 8
+        return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
+
+    def _settle(self, values: Array, threads: int = 1) -> Array:
+        """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
+        if values.dtype.kind == "i" or not _has_special(values, threads):
+            return values
+        nan_code = self.nan_code(values.dtype)
+        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads)
+
+
+def _has_special(values: Array, threads: int = 1) -> bool:
+    """Whether an element of a float array is an infinity or a NaN."""
+    matrix = values if values.ndim == 2 else values.reshape(1, -1)
+    return bool(specials(matrix, threads=for_elements(threads, values.size))[0].any())

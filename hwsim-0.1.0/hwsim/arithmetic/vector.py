@@ -1,0 +1,100 @@
+"""Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
+
+fp32 lanes: add, sub, mul, scale round to nearest even. A saturating unit (Ascend 910A) reads an infinity as
+the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
+one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import decode, encode
+from hwsim._kernels.lanes import Step, combine, specials
+from hwsim.formats import Format, format_of
+from hwsim.numerics.units import IntegerUnit
+from hwsim.program.ir import Instr
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import VectorModel
+    from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+LOAD: Step = ("load", 0)
+SATURATING: dict[str, tuple[Step, ...]] = {
+    "add": (LOAD, ("load", 1), ("add",)),
+    "sub": (LOAD, ("load", 1), ("subtract",)),
+    "mul": (LOAD, ("load", 1), ("times",)),
+}
+
+
+def gives_all_ones(spec: DotSpec) -> bool:
+    """Whether NaN results of a matrix unit, and of the lanes beside it, have all bits but the sign set."""
+    code = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials.nan_code
+    return code is not None and code == (1 << (format_of(spec.d).bits - 1)) - 1
+
+
+class VectorUnit:
+    """Executes elementwise instructions; `model` None: a unit with IEEE special values. all_ones: as
+    `gives_all_ones`.
+    """
+
+    def __init__(self, model: VectorModel | None, all_ones: bool = False) -> None:
+        self.all_ones = all_ones
+        self.one_nan = np.uint32(0x7FFFFFFF if all_ones else 0x7FC00000).view(np.float32)
+        self.saturates = model is not None and model.specials.overflow == "saturate"
+        self.overflow = "saturate" if self.saturates else "ieee"
+        self.nan = "zero" if model is not None and model.specials.operands == "saturate" else "quiet"
+
+    def execute(self, instr: Instr, target: tuple[Codes, Format], sources: list[tuple[Codes, Format]]) -> None:
+        """Execute `instr` and write its result to the codes of `target`."""
+        codes, fmt = target
+        if instr.opcode == "copy":
+            codes[...] = sources[0][0]
+            return
+        if instr.opcode == "fill":
+            codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt) if instr.scalar else 0
+            return
+        if fmt.name == "int32" and instr.opcode == "add":
+            codes[...] = sources[0][0] + sources[1][0]  # wraps
+            return
+        values = [_values(*source) for source in sources]
+        if instr.opcode == "cast":
+            codes[...] = self._store(self._settle(values[0]), fmt, instr.rounding, instr.overflow)
+            return
+        if instr.opcode == "add" and instr.scale_exponent:
+            values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
+        if self.saturates:
+            steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
+            result = combine(values, steps, saturate=True)
+        elif instr.opcode == "scale":
+            result = self._one_nan(np.multiply(values[0], np.float32(instr.scalar)))
+        else:
+            result = self._one_nan(BINARY[instr.opcode](*values))
+        codes[...] = self._store(result, fmt, "RNE")
+
+    def _one_nan(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Replace every NaN by the device's; the host's would have its own sign and payload."""
+        missing = np.isnan(values)
+        return np.where(missing, self.one_nan, values) if missing.any() else values
+
+    def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
+        matrix = values if values.ndim == 2 else values.reshape(1, -1)
+        if self.saturates and specials(matrix)[0].any():
+            return combine((values,), (LOAD,), saturate=True)
+        return values
+
+    def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
+        if fmt.name == "fp32":
+            return np.ascontiguousarray(values).view(np.uint32)
+        nan = "all-ones" if self.all_ones else self.nan
+        return encode(values, fmt, rounding, overflow or self.overflow, nan=nan)
+
+
+def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:
+    return codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)

@@ -1,0 +1,46 @@
+"""Where hwsim caches results, and the digest of its own sources by which results of another hwsim are told apart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from hwsim import errors
+from hwsim.datafiles.places import package_folder
+
+#: Packages that results do not depend on.
+APART = ("papers", "cli", "report")
+
+
+def cache_folder(kind: str) -> Path:
+    """The folder `kind` in HWSIM_CACHE, or in hwsim in XDG_CACHE_HOME or ~/.cache. It need not exist."""
+    named = os.environ.get("HWSIM_CACHE")
+    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hwsim"
+    return base / kind
+
+
+def digest_of_files(paths: Iterable[Path], root: Path) -> str:
+    """SHA-256 of the names below `root` and the contents of files, in order of the names."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def sources_digest() -> str:
+    """SHA-256 of hwsim's modules, kernels and data, but for those that no result depends on (APART)."""
+    root = Path(errors.__file__).parent
+    apart = [root / name for name in APART]
+    own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
+    folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
+    parts = [digest_of_files(own, root)]
+    parts += [
+        digest_of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder)
+        for folder in folders
+    ]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()

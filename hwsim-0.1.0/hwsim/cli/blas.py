@@ -1,0 +1,46 @@
+"""`hwsim blas`: a program whose BLAS products run on a simulated device."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hwsim.blas.program import run_program
+from hwsim.errors import InputError
+from hwsim.files import check_outputs, write_text
+from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.usage = "hwsim blas [options] -- PROGRAM ..."
+    parser.add_argument("--device", default=DEFAULT_DEVICE, metavar="NAME", help="device name or YAML file")
+    parser.add_argument("--scheme", default=DEFAULT_SCHEME, metavar="NAME", help="scheme of every product")
+    parser.add_argument("--format", metavar="FORMAT", help="operand format of schemes that take native formats")
+    parser.add_argument("--library", metavar="NAME", help="GEMM library whose kernels are taken")
+    parser.add_argument("--threads", type=int, metavar="N", help="host threads; no influence on the result")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no report on standard error")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the program; its exit code."""
+    command = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    if not command:
+        raise InputError("blas: give a program: hwsim blas --device h200 --format tf32 -- python script.py")
+    check_outputs({"--json": arguments.json})
+    given: dict[str, Any] = {
+        name: getattr(arguments, name)
+        for name in ("device", "scheme", "format", "library", "threads")
+        if getattr(arguments, name) is not None
+    }
+    code, record = run_program(command, given)
+    if arguments.json is not None:
+        write_text(arguments.json, json.dumps({"schema": "hwsim.blas/1", "exit_code": code} | record.to_dict()) + "\n")
+    if not arguments.quiet:
+        print(f"hwsim blas: {arguments.scheme} on {arguments.device}\n{record.text()}", file=sys.stderr)
+    return code

@@ -1,0 +1,108 @@
+"""`hwsim devices`: list devices, show one and the sources of its numbers, validate a file, begin a new one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hwsim.devices import expanded, load, names
+from hwsim.devices.templates import DEFAULT, new_device_file, templates
+from hwsim.errors import ConfigError, InputError
+from hwsim.report.compare_text import chip_row, compare_devices, compare_text
+from hwsim.report.device_text import device_text, evidence_text, sources_text
+from hwsim.report.text import table
+from hwsim.resolve.device_programs import check_programs
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's actions."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
+    parser.add_argument("--paths", action="store_true", help="where each device's file lies")
+    listed = actions.add_parser("list", help="every device: chip, family, cores, peak, formats")
+    listed.add_argument("--paths", action="store_true", default=argparse.SUPPRESS, help="where each device's file lies")
+    listed.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+    show = actions.add_parser("show", help="one device", allow_abbrev=False)
+    show.add_argument("device", metavar="NAME", help="device name or YAML file")
+    show.add_argument("--sources", action="store_true", help="every number with its evidence and source")
+    show.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="the expanded device with all sources, as one JSON object",
+    )
+    check = actions.add_parser("check", help="check a device file; all its problems at once", allow_abbrev=False)
+    check.add_argument("device", metavar="FILE", help="YAML file (or name) of a device")
+    check.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+    compare = actions.add_parser("compare", help="devices beside each other: what differs", allow_abbrev=False)
+    compare.add_argument("devices", nargs="+", metavar="NAME", help="two or more device names or YAML files")
+    compare.add_argument("--all", action="store_true", help="what is equal, too")
+    compare.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="all rows as one JSON object on standard output"
+    )
+    new = actions.add_parser("new", help="write a device file of your own, from a template", allow_abbrev=False)
+    new.add_argument("device", metavar="FILE.yaml", help="the file to write; its name becomes the device's")
+    said = "; ".join(f"{name}: {what}" for name, what in templates().items())
+    new.add_argument("--template", metavar="NAME", default=DEFAULT, help=f"{said} (default {DEFAULT})")
+    new.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the action."""
+    if arguments.action in (None, "list"):
+        found = names()
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in found]}))
+        elif arguments.paths:
+            print("\n".join(table(found, ("name", "where"), indent="")))
+        else:
+            rows = [(name, *_chip_row(name)) for name, _ in found]
+            print("\n".join(table(rows, ("name", "chip", "family", "cores", "peak", "formats"), indent="")))
+        return 0
+    if arguments.action == "new":
+        path = new_device_file(arguments.device, arguments.template)
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.device-new/1", "file": str(path), "template": arguments.template}))
+        else:
+            print(f"wrote {path}; next: hwsim devices check {path}")
+        return 0
+    if arguments.action == "compare":
+        return _compare(arguments)
+    device = load(arguments.device)
+    if arguments.action == "check":
+        check_programs(device)
+    if arguments.action == "show":
+        if arguments.json:
+            print(json.dumps({"schema": "hwsim.device/1", "device": expanded(device), "device_sha256": device.sha256}))
+        else:
+            print(sources_text(device) if arguments.sources else device_text(device))
+    elif arguments.json:
+        print(json.dumps({"schema": "hwsim.device-check/1", "name": device.name, "device_sha256": device.sha256}))
+    else:
+        print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
+    return 0
+
+
+def _chip_row(name: str) -> tuple[str, ...]:
+    try:
+        return chip_row(load(name))
+    except ConfigError:
+        return (f"the file has mistakes: hwsim devices check {name}", "", "", "", "")
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    if len(arguments.devices) < 2:
+        raise InputError("devices compare: one device; give at least two names or files")
+    found = [load(name) for name in arguments.devices]
+    if arguments.json:
+        rows = [{"what": name, "values": values} for name, values in compare_devices(found)]
+        print(json.dumps({"schema": "hwsim.devices-compare/1", "devices": [x.name for x in found], "rows": rows}))
+    else:
+        print(compare_text(found, everything=arguments.all))
+    return 0

@@ -1,0 +1,37 @@
+"""`hwsim formats`: list the number formats with their limits; show one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hwsim.format_arrays import describe
+from hwsim.formats import FORMATS
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listed = actions.add_parser("list", help="every format with its width and limits", allow_abbrev=False)
+    shown = actions.add_parser("show", help="one format: hwsim formats show e4m3", allow_abbrev=False)
+    shown.add_argument("name", metavar="NAME", help="name of the format, as hwsim formats list has it")
+    for one in (listed, shown):
+        one.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the list, or one format."""
+    if arguments.action == "show":
+        found = describe(arguments.name)
+        lines = [f"{name:16} {value}" for name, value in found.items()]
+        print(json.dumps({"schema": "hwsim.format/1"} | found) if arguments.json else "\n".join(lines))
+        return 0
+    every = [describe(name) for name in FORMATS]
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.formats/1", "formats": every}))
+        return 0
+    print(f"{'name':10} {'bits':>4} {'exponent':>8} {'fraction':>8}  {'largest':>22}  least positive")
+    for one in every:
+        fields = f"{one['bits']:>4} {one['exponent_bits']:>8} {one['fraction_bits']:>8}"
+        print(f"{one['name']:10} {fields}  {one['largest']:>22}  {one['least_positive']}")
+    return 0

@@ -1,0 +1,81 @@
+"""`hwsim info`: versions, and the kernel build in use on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from hwsim import _kernels
+from hwsim._version import __version__
+from hwsim.cache import cache_folder
+from hwsim.devices.registry import search_path
+from hwsim.report.text import facts
+
+PACKAGES = ("numpy", "ml_dtypes", "pydantic", "pyyaml", "tqdm")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the information."""
+    found = _gather()
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.info/1"} | found))
+        return 0
+    packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in found["packages"].items())
+    path = [("" if i else "device files", place) for i, place in enumerate(found["device_search_path"])]
+    print(
+        "\n".join(
+            facts(
+                [
+                    ("hwsim", found["hwsim_version"]),
+                    ("Python", f"{found['python']} on {found['platform']}"),
+                    ("packages", packages),
+                    (
+                        "kernel",
+                        f"{found['kernel']}; this machine runs {', '.join(found['kernels'])} (HWSIM_KERNEL chooses)",
+                    ),
+                    ("threads", str(found["threads"])),
+                    *path,
+                    ("cache", f"{found['cache']} (HWSIM_CACHE chooses)"),
+                ]
+            )
+        )
+    )
+    return 0
+
+
+def version_line() -> str:
+    """The versions of hwsim, its kernel build, Python and NumPy, in one line."""
+    return (
+        f"hwsim {__version__} (kernel {_kernels.variant} of {', '.join(_kernels.variants)}; "
+        f"Python {platform.python_version()}, NumPy {_installed('numpy')})"
+    )
+
+
+def _gather() -> dict[str, Any]:
+    return {
+        "hwsim_version": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _installed(name) for name in PACKAGES},
+        "kernel": _kernels.variant,
+        "kernels": list(_kernels.variants),
+        "threads": os.cpu_count() or 1,
+        "device_search_path": search_path(),
+        "cache": str(cache_folder("")),
+    }
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

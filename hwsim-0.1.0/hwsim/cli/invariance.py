@@ -1,0 +1,209 @@
+"""`hwsim invariance`: which batch sizes give a row of a library's product the same bits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from statistics import fmean
+from typing import Any
+
+from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.errors import InputError
+from hwsim.files import check_outputs
+from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.sweeps import CallKind
+from hwsim.report_page.invariance_page import invariance_page
+from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
+
+RANGES, KERNELS = 6, 3  # that a line shows
+MOST_SIZES = 1_000_000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
+    parser.add_argument(
+        "--library", required=True, metavar="NAME", help="GEMM library, as cublas, or a file of its answers (.npz)"
+    )
+    parser.add_argument("--format", required=True, metavar="NAME", help="format of the operands")
+    parser.add_argument("--n", required=True, type=int, metavar="N", help="columns of the weight")
+    parser.add_argument("--k", required=True, type=int, metavar="N", help="rows of the weight")
+    parser.add_argument(
+        "--m", required=True, metavar="A:B[:STEP]", help="numbers of rows, B among them; or with commas"
+    )
+    parser.add_argument("--output", metavar="NAME", help="format of the result (default: what the unit gives)")
+    parser.add_argument("--accumulate", choices=("fast", "promoted"), help="of e4m3")
+    parser.add_argument("--a-layout", choices=("rows", "columns"), default="rows", help="storage order of A")
+    parser.add_argument(
+        "--b-layout",
+        choices=("rows", "columns"),
+        default="rows",
+        help="columns: a linear layer's weight, (n, k) by rows",
+    )
+    parser.add_argument("--bias", action="store_true", help="with a bias, as F.linear adds it: another library call")
+    add_report(parser, "--device h200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:512")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the classes, what differs between them, and what to do about it."""
+    sizes = sizes_of(arguments.m)
+    check_report(arguments.report)
+    check_outputs({"--report": arguments.report})
+    call = {
+        name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
+    }
+    call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
+    with progress_bar(quiet=False) as progress:
+        classes = batch_classes(m=sizes, progress=progress, **call)
+    notes = [_note(arguments.library, other_kinds(**call)), _estimated(classes, arguments.device)]
+    note = "; ".join(one for one in notes if one)
+    found = [_plain(one) for one in classes]
+    text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
+    text += f"\nNote: {note}" if note else ""
+    if arguments.report is not None:
+        title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
+        invariance_page(title, text, found).write(arguments.report)
+        print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": found}))
+    else:
+        print(text)
+    return 0
+
+
+def _plain(one: BatchClass) -> dict[str, Any]:
+    """A class as plain data ready for JSON."""
+    return {
+        "m": ranges(one.sizes_m),
+        "count": len(one.sizes_m),
+        "kernel": one.choices[0].family,
+        "algorithm": one.choices[0].algorithm,
+        "split_k": one.choices[0].split_k,
+        "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
+        "known": one.choices[0].known,
+        "equal_rows": one.has_equal_rows,
+        "confidence": round(fmean(one.confidences), 4),
+        "least_confidence": round(min(one.confidences), 4),
+    }
+
+
+def _note(library: str, kinds: list[CallKind]) -> str:
+    """What a user's file has for the weight, as options, where it has nothing for the call; nothing for none."""
+    if not kinds:
+        return ""
+    said = " or ".join(map(_options, kinds))
+    return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {said}"
+
+
+def _estimated(classes: list[BatchClass], device: str) -> str:
+    """Whether the kernels are an estimate of hwsim's, on a chip that the library was not asked on."""
+    if not any(choice.is_estimated for one in classes for choice in one.choices):
+        return ""
+    return (
+        f"what the library runs on {device} is not known: kernels and slices are hwsim's estimate, the probabilities "
+        "how often that is right on chips where it is known; `hwsim library record` asks the library on a GPU"
+    )
+
+
+def _options(kind: CallKind) -> str:
+    words = ["--output", kind.output]
+    words += [] if kind.fast is None else ["--accumulate", "fast" if kind.fast else "promoted"]
+    words += ["--bias"] if kind.bias else []
+    return " ".join([*words, "--a-layout", kind.a_layout, "--b-layout", kind.b_layout])
+
+
+def sizes_of(text: str) -> list[int]:
+    """`1:8192` (both ends), `1:8192:8`, or `1,7,64`. Raises InputError for anything else."""
+    try:
+        if ":" in text:
+            first, last, *rest = (int(part) for part in text.split(":"))
+            step = rest[0] if rest else 1
+            is_range = len(rest) < 2 and step >= 1 and 1 <= first <= last and (last - first) // step < MOST_SIZES
+            found = list(range(first, last + 1, step)) if is_range else []
+        else:
+            found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise InputError(
+            f"--m {text}: allowed: A:B or A:B:STEP with 1 <= A <= B and STEP of at least 1, at most {MOST_SIZES:,} "
+            "numbers, or integers with commas"
+        )
+    return found
+
+
+def ranges(sizes: tuple[int, ...]) -> list[list[int]]:
+    """Runs of neighbouring sizes, [first, last] each."""
+    found: list[list[int]] = []
+    for size in sorted(sizes):
+        if found and size == found[-1][1] + 1:
+            found[-1][1] = size
+        else:
+            found.append([size, size])
+    return found
+
+
+def _padding(sizes: tuple[int, ...]) -> str:
+    """To which m of a class others are padded: its largest, and up to where it goes on without a gap."""
+    longest = max(ranges(sizes), key=lambda run: run[1] - run[0])
+    return f"m up to {max(sizes):,} can be padded to {max(sizes):,}; {longest[0]:,} to {longest[1]:,} need no padding"
+
+
+def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str, library: str) -> str:
+    """The classes as a person reads them."""
+    total = sum(len(one.sizes_m) for one in classes)
+    known = [one for one in classes if one.choices[0].known]
+    unknown = [one for one in classes if not one.choices[0].known]
+    lines = [f"{library} on {device}: a row of C[m x {n:,}] = A[m x {k:,}] B, {format}, for {total:,} values of m"]
+    lines.append("1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(known)} classes")
+    for number, one in enumerate(known, 1):
+        lines.append(f"  {number}. {_sizes(one.sizes_m)}")
+        rows = "" if one.has_equal_rows else "; of some m the last rows differ from the first (CTAs share tiles' K)"
+        lines.append(f"     {_kernels(one.choices)}{rows}; {_right(one.confidences)}")
+    if unknown:
+        families = ", ".join(dict.fromkeys(one.choices[0].family for one in unknown))
+        sure = tuple(sure for one in unknown for sure in one.confidences)
+        lines.append(f"  each m by itself: {_sizes(tuple(m for one in unknown for m in one.sizes_m))}")
+        lines.append(f"     {families}, whose order of summation is not known for these m; {_right(sure)}")
+    return "\n".join([*lines, *_advice(known, len(classes))])
+
+
+def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
+    """Families with their slices, which add in the same order."""
+    said = [f"{x.family}, K in {'one piece' if x.split_k == 1 else f'{x.split_k} slices'}" for x in choices[:KERNELS]]
+    said += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
+    return ", or ".join(said)
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    runs = ranges(sizes)
+    shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
+    more = f", and {len(runs) - RANGES} ranges more" if len(runs) > RANGES else ""
+    return f"{len(sizes):,} of m: {shown}{more}"
+
+
+def _right(confidences: tuple[float, ...]) -> str:
+    return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
+
+
+def _advice(known: list[BatchClass], count: int) -> list[str]:
+    """What to do for equal bits, where there are several classes: pad to one, or ask for one's algorithm where that
+    fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
+    """
+    whole = [(number, one) for number, one in enumerate(known, 1) if one.has_equal_rows]
+    if count < 2 or not whole:
+        return []
+    number, padded = whole[0]
+    lines = ["What to do for equal bits:"]
+    lines.append(f"  pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}")
+    pinned = next((one for _, one in whole if not one.choices[0].order_by_m and len(one.sizes_m) > 1), None)
+    if pinned is not None:
+        lines[-1] += ";"
+        lines.append(
+            f"  or give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = "
+            f"{pinned.sizes_m[0]:,}, where cublasLtMatmulAlgoCheck takes it"
+        )
+    return lines

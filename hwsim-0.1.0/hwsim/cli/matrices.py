@@ -1,0 +1,72 @@
+"""Reads operands from .npy files. It knows that format and what a matrix is, not what is done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import InputError
+from hwsim.input_files import check_regular
+
+MAGIC = b"\x93NUMPY"
+MAP_FROM_BYTES = 1 << 26  # larger files are mapped, not read at once
+ALLOWED = "allowed: one real matrix of float16, float32, float64 or integers, as numpy.save writes it"
+
+
+def read_matrix(name: str, path: Path) -> NDArray[Any]:
+    """The matrix in the file `path`, for operand `name` ("A", "B"). Raises InputError as `read_array`."""
+    array = read_array(name, path)
+    if array.ndim != 2:
+        raise InputError(f"{name} from {path}: has shape {array.shape}; allowed: a matrix (two dimensions)")
+    return array
+
+
+def read_array(name: str, path: Path) -> NDArray[Any]:
+    """The array in the file `path`, for `name`.
+
+    Raises InputError, naming the file, when it is not there, not .npy, or holds no real numbers.
+    """
+
+    def problem(text: str) -> InputError:
+        return InputError(f"{name} from {path}: {text}")
+
+    check_regular(path, f"file of {name}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(MAGIC))
+        size = path.stat().st_size
+    except OSError as error:
+        raise problem(f"cannot read it: {error.strerror or error}") from error
+    if start != MAGIC:
+        raise problem(f"not a .npy file; {ALLOWED}")
+    try:
+        array = np.load(path, mmap_mode="r" if size >= MAP_FROM_BYTES else None, allow_pickle=False)
+    except OSError as error:
+        raise problem(f"cannot read it: {error.strerror or error}") from error
+    except Exception as error:  # a damaged header can fail in any way
+        if "pickle" in str(error) or "Object arrays" in str(error):
+            raise problem(f"holds Python objects; {ALLOWED}") from error
+        raise problem(f"damaged .npy file ({error}); {ALLOWED}") from error
+    if 0 in array.shape:
+        raise problem(f"has shape {array.shape}; allowed: at least one row and one column")
+    if not (array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)):
+        raise problem(f"has dtype {array.dtype}; {ALLOWED}")
+    return np.asarray(array)
+
+
+def read_pair(a: Path | None, b: Path | None) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """A and B, or (None, None). Raises InputError when one is missing or they cannot be multiplied."""
+    if (a is None) != (b is None):
+        raise InputError("got one of --a and --b; give both, or neither for random matrices")
+    if a is None or b is None:
+        return None, None
+    left, right = read_matrix("A", a), read_matrix("B", b)
+    if left.shape[1] != right.shape[0]:
+        raise InputError(
+            f"A from {a} is {left.shape[0]} x {left.shape[1]} and B from {b} is {right.shape[0]} x {right.shape[1]}: "
+            f"A's columns must equal B's rows"
+        )
+    return left, right

@@ -1,0 +1,29 @@
+"""The option --report of verbs that write a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hwsim.report_page.page import check_page
+
+
+def add_report(group: argparse.ArgumentParser | argparse._ArgumentGroup, example: str) -> None:
+    """Add the option. example: the other arguments of a command that its help shows."""
+    group.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write one HTML page with plots, which loads nothing from anywhere (needs plotly). Example: "
+        f"{example} --report page.html",
+    )
+
+
+def check_report(path: Path | None) -> Path | None:
+    """The path, checked before the work. Raises InputError for another suffix, UnsupportedError without plotly."""
+    return None if path is None else check_page(path)
+
+
+def report_note(path: Path) -> str:
+    """What is said of a page that was written."""
+    return f"wrote {path}: a page to open in a browser"

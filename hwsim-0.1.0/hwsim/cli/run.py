@@ -1,0 +1,246 @@
+"""`hwsim run`: one GEMM by one scheme on one device."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwsim.api import run
+from hwsim.cli.matrices import read_pair
+from hwsim.cli.options import add_options, given_options, positive, whole
+from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.devices import at_clock, load
+from hwsim.devices.device import Device
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.files import check_outputs, write_whole
+from hwsim.input_files import MOST_TABLE_BYTES, read_text
+from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.report.gantt import gantt_text
+from hwsim.report.run_text import run_text
+from hwsim.report.whatif_text import changed_text, roofline_text, what_if_text
+from hwsim.report_page.run_page import run_page
+from hwsim.result import Result, plain
+from hwsim.trace.trace import FORMATS, Trace, check_suffix
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help=f"device name or YAML file (default {DEFAULT_DEVICE})",
+    )
+    parser.add_argument(
+        "--scheme",
+        metavar="NAME",
+        help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
+    )
+    parser.add_argument(
+        "--gemm",
+        type=Path,
+        metavar="FILE.json",
+        help="run the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
+    )
+    parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
+    parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
+    add_options(
+        parser, ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
+    )
+    group = parser.add_argument_group("what is done")
+    group.add_argument(
+        "--no-exact",
+        action="store_true",
+        help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
+        "so that nothing is cast first, unless --input-format says otherwise",
+    )
+    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error only")
+    group.add_argument(
+        "--clock-mhz", type=positive, metavar="MHZ", help="core clock for the cycles' time (default: the device file's)"
+    )
+    group.add_argument(
+        "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", type=Path, metavar="C.npy", help="write the product; the file appears whole or not at all"
+    )
+    group.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace; the suffix says how: "
+        + ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
+        + ". Example: --trace run.pftrace --trace-core 0 --trace-to 50000; open it in ui.perfetto.dev",
+    )
+    group.add_argument(
+        "--trace-core", type=whole(0), metavar="CORE", help="trace this core alone (default: one core of each kind)"
+    )
+    group.add_argument("--trace-from", type=whole(0), metavar="CYCLES", help="trace from this cycle on (default 0)")
+    group.add_argument("--trace-to", type=whole(1), metavar="CYCLES", help="trace up to this cycle (default: the end)")
+    group.add_argument(
+        "--gantt",
+        action="store_true",
+        help="also what the engines of one core do over time, as text: the first tile, and the steady state",
+    )
+    group.add_argument(
+        "--save-gemm",
+        type=Path,
+        metavar="FILE.json",
+        help="write the resolved record: everything that fixes bits and cycles",
+    )
+    add_report(group, "--m 512 --n 512 --k 512")
+    group.add_argument(
+        "--what-if",
+        nargs="?",
+        const="",
+        action="append",
+        metavar="PATH=VALUE",
+        help="also the what-if analysis (cycles if one part took no time), and the roofline; with PATH=2x or "
+        "PATH=VALUE the cycles with that number of the device file (paths: hwsim devices show NAME --sources); "
+        "repeatable: --what-if hbm.bytes_per_second=0.5x",
+    )
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run, write the files, print the report."""
+    _check_files(arguments)
+    a, b = read_pair(arguments.a, arguments.b)
+    is_short = arguments.no_exact and arguments.scheme != AUTO
+    given = given_options(arguments)
+    what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
+    if arguments.gemm is not None:
+        if arguments.clock_mhz is not None:
+            raise InputError("--clock-mhz: the record says the clock; leave it out beside --gemm")
+        what["gemm"] = read_record(arguments.gemm)
+    elif arguments.clock_mhz is not None:
+        what["clock_mhz"] = arguments.clock_mhz
+    what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
+    with progress_bar(quiet=arguments.quiet or is_short) as progress:
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **given)
+        if arguments.what_if and result.cycles is None:
+            raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
+        if arguments.json:
+            text = _json(result, arguments.what_if)
+        else:
+            text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
+            if changes := _changes(arguments.what_if):
+                changed = result.with_numbers(changes)
+                assert changed is not None
+                text += f"\n\n{changed_text(changed)}"
+            if "" in (arguments.what_if or ()):
+                assert result.what_if is not None and result.roofline is not None
+                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
+    notes = []
+    if arguments.trace is not None or arguments.gantt:
+        trace = _trace(arguments, result)
+        if arguments.gantt:
+            text += f"\n\n{gantt_text(trace, shutil.get_terminal_size().columns)}"
+        if arguments.trace is not None:
+            with progress_bar(quiet=arguments.quiet) as progress:
+                trace.write(arguments.trace, progress)
+            notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
+    if arguments.out is not None:
+        assert result.c is not None
+        product = result.c
+        write_whole(arguments.out, lambda file: np.save(file, product, allow_pickle=False))
+        notes.append(f"wrote {arguments.out}: C, {result.m} x {result.n} {product.dtype}")
+    if arguments.save_gemm is not None:
+        record = result.gemm.to_json() + "\n"
+        write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
+        notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
+    if arguments.report is not None:
+        with progress_bar(quiet=arguments.quiet) as progress:
+            run_page(result, progress).write(arguments.report)
+        notes.append(report_note(arguments.report))
+    print(text)
+    if not arguments.quiet:
+        for note in notes:
+            print(f"hwsim: {note}", file=sys.stderr)
+    return 0
+
+
+def _chip(arguments: argparse.Namespace, result: Result) -> Device:
+    """The device of a result, at its clock."""
+    chip, clock_mhz = load(arguments.device or result.device), result.gemm.device.clock_mhz
+    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Refuse output files that could not be written, before the work."""
+    if arguments.out is not None and arguments.no_exact:
+        raise InputError("--out needs the bits: leave out --no-exact")
+    for option in ("trace", "gantt"):
+        if getattr(arguments, option) and arguments.no_timing:
+            raise InputError(f"--{option} needs cycles: leave out --no-timing")
+    if arguments.trace is not None:
+        check_suffix(arguments.trace)
+    elif not arguments.gantt:
+        for option in ("trace-core", "trace-from", "trace-to"):
+            if getattr(arguments, option.replace("-", "_")) is not None:
+                raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
+    if arguments.gantt and arguments.json:
+        raise InputError("--gantt is text: leave out --json")
+    check_report(arguments.report)
+    options = ("out", "trace", "report", "save_gemm")
+    check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
+
+
+def _changes(wanted: list[str] | None) -> dict[str, str]:
+    """{path: value} of the options --what-if PATH=VALUE. Raises InputError for one without either."""
+    found: dict[str, str] = {}
+    for text in wanted or ():
+        path, sign, value = text.partition("=")
+        if text and not (path and sign and value):
+            raise InputError(f"--what-if {text}: allowed: PATH=2x, PATH=VALUE, or nothing; hbm.bytes_per_second=0.5x")
+        found |= {path: value} if text else {}
+    return found
+
+
+def _json(result: Result, wanted: list[str] | None) -> str:
+    if not wanted:
+        return result.to_json()
+    more: dict[str, Any] = {}
+    if changes := _changes(wanted):
+        changed = result.with_numbers(changes)
+        assert changed is not None
+        more["changed"] = dataclasses.asdict(changed)
+    if "" in wanted:
+        assert result.what_if is not None and result.roofline is not None
+        more["what_if"] = [dataclasses.asdict(part) for part in result.what_if]
+        more["roofline"] = dataclasses.asdict(result.roofline)
+    return json.dumps(plain(result.to_dict() | more), allow_nan=False)
+
+
+def _inputs(arguments: argparse.Namespace, result: Result) -> str:
+    if arguments.a is not None:
+        return f"A from {arguments.a}, B from {arguments.b}"
+    if arguments.no_exact:
+        return f"no operands, {result.options['input_format']} in memory assumed"
+    return f"A and B random N(0, 1), seed {result.seed}"
+
+
+def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
+    trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
+    if trace is None:
+        option = "--gantt" if arguments.trace is None else "--trace"
+        raise UnsupportedError(f"{option}: there are no cycles to trace: {result.timing_note}")
+    return trace
+
+
+def read_record(path: Path) -> Any:
+    """The record in a JSON file, as plain data. Raises InputError naming the file where it is none."""
+    text = read_text(path, "record of --gemm", MOST_TABLE_BYTES)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

@@ -1,0 +1,57 @@
+"""`hwsim sensitivity`: change of the cycles when each assumed number of a device varies over its range."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from hwsim.api import program
+from hwsim.cli.options import add_options, given_options
+from hwsim.cli.progress import progress_bar
+from hwsim.machines.load import under_load
+from hwsim.options import DEFAULT_SCHEME
+from hwsim.report.sensitivity_text import sensitivity_text
+from hwsim.resolve.mapping import facts_of
+from hwsim.studies.sensitivity import SPREAD, sensitivity
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
+    parser.add_argument(
+        "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
+    kinds = ("problem", "epilogue", "order of summation", "library", "mapping", "scheme")
+    add_options(parser, kinds, ("seed", "c", "bias"))
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Vary the numbers and print the changes."""
+    given = given_options(arguments)
+    if given.get("input_format") is None:
+        given["input_format"] = given.get("format")  # operands are in it already, as of hwsim run --no-exact
+    chip, lowered = program(device=arguments.device, scheme=arguments.scheme, **given)
+    assert lowered.gemm is not None
+    m, n, k = lowered.gemm.problem.sizes
+    shown = facts_of(lowered.gemm, chip)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        found = sensitivity(lowered, chip, progress=progress)
+    cycles = found[0].cycles if found else under_load(lowered, chip, str(shown["unit"]))[1].cycles
+    if arguments.json:
+        known = {
+            "schema": "hwsim.sensitivity/1",
+            "device": chip.name,
+            "scheme": arguments.scheme,
+            "m": m,
+            "n": n,
+            "k": k,
+        }
+        known |= {"facts": shown, "cycles": cycles, "spread": SPREAD}
+        print(json.dumps(known | {"numbers": [asdict(one) | {"moved": one.moved} for one in found]}))
+        return 0
+    words = f"C[{m:,} x {n:,}] = A[{m:,} x {k:,}] B[{k:,} x {n:,}]; {arguments.scheme} on {chip.name}"
+    print(sensitivity_text(found, words, cycles))
+    return 0

@@ -1,0 +1,80 @@
+"""`hwsim sweep`: a grid of runs as a table, one row per point."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hwsim.cli.options import whole
+from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.files import check_outputs
+from hwsim.report.table_file import table_csv
+from hwsim.report_page.sweep_page import sweep_page
+from hwsim.result import plain
+from hwsim.studies.sweep import sweep
+from hwsim.threads import MOST
+
+EXAMPLE = """example study:
+
+  devices: [h200, b200]          # a name, a file, or {device: v100, format: fp16}
+  shapes: [[4096, 4096, 4096]]   # or {name: up, m: ..., n: ..., k: ...}; or lists m:, n:, k: for a grid;
+                                 # or workload: {scalesim: net.csv} or {onnx: net.onnx, dimensions: {batch: 8}}
+  options: {format: [bf16, fp16]}
+
+  hwsim sweep study.yaml --out table.csv"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"{EXAMPLE}\n\n{parser.epilog}"
+    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="devices, schemes, shapes, options and seeds")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the table: .csv, .jsonl or .parquet (else CSV is printed)"
+    )
+    parser.add_argument(
+        "--jobs", type=whole(1, MOST), metavar="N", help="processes (default: one per processor); the rows are the same"
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run the points on the workers of a dask.distributed cluster: tcp://host:8786 (extra sweep)",
+    )
+    parser.add_argument("--no-cache", action="store_true", help="run every point, and store none")
+    add_report(parser, "study.yaml")
+    parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the points, write or print the table."""
+    check_report(arguments.report)
+    check_outputs({"--out": arguments.out, "--report": arguments.report})
+    with progress_bar(quiet=arguments.quiet) as progress:
+        table = sweep(
+            arguments.study,
+            out=arguments.out,
+            jobs=arguments.jobs,
+            scheduler=arguments.scheduler,
+            cache=not arguments.no_cache,
+            progress=progress,
+        )
+    if arguments.report is not None:
+        sweep_page(table).write(arguments.report)
+    if arguments.json:
+        print(json.dumps(plain(table.to_dict()), allow_nan=False))
+    elif arguments.out is None:
+        print(table_csv(table.columns, table.rows), end="")
+    if not arguments.quiet:
+        where = "" if arguments.out is None else f"wrote {arguments.out}: "
+        print(
+            f"hwsim: {where}{len(table.rows)} points, {table.computed} computed, {table.cached} from the cache, "
+            f"{table.refused} refused",
+            file=sys.stderr,
+        )
+        if arguments.report is not None:
+            print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
+    return 0

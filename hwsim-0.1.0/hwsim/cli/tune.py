@@ -1,0 +1,128 @@
+"""`hwsim tune`: search for the best tile, rasterisation and instruction for a device, a scheme and a shape."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hwsim.api import run
+from hwsim.cli.options import add_options, given_options, positive, whole
+from hwsim.cli.progress import progress_bar
+from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.devices import at_clock, load
+from hwsim.errors import InputError
+from hwsim.files import check_outputs, write_whole
+from hwsim.gemm.problem import Problem
+from hwsim.library_calls.choose import K_MAJOR
+from hwsim.options import DEFAULT_SCHEME
+from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.report_page.tune_page import tune_page
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+from hwsim.studies.tune import tune
+
+BUDGET = 400
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
+    parser.add_argument(
+        "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"
+    )
+    for name in ("m", "n", "k"):
+        parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--objective", default="cycles", metavar="cycles|traffic", help="quantity to minimise (default cycles)"
+    )
+    group.add_argument(
+        "--chooser",
+        default="search",
+        metavar="search|eq11|tlp",
+        help="search, or a formula alone: eq11 (SGEMM-cube), tlp (LE-GEMM's thread parallelism) (default search)",
+    )
+    group.add_argument("--exhaustive", action="store_true", help="all combinations, not tiles first and then the rest")
+    group.add_argument(
+        "--budget", type=whole(1), default=BUDGET, metavar="N", help=f"configurations timed at most (default {BUDGET})"
+    )
+    group.add_argument("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: the device file's)")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="everything as one JSON object on standard output")
+    group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
+    group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
+    add_report(group, "--device h200")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+    add_options(parser, ("library", "scheme"), ("error_target",))
+
+
+def _of_library(arguments: argparse.Namespace, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The kernel that the library runs for this GEMM, with its program's cycles: beside what the search finds."""
+    layout: dict[str, Any] = {"b_layout": "columns"} if given.get("format") in K_MAJOR else {}
+    result = run(
+        device=arguments.device, scheme=arguments.scheme, library=name, exact=False, timing=True, m=arguments.m,
+        n=arguments.n, k=arguments.k, clock_mhz=arguments.clock_mhz, **layout, **given,
+    )  # fmt: skip
+    assert result.gemm is not None
+    kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
+    assert kernel is not None and slices is not None
+    return {"name": name, "kernel": kernel.value, "split_k": int(slices.value), "cycles": result.cycles}
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Search, write the files, print the report."""
+    if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
+    check_report(arguments.report)
+    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot, "--report": arguments.report})
+    if arguments.plot is not None:
+        plotting()  # fails before the search
+    chip = load(arguments.device)
+    if arguments.clock_mhz is not None:
+        chip = at_clock(chip, arguments.clock_mhz)
+    sizes = (arguments.m, arguments.n, arguments.k)
+    given = given_options(arguments)
+    library = given.pop("library", None)
+    beside = None if library is None else _of_library(arguments, library, given)
+    named = given.pop("format", None)
+    planned = plan_for(
+        chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
+    )
+    with progress_bar(quiet=arguments.quiet) as progress:
+        found = tune(
+            chip,
+            planned.plan,
+            sizes,
+            objective=arguments.objective,
+            chooser=arguments.chooser,
+            exhaustive=arguments.exhaustive,
+            budget=arguments.budget,
+            progress=progress,
+        )
+    notes = []
+    if arguments.csv is not None:
+        write_whole(arguments.csv, lambda file: file.write(tune_csv(found).encode()))
+        notes.append(f"wrote {arguments.csv}: {len(found.points)} configurations")
+    title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
+    if arguments.report is not None:
+        tune_page(found, title).write(arguments.report)
+        notes.append(report_note(arguments.report))
+    if arguments.plot is not None:
+        write_whole(arguments.plot, lambda file: write_heat(found, title, file))
+        notes.append(f"wrote {arguments.plot}: heat map")
+    if arguments.json:
+        known = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        known |= {} if beside is None else {"library": beside}
+        print(json.dumps(known | dict(zip("mnk", sizes, strict=True)) | tune_dict(found)))
+    else:
+        print(tune_text(found, chip.name, arguments.scheme, sizes))
+        if beside is not None:
+            cycles = "no program" if beside["cycles"] is None else f"{beside['cycles']:,} cycles"
+            print(f"{library} runs {beside['kernel']}, slices of K: {beside['split_k']}; {cycles}")
+    if not arguments.quiet:
+        for note in notes:
+            print(f"hwsim: {note}", file=sys.stderr)
+    return 0

@@ -1,0 +1,70 @@
+"""`hwsim which`: the devices with a matrix instruction of certain formats and arithmetic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hwsim.devices.which import MODELS, ROUNDINGS, Matching, which
+from hwsim.report.text import table
+
+ABSENT = "-"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("--bits", metavar="FORMAT", help="format of A and B")
+    parser.add_argument("--bits-b", metavar="FORMAT", help="format of B, where it differs from A's")
+    parser.add_argument("--accumulate", metavar="FORMAT", help="format of the accumulator C")
+    parser.add_argument("--result", metavar="FORMAT", help="format of the result D")
+    parser.add_argument("--model", metavar="NAME", help=f"model of the dot unit: {', '.join(MODELS)}")
+    parser.add_argument("--rounding", metavar="NAME", help=f"rounding of the unit's result: {', '.join(ROUNDINGS)}")
+    parser.add_argument("--terms", type=int, metavar="N", help="products that the unit adds at once")
+    parser.add_argument(
+        "--least-fraction-bits", type=int, metavar="N", help="fraction bits kept while adding, at least so many"
+    )
+    parser.add_argument("--scale-input-d", action="store_true", help="the instruction scales its accumulator")
+    parser.add_argument("--timing", action="store_true", help="its rate is known")
+    parser.add_argument("--device", action="append", metavar="NAME", help="only this device; may be repeated")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the verb."""
+    found = which(
+        bits=arguments.bits,
+        bits_b=arguments.bits_b,
+        accumulate=arguments.accumulate,
+        result=arguments.result,
+        model=arguments.model,
+        rounding=arguments.rounding,
+        terms=arguments.terms,
+        least_fraction_bits=arguments.least_fraction_bits,
+        scale_input_d=arguments.scale_input_d,
+        timing=arguments.timing,
+        devices=arguments.device,
+    )
+    if arguments.json:
+        print(json.dumps({"schema": "hwsim.which/1", "instructions": [one.to_dict() for one in found]}))
+    elif not found:
+        given = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model")}
+        print("no device has such an instruction; leave a condition out")
+        alone = which(devices=arguments.device)
+        for name, field in (("bits", "a"), ("accumulate", "c"), ("result", "d"), ("model", "model")):
+            if given[name] is not None:
+                print(f"--{name}: there are {', '.join(sorted({getattr(one, field) for one in alone}))}")
+    else:
+        titles = ("device", "instruction", "A x B + C -> D", "adds", "evidence of its bits", "rate")
+        print("\n".join(table([_row(one) for one in found], titles, indent="")))
+        devices = len({one.device for one in found})
+        print(f"{len(found)} instructions of {devices} devices")
+    return 0
+
+
+def _row(one: Matching) -> tuple[str, ...]:
+    parts = [one.model, f"{one.terms} terms" if one.terms else "", one.rounding or ""]
+    parts += [f"{one.fraction_bits} fraction bits" if one.fraction_bits else ""]
+    parts += [f"scale-input-d up to 2^-{one.scale_input_d}" if one.scale_input_d else ""]
+    formats = f"{one.a} x {one.b} + {one.c} -> {one.d}"
+    adds = ", ".join(part for part in parts if part)
+    return one.device, one.instruction, formats, adds, one.evidence, "known" if one.is_timed else ABSENT

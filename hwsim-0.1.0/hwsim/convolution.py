@@ -1,0 +1,100 @@
+"""Convolution by implicit GEMM: each output element is one dot product of a GEMM, with its order of summation.
+
+The bits of one, from arrays. The module knows how images become matrices; it knows no device and no number format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.api import matmul
+from hwsim.errors import InputError
+from hwsim.gemm.convolution import ConvShape, Pair, conv_shape
+
+__all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
+
+Array = NDArray[Any]
+NOT_HERE = (
+    "rows",
+    "cols",
+    "m",
+    "n",
+    "k",
+    "conv",
+    "library",
+    "shape",
+    "at",
+)  # arguments of a matrix product that a convolution has no place for
+
+
+def im2col(x: Array, shape: ConvShape, group: int = 0) -> Array:
+    """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s.
+
+    Elements outside the image are zeros. x: (N, C, H, W). group: index of the group.
+    """
+    (top, left), (dy, dx), (gap_y, gap_x) = shape.padding, shape.stride, shape.dilation
+    count = shape.channels // shape.groups
+    part = x[:, group * count : (group + 1) * count]
+    if top or left:
+        full = np.zeros((*part.shape[:2], shape.height + 2 * top, shape.width + 2 * left), x.dtype)
+        full[:, :, top : top + shape.height, left : left + shape.width] = part
+        part = full
+    n, c, y, z = part.strides
+    windows = np.lib.stride_tricks.as_strided(
+        part,
+        (shape.batch, shape.out_height, shape.out_width, count, shape.r, shape.s),
+        (n, y * dy, z * dx, c, y * gap_y, z * gap_x),
+        writeable=False,
+    )
+    m, _, k = shape.gemm
+    return windows.reshape(m, k)
+
+
+def conv2d(
+    x: Array,
+    w: Array,
+    c: Array | None = None,
+    *,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: Array | None = None,
+    **arguments: Any,
+) -> Array:
+    """2-D convolution of x (N, C, H, W) with w (O, C / groups, R, S) on a simulated device; returns (N, O, P, Q), bits
+    only (`hwsim.run(conv=...)` has the time).
+
+    Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
+    zeros. c: (N, O, P, Q), added beta times. bias: (O,). arguments: those of hwsim.matmul (device, scheme, ...). Raises
+    InputError for shapes that do not fit, and whatever hwsim.matmul raises.
+    """
+    for name in NOT_HERE:
+        if name in arguments:
+            raise InputError(f"{name}: not for a convolution; leave it out")
+    images, filters = np.asarray(x), np.asarray(w)
+    shape = conv_shape(images.shape, filters.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    _, n, k = shape.gemm
+    out = (shape.batch, shape.filters, shape.out_height, shape.out_width)
+    start = None if c is None else np.asarray(c)
+    if start is not None and start.shape != out:
+        raise InputError(f"C has shape {start.shape}; allowed: {out}")
+    shift = None if bias is None else np.asarray(bias)
+    if shift is not None and shift.shape != (shape.filters,):
+        raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
+    parts = []
+    for group in range(shape.groups):
+        own = slice(group * n, (group + 1) * n)
+        part = matmul(
+            im2col(images, shape, group),
+            filters[own].reshape(n, k).T,
+            None if start is None else np.moveaxis(start[:, own], 1, -1).reshape(-1, n),
+            bias=None if shift is None else shift[own],
+            **arguments,
+        )
+        parts.append(part)
+    product = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+    return np.moveaxis(product.reshape(out[0], out[2], out[3], out[1]), -1, 1)

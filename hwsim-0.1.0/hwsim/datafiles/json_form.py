@@ -1,0 +1,99 @@
+"""JSON Schema of the data files, generated from their pydantic models, for editors and other tools.
+
+The schema describes the form in a file: a value may be plain or {value, source, evidence, fitted_to, span, note}; every
+block may have source, evidence and fitted_to; a variant gives only what differs, and null to remove a key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from hwsim.datafiles.provenance import LEVELS, SAID
+
+Schema = dict[str, Any]
+
+PREFIX = "#/$defs/"
+NULL = {"type": "null"}
+COMMON: Schema = {
+    "source": {"type": "string", "description": "KEY, KEY; free text, where KEY is in the sources table"},
+    "fitted_to": {"type": "string", "description": "evidence fitted: the measurement that the value was fitted to"},
+    "span": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+    "note": {"type": "string"},
+    "evidence": {"enum": list(LEVELS)},
+}
+SOURCES: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def ref(name: str) -> Schema:
+    """Return the reference to a definition."""
+    return {"$ref": PREFIX + name}
+
+
+class Form:
+    """Converts a model's schema into the schema of a file, or of a variant. Definitions of single values go to
+    `defs`.
+    """
+
+    def __init__(self, defs: Schema, variant: bool) -> None:
+        self.defs = defs
+        self.variant = variant
+
+    def named(self, record: str) -> str:
+        """The schema of a named record."""
+        return f"{record}Change" if self.variant else record
+
+    def block(self, schema: Schema) -> Schema:
+        """The schema of a mapping: of named fields, of any names (patternProperties), or of listed names
+        (propertyNames).
+        """
+        names = schema.get("propertyNames", {}).get("enum", ())
+        fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
+        said = {key: ref(key) for key in SAID}
+        form: Schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {**{key: self.part(part) for key, part in fields.items()}, **said},
+        }
+        if "description" in schema:
+            form["description"] = schema["description"]
+        if "required" in schema and not self.variant:
+            form["required"] = schema["required"]
+        if "patternProperties" in schema:  # what is said of a block is no name
+            form["patternProperties"] = {
+                pattern.replace("^", f"^(?!({'|'.join(SAID)})$)", 1): self.part(part)
+                for pattern, part in schema["patternProperties"].items()
+            }
+        return form
+
+    def part(self, schema: Schema) -> Schema:
+        """The schema of a field: a record, one of several records, a mapping, or a single value."""
+        cases = schema.get("anyOf") or schema.get("oneOf") or [schema]
+        records = [ref(self.named(case["$ref"].removeprefix(PREFIX))) for case in cases if "$ref" in case]
+        null = [NULL] if self.variant or NULL in cases else []
+        if records:
+            forms = records
+        elif schema.get("type") == "object":
+            forms = [self.block(schema)]
+        else:
+            forms = [self.value({key: part for key, part in schema.items() if key not in ("title", "default")})]
+        forms = [*forms, *null]
+        return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+    def value(self, schema: Schema) -> Schema:
+        """The schema of a single value, plain or with its source."""
+        name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
+        said = {key: ref(key) for key in (*SAID, "span", "note")}
+        self.defs[name] = {
+            "anyOf": [
+                schema,
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["value"],
+                    "properties": {"value": schema, **said},
+                },
+            ]
+        }
+        return ref(name)

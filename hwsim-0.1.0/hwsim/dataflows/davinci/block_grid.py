@@ -1,0 +1,55 @@
+"""Block distribution of C over cores: a grid of equal blocks of whole tiles, one per core, as in Huawei's samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwsim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGrid:
+    """A partition of C into blocks of block_m x block_n, one per core: core ci * rows + ri computes block (ri, ci)."""
+
+    rows: int
+    cols: int
+    block_m: int
+    block_n: int
+
+    @classmethod
+    def of(cls, m: int, n: int, tile: tuple[int, int], cores: int, given: tuple[int, int] | None = None) -> BlockGrid:
+        """The grid of at most `cores` blocks whose largest block has the fewest tiles; ties go to the squarest block.
+
+        given: (rows, columns) of blocks instead. Raises InputError where those are more than there are cores.
+        """
+        best: tuple[tuple[int, int, int], BlockGrid] | None = None
+        tiles = -(-m // tile[0]), -(-n // tile[1])
+        if given is not None:
+            rows, cols = given
+            if rows < 1 or cols < 1 or rows * cols > cores:
+                raise InputError(f"grid = {given}: {rows * cols} blocks; the device has {cores} cores")
+            return cls(rows, cols, -(-tiles[0] // rows) * tile[0], -(-tiles[1] // cols) * tile[1])
+        for rows in range(1, min(cores, tiles[0]) + 1):
+            cols = min(cores // rows, tiles[1])
+            block = -(-tiles[0] // rows), -(-tiles[1] // cols)
+            grid = cls(rows, cols, block[0] * tile[0], block[1] * tile[1])
+            rank = (block[0] * block[1], rows * tile[0] + cols * tile[1], rows)
+            if best is None or rank < best[0]:
+                best = rank, grid
+        assert best is not None
+        return best[1]
+
+    def groups(self, m: int, n: int) -> list[tuple[int, int, int, int]]:
+        """Groups of consecutive cores with blocks of one size: (first core, cores, rows, columns of C per core)."""
+        found: list[tuple[int, int, int, int]] = []
+        for core in range(self.rows * self.cols):
+            ci, ri = divmod(core, self.rows)
+            size = min(self.block_m, m - ri * self.block_m), min(self.block_n, n - ci * self.block_n)
+            if min(size) <= 0:
+                continue
+            last = found[-1] if found else None
+            if last is not None and last[2:] == size and last[0] + last[1] == core:
+                found[-1] = (last[0], last[1] + 1, *size)
+            else:
+                found.append((core, 1, *size))
+        return found

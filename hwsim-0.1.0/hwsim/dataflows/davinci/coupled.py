@@ -1,0 +1,161 @@
+"""The dataflow of coupled DaVinci cores (Ascend 910A): cube, vector unit and all buffers are in one core.
+
+Algorithm 1 of SGEMM-cube (arXiv 2507.23387): block rows of A are distributed over the cores; groups of N_fused blocks
+of A stay in L1 while B is streamed through L1, L0A and L0B, single- or double-buffered; a finished block of C goes
+through UB to global memory by read, add, write. Each group is accumulated in L0C from zero and added to C by the vector
+unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
+from hwsim.dataflows.davinci.coupled_mapping import mapped
+from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
+from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
+from hwsim.dataflows.davinci.mapping import BEFORE, IN_KERNEL, buffering_of
+from hwsim.dataflows.elementwise import (
+    WORD_BITS,
+    Pass,
+    combine_pass,
+    lower_pass,
+    placeholder_pass,
+    zero_pass,
+)
+from hwsim.dataflows.pieces import OperandArrays
+from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
+from hwsim.errors import InputError
+from hwsim.formats import format_of
+from hwsim.gemm.mapping import KernelMapping, Tile
+from hwsim.gemm.options import Option
+from hwsim.program.ir import GlobalArray, Program
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
+
+NAME = "davinci"
+MOST_TILES = 64  # that a search begins with
+
+
+class CoupledDataflow:
+    """The dataflow of the family davinci (see hwsim.dataflows.protocol).
+
+    Where the plan leaves it open, it chooses how much of K the cube accumulates from zero, so the bits depend on the
+    blocking.
+    """
+
+    name = NAME
+    options: tuple[Option, ...] = declared.COUPLED
+    tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
+    features = Features(k_group=True, choosers=("eq11",))
+
+    def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+        """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
+        longer.
+
+        Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
+        support.
+        """
+        plan = check_carried(gemm, NAME, epilogue=False, layouts=False)
+        core = CoupledPlan.of(plan, gemm.unit, device)
+        return mapped(gemm, core, device, options, NAME, self.tile_order)
+
+    def lower(self, gemm: Gemm, device: Device) -> Program:
+        """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
+        kernel, plan = _kernel_of(gemm), plan_of(gemm)
+        refuse_epilogue(gemm, NAME)
+        core = CoupledPlan.of(plan, kernel.instruction, device)
+        return _program(gemm, core, _tiling(kernel), device, _convert_a(kernel) == IN_KERNEL)
+
+    def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
+        """Always None: split-K is not supported."""
+        return None
+
+    def facts(self, gemm: Gemm) -> dict[str, Any]:
+        """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero) and unit."""
+        kernel = _kernel_of(gemm)
+        tiling, is_joined = _tiling(kernel), plan_of(gemm).join == "group"
+        return {
+            "tile": {side: getattr(kernel.tile, side) for side in self.tile_order},
+            "n_fused": tiling.n_fused,
+            "buffering": buffering_of(kernel.stages),
+            "k_group": tiling.k_group(gemm.schedule.promotion_k, is_joined),
+            "unit": kernel.instruction,
+        } | ({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {})
+
+    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+        """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
+        core = CoupledPlan.of(plan_of(gemm), gemm.unit, device)
+        found = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
+        return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in found]
+
+
+COUPLED = CoupledDataflow()
+
+
+def _kernel_of(gemm: Gemm) -> KernelMapping:
+    return mapping_of(gemm, NAME).kernels[0]
+
+
+def _tiling(kernel: KernelMapping) -> Tiling:
+    tile = kernel.tile
+    return Tiling(tile.m, tile.k, tile.n, whole(kernel, "n_fused"), kernel.stages)
+
+
+def _convert_a(kernel: KernelMapping) -> str:
+    """Who splits A. Raises InputError for a record with another value than the option's."""
+    value = next((one.value for one in kernel.settings if one.name == "convert_a"), BEFORE)
+    if value not in (BEFORE, IN_KERNEL):
+        raise InputError(f"gemm record: kernel {kernel.name}: setting convert_a = {value!r}; allowed: before, kernel")
+    return str(value)
+
+
+def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, converts_a: bool) -> Program:
+    """The kernels in order. converts_a: the GEMM kernel splits A, so A's pieces are in no array."""
+    plan, (m, n, k) = core.plan, gemm.problem.sizes
+    operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
+    output = GlobalArray("C", m, n, gemm.output)
+    targets = [output]
+    if not core.is_single and not core.is_joined:
+        targets = [GlobalArray(f"T{i + 1}", m, n, core.sum_format) for i in range(len(plan.terms))]
+    joins = [] if targets[0] is output else [_join(core, targets, output)]
+    k_group = tiling.k_group(gemm.schedule.promotion_k, core.is_joined)
+    if converts_a:
+        core.check_conversion()
+    a = operands[0].source if converts_a else operands[0].pieces
+    kernels = [lower_pass(work, device) for operand in operands[converts_a:] for work in operand.passes]
+    kernels.append(lower_pass(zero_pass("zero", targets), device))
+    kernels.append(CoupledKernel(core, tiling, k_group, device, a, operands[1].pieces, targets, (m, n, k)).kernel())
+    kernels += [lower_pass(work, device) for work in joins]
+    return Program(
+        (
+            *([operands[0].source] if converts_a else operands[0].arrays),
+            *operands[1].arrays,
+            *(targets if joins else ()),
+            output,
+        ),
+        tuple(kernels),
+        tuple(operand.source.name for operand in operands),
+        output.name,
+        computes=_computes(core, any(operand.passes for operand in operands)),
+    )
+
+
+def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> Pass:
+    """The pass that combines the terms to C, or a placeholder with the same work."""
+    if not core.placeholder_ops:
+        return combine_pass("combine", core.plan.combine, terms, output)
+    words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
+    return placeholder_pass("combine", terms, [output], core.placeholder_ops, words)
+
+
+def _computes(core: CoupledPlan, is_split: bool) -> bool:
+    """Whether the program gives the plan's bits: its splits and combinations are fp32 on the vector unit."""
+    plan = core.plan
+    is_formed = not core.placeholder_ops and plan.split == "round" and plan.specials == "unit" and not plan.clamp
+    return is_formed and (not is_split or format_of(plan.input_format).bits <= WORD_BITS)

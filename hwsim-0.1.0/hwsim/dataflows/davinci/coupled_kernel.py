@@ -1,0 +1,330 @@
+"""The GEMM kernel of a coupled DaVinci core: A stationary in L1, B streamed, C accumulated in global memory through UB.
+
+Block rows of A are distributed cyclically over the cores. L0C is released as soon as the vector unit has copied it out,
+UB's one block of C (Eq. 10) when it is stored. The block of C still delays the cube: MTE2 works in order, so the next
+blocks of B wait behind the read of C.
+
+A is read from global memory as pieces in the unit's format, or, as Algorithm 1 has it, as it was given: then the vector
+unit splits its blocks in UB, and MTE3 puts the pieces into L1, once per group of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.davinci.blocks import zero_at
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
+from hwsim.dataflows.davinci.coupled_tiling import Tiling
+from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
+from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
+from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBlock:
+    """One block of C (a block row and a block column), for one group of blocks of A in L1.
+
+    terms: those accumulated at the same time. group: K of the blocks of A. is_first: the core uses this A for the first
+    time, and loads it; is_last: the A is released after this block of C.
+    """
+
+    terms: list[int]
+    row: Span
+    group: Span
+    col: Span
+    is_first: bool
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DepthBlock:
+    """One block of K of a `ColumnBlock`.
+
+    size: its K. start: its first element of K. slot: of its first piece of A in L1. zero_at: the loops at whose first
+    iteration its first product starts from zero (see ir.Instr).
+    """
+
+    of: ColumnBlock
+    size: int
+    start: Affine
+    slot: Affine
+    zero_at: tuple[str, ...] | None
+
+
+class CoupledKernel:
+    """Writes the GEMM kernel for all terms of a plan.
+
+    a: arrays of its pieces by number, or the array of A itself, whose blocks this kernel splits. b: arrays of its
+    pieces. targets: of each term, or of C where terms are combined after every step of K.
+    k_group: K that is accumulated from zero, where they are.
+    """
+
+    def __init__(
+        self,
+        core: CoupledPlan,
+        tiling: Tiling,
+        k_group: int,
+        device: Device,
+        a: GlobalArray | Mapping[int, GlobalArray],
+        b: Mapping[int, GlobalArray],
+        targets: list[GlobalArray],
+        sizes: tuple[int, int, int],
+    ) -> None:
+        self.core, self.plan, self.tiling, self.k_group, self.device = core, core.plan, tiling, k_group, device
+        self.a, self.b, self.targets, self.sizes = a, b, targets, sizes
+        memory = vector_of(device).memory
+        self.mte2 = link_engine(device, "GM", "L1")
+        self.mte1_a = link_engine(device, "L1", "L0A")
+        self.mte1_b = link_engine(device, "L1", "L0B")
+        self.load_c = link_engine(device, "GM", memory)
+        self.store_c = link_engine(device, memory, "GM")
+        self.vector = link_engine(device, "L0C", memory)
+        self.stage_a = link_engine(device, memory, "L1") if isinstance(a, GlobalArray) else ""
+        self.cube = device.matrix_instructions[core.unit].engine
+        self.builder = KernelBuilder("gemm")
+        self._declare(memory)
+
+    def _declare(self, ub: str) -> None:
+        """Declare buffers and semaphores."""
+        t, kernel, element = self.tiling, self.builder, bytes_of(self.core.operand)
+
+        def size(memory: str, elements: int, element_bytes: int = element) -> int:
+            return slot_bytes(self.device, memory, elements, element_bytes)
+
+        a_slots = t.n_fused * self.core.resident
+        kernel.buffer("A", "L1", a_slots, size("L1", t.b_m * t.b_k))
+        self.a_free, self.a_full = kernel.semaphore("A.free", a_slots), kernel.semaphore("A.full")
+        self.c_done = kernel.semaphore("C.done")
+        reserved = self.core.conversion_room(t, self.device) if isinstance(self.a, GlobalArray) else 0
+        self.chunk = self.core.scratch_rows(t, self.device, reserved)
+        scratch = size("UB", self.chunk * t.b_n, C_BYTES)
+        self.scratch = [kernel.buffer(f"P{i}", ub, 1, scratch) for i in range(self.core.scratch_blocks)]
+        self.b_l1 = kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n))
+        self.l0a = kernel.ring("L0A", "L0A", t.buffers, size("L0A", t.b_m * t.b_k))
+        self.l0b = kernel.ring("L0B", "L0B", t.buffers, size("L0B", t.b_k * t.b_n))
+        self.l0c = kernel.ring("L0C", "L0C", self.core.accumulators, size("L0C", t.b_m * t.b_n, C_BYTES))
+        self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
+        if isinstance(self.a, GlobalArray):
+            self._declare_conversion(self.a, ub)
+
+    def _declare_conversion(self, source: GlobalArray, ub: str) -> None:
+        """Declare what the conversion of A needs in UB: its source, its pieces, temporaries."""
+        t, core, kernel = self.tiling, self.core, self.builder
+        self.converted_rows = core.conversion_rows(t, self.device)
+
+        def size(format: str) -> int:
+            return slot_bytes(self.device, "UB", self.converted_rows * t.b_k, bytes_of(format))
+
+        self.a_source = kernel.ring("A.source", ub, t.buffers, size(source.format))
+        self.a_split = [kernel.ring(f"A.split{i}", ub, t.buffers, size(core.operand)) for i in range(core.resident)]
+        count = core.conversion_temporaries
+        self.a_temps = [kernel.buffer(f"A.temp{i}", ub, 1, size("fp32")) for i in range(count)]
+
+    def kernel(self) -> Kernel:
+        """The complete kernel, for all cores."""
+        for share in distribute(self.sizes[0], self.tiling.b_m, self.device.cores):
+            stream = StreamBuilder("main")
+            self._core(stream, share)
+            self.builder.group(share.first, share.count, stream)
+        return self.builder.finish()
+
+    def _core(self, s: StreamBuilder, share: CoreShare) -> None:
+        """The stream of one core: every sweep of terms over its block rows of A."""
+        t, (_, n, k) = self.tiling, self.sizes
+        for terms in self.core.k_sweeps:
+            for row in blocks_of_share(s, "row", share, t.b_m, self.device.cores):
+                for group in s.blocks("group", k, t.n_fused * t.b_k):
+                    columns = list(_peeled(n, t.b_n))
+                    for i, (start, count, width) in enumerate(columns):
+                        is_last = i == len(columns) - 1
+                        with s.loop("column", count) as (_, j):
+                            col = Span(j, j * t.b_n + start, width, None, is_last)
+                            self._column(s, ColumnBlock(terms, row, group, col, i == 0, is_last))
+                    s.advance("A.base", -(-group.size // t.b_k) * self.core.resident)
+
+    def _column(self, s: StreamBuilder, at: ColumnBlock) -> None:
+        """Emit one block of C for one group of A blocks."""
+        is_joined, count = self.core.is_joined, len(at.terms)
+        target = self.targets[0 if is_joined else at.terms[0]]
+        c_tile = LocalTile(self.c.name, at.row.size, at.col.size, target.format)
+        c_global = GlobalTile(target.name, at.row.start, at.col.start, at.row.size, at.col.size)
+        if is_joined:
+            self._load_c(s, c_tile, c_global)
+            s.emit(self.vector, "sync", waits=[self.c.full])
+        for run in s.blocks("join", at.group.size, self.k_group if is_joined else at.group.size):
+            s.emit(self.cube, "sync", waits=[replace(self.l0c.free, count=count)])
+            for block in s.blocks("k", run.size, self.tiling.b_k):
+                self._depth_block(s, self._located(at, run, block))
+            s.emit(self.cube, "sync", signals=[replace(self.l0c.full, count=count)])
+            if is_joined:
+                self._join(s, at, c_tile)
+        if is_joined:
+            s.emit(self.vector, "sync", signals=[self.c_done])
+        else:
+            self._load_c(s, c_tile, c_global)
+            self._add(s, at, c_tile)
+        s.emit(self.store_c, "copy", c_global, [c_tile], [self.c_done], [self.c.free], label="C")
+
+    def _located(self, at: ColumnBlock, run: Span, block: Span) -> DepthBlock:
+        """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
+        before = run.index * (self.k_group // self.tiling.b_k) if self.core.is_joined else Affine()
+        slot = (block.index + before) * len(self.core.a_pieces(at.terms))
+        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, zero_at(block))
+
+    def _load_c(self, s: StreamBuilder, c_tile: LocalTile, c_global: GlobalTile) -> None:
+        s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")
+
+    def _depth_block(self, s: StreamBuilder, at: DepthBlock) -> None:
+        """Emit one block of K: load A (in the first column) and B, move them to L0, multiply.
+
+        Products that share a piece of B follow one another.
+        """
+        terms = at.of.terms
+        products = [(slot, a, b) for slot, i in enumerate(terms) for a, b in self.plan.terms[i].products]
+        products.sort(key=lambda product: product[2])
+        if at.of.is_first:
+            if isinstance(self.a, GlobalArray):
+                self._convert_a(s, at, self.a)
+            else:
+                for a in self.core.a_pieces(terms):
+                    self._load_a(s, at, self.a[a], a)
+        fresh = set(self.core.a_pieces(terms)) if at.of.is_first else set()
+        for number, (slot, a, b) in enumerate(products):
+            takes_b = number == 0 or products[number - 1][2] != b
+            leaves_b = number + 1 == len(products) or products[number + 1][2] != b
+            if takes_b:
+                self._load_b(s, at, b)
+            frees_a = at.of.is_last and number + 1 == len(products)
+            self._move_a(s, at, a, a in fresh, frees_a)
+            fresh.discard(a)
+            self._multiply(s, at, slot, takes_b, leaves_b)
+
+    def _a_tile(self, at: DepthBlock, a: int) -> LocalTile:
+        """The tile of piece a of A in L1."""
+        place = at.slot + self.core.a_pieces(at.of.terms).index(a) + variable("A.base")
+        return LocalTile("A", at.of.row.size, at.size, self.core.operand, place)
+
+    def _convert_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray) -> None:
+        """Emit the conversion of a block of A, in chunks of rows: global memory -> UB, split there -> L1."""
+        row, held = at.of.row, self.core.a_pieces(at.of.terms)
+        rings, source = self.a_split[: len(held)], self.a_source
+        for start in range(0, row.size, self.converted_rows):
+            rows = min(self.converted_rows, row.size - start)
+            taken = source.tile("push", rows, at.size, array.format)
+            origin = GlobalTile(array.name, row.start + start, at.start, rows, at.size)
+            s.emit(self.load_c, "copy", taken, [origin], [source.free], [source.full], label="A")
+            s.pushed(source)
+            ops = VectorOps(s, self.vector)
+            ops.wait(source.full, *(ring.free for ring in rings))
+            split = [ring.tile("push", rows, at.size, self.core.operand) for ring in rings]
+            temps = [LocalTile(name, rows, at.size, "fp32") for name in self.a_temps]
+            given = source.tile("pop", rows, at.size, array.format)
+            split_ops(ops, given, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
+            ops.signal(source.free, *(ring.full for ring in rings))
+            s.popped(source)
+            for a, ring in zip(held, rings, strict=True):
+                s.pushed(ring)
+                waits = [ring.full, *([self.a_free] if start == 0 else [])]
+                signals = [ring.free, *([self.a_full] if start + rows == row.size else [])]
+                target = self._a_tile(at, a).part(start, rows)
+                piece = ring.tile("pop", rows, at.size, self.core.operand)
+                s.emit(self.stage_a, "copy", target, [piece], waits, signals, label="A")
+                s.popped(ring)
+
+    def _load_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray, a: int) -> None:
+        """Emit the load of a piece of A: global memory -> L1."""
+        row = at.of.row
+        source = GlobalTile(array.name, row.start, at.start, row.size, at.size)
+        s.emit(self.mte2, "copy", self._a_tile(at, a), [source], [self.a_free], [self.a_full], label="A")
+
+    def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int) -> None:
+        """Emit the load of B: global memory -> L1 -> L0B."""
+        col, shape = at.of.col, (at.size, at.of.col.size, self.core.operand)
+        source = GlobalTile(self.b[b].name, at.start, col.start, at.size, col.size)
+        l1, l0 = self.b_l1, self.l0b
+        s.emit(self.mte2, "copy", l1.tile("push", *shape), [source], [l1.free], [l1.full], label="B")
+        s.pushed(l1)
+        waits, signals = [l1.full, l0.free], [l1.free, l0.full]
+        s.emit(self.mte1_b, "copy", l0.tile("push", *shape), [l1.tile("pop", *shape)], waits, signals, label="B")
+        s.popped(l1)
+        s.pushed(l0)
+
+    def _move_a(self, s: StreamBuilder, at: DepthBlock, a: int, is_fresh: bool, frees_a: bool) -> None:
+        """Emit the move of A: L1 -> L0A.
+
+        is_fresh: its load has not been waited for yet. frees_a: slots of L1 are released, all pieces of the block
+        together, in the order in which they were filled.
+        """
+        waits, signals = [self.l0a.free], [self.l0a.full]
+        if is_fresh:
+            waits.append(self.a_full)
+        if frees_a:
+            signals.append(replace(self.a_free, count=len(self.core.a_pieces(at.of.terms))))
+        target = self.l0a.tile("push", at.of.row.size, at.size, self.core.operand)
+        s.emit(self.mte1_a, "copy", target, [self._a_tile(at, a)], waits, signals, label="A")
+        s.pushed(self.l0a)
+
+    def _multiply(self, s: StreamBuilder, at: DepthBlock, slot: int, takes_b: bool, leaves_b: bool) -> None:
+        """Emit the product of the blocks in L0A and L0B into one slot of L0C."""
+        operand, row, col = self.core.operand, at.of.row, at.of.col
+        s.emit(
+            self.cube,
+            "mma",
+            self._accumulator(at.of, slot),
+            [self.l0a.tile("pop", row.size, at.size, operand), self.l0b.tile("pop", at.size, col.size, operand)],
+            [self.l0a.full, *([self.l0b.full] if takes_b else [])],
+            [self.l0a.free, *([self.l0b.free] if leaves_b else [])],
+            unit=self.core.unit,
+            zero_at=at.zero_at,
+        )
+        s.popped(self.l0a)
+        if leaves_b:
+            s.popped(self.l0b)
+
+    def _accumulator(self, at: ColumnBlock, slot: int) -> LocalTile:
+        return LocalTile(self.l0c.name, at.row.size, at.col.size, self.core.sum_format, Affine(slot))
+
+    def _chunks(self, rows: int) -> Iterator[tuple[int, int]]:
+        for start in range(0, rows, self.chunk):
+            yield start, min(self.chunk, rows - start)
+
+    def _add(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
+        """Emit C += the group's result, in chunks through UB."""
+        ops = VectorOps(s, self.vector)
+        ops.wait(self.l0c.full)
+        for start, rows in self._chunks(at.row.size):
+            scratch = LocalTile(self.scratch[0], rows, at.col.size, c_tile.format)
+            freed: list[Sync] = [self.l0c.free] if start + rows == at.row.size else []
+            ops.op("copy", scratch, self._accumulator(at, 0).part(start, rows), signals=freed, label="C")
+            if start == 0:
+                ops.wait(self.c.full)
+            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch, label="C")
+        ops.signal(self.c_done)
+
+    def _join(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
+        """Emit C += the combined terms of this step of K, computed on the vector unit, in chunks through UB."""
+        count = len(self.plan.terms)
+        ops = VectorOps(s, self.vector)
+        ops.wait(replace(self.l0c.full, count=count))
+        for start, rows in self._chunks(at.row.size):
+            scratch = [LocalTile(name, rows, at.col.size, c_tile.format) for name in self.scratch]
+            for i in range(count):
+                ops.op("copy", scratch[i], self._accumulator(at, i).part(start, rows), label="C")
+            evaluate(ops, self.plan.combine, dict(enumerate(scratch[:count])), scratch[count], scratch[count + 1 :])
+            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch[count], label="C")
+        ops.signal(replace(self.l0c.free, count=count))
+
+
+def _peeled(extent: int, block: int) -> Iterator[tuple[int, int, int]]:
+    """(start, blocks, elements of each) of an extent, with the first and the last block separate."""
+    starts = list(range(0, extent, block))
+    yield 0, 1, min(block, extent)
+    if len(starts) > 2:
+        yield block, len(starts) - 2, block
+    if len(starts) > 1:
+        yield starts[-1], 1, extent - starts[-1]

@@ -1,0 +1,158 @@
+"""Requirements of a plan on a coupled DaVinci core: operand format, accumulators in L0C, pieces of A in L1, scratch in
+UB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
+from hwsim.dataflows.elementwise import WORD_BITS, bytes_of, depth
+from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts, operations, parts_of
+from hwsim.gemm.plan import OperandSum, Plan, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+C_BYTES = 4  # of an element of C in L0C and UB
+CONVERTED_BYTES = 4  # of an element of A between the steps of its split, fp32
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledPlan:
+    """The requirements of one plan on one coupled core.
+
+    operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. limits: of the device, for
+    `operand`. placeholder_ops: vector operations per element that stand for a combination which the vector unit's fp32
+    cannot compute; 0 where it can.
+    """
+
+    plan: Plan
+    operand: str
+    unit: str
+    sum_format: str
+    limits: Limits
+    placeholder_ops: int
+
+    @classmethod
+    def of(cls, plan: Plan, unit: str, device: Device) -> CoupledPlan:
+        """The requirements of a plan with the instruction `unit`. Raises UnsupportedError for a plan that the core does
+        not support.
+        """
+        formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
+        if len(formats) > 1:
+            raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
+        if any(len(term.products) > 1 for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow takes one product of pieces per term, not a chain of several")
+        if any(term.k_group is not None for term in plan.terms):
+            raise UnsupportedError("the davinci dataflow adds all terms up after one length of K, the plan's k_group")
+        sum_format, operand = instruction(device, unit).d, plan.a_pieces[0].format
+        is_fp32 = sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
+        if plan.join == "group" and not is_fp32:
+            raise UnsupportedError("the davinci dataflow joins terms step by step in fp32 only")
+        is_formed = is_fp32 or _is_single(plan)
+        limits = Limits.of(device, bytes_of(operand))
+        return cls(plan, operand, unit, sum_format, limits, 0 if is_formed else operations(plan.combine))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether C is the value of the plan's only term."""
+        return _is_single(self.plan)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the terms are combined in UB after every `k_group`, instead of by a kernel after all of K."""
+        return self.plan.join == "group"
+
+    @property
+    def accumulators(self) -> int:
+        """Number of blocks of C in L0C."""
+        return len(self.plan.terms) if self.is_joined else 1
+
+    @property
+    def k_sweeps(self) -> list[list[int]]:
+        """The terms of each sweep over the operands, in order; terms of one sweep are accumulated at the same time."""
+        terms = range(len(self.plan.terms))
+        return [list(terms)] if self.is_joined else [[term] for term in terms]
+
+    def a_pieces(self, terms: list[int]) -> list[int]:
+        """The pieces of A that stay in L1 during a sweep."""
+        return sorted({a for term in terms for a, _ in self.plan.terms[term].products})
+
+    @property
+    def resident(self) -> int:
+        """The largest number of pieces of A in L1 at a time."""
+        return max(len(self.a_pieces(terms)) for terms in self.k_sweeps)
+
+    @property
+    def scratch_blocks(self) -> int:
+        """Scratch blocks in UB besides that of C: for the accumulators read from L0C, and for combinations."""
+        return len(self.plan.terms) + depth(self.plan.combine) + 1 if self.is_joined else 1
+
+    def scratch_rows(self, tiling: Tiling, device: Device, reserved: int = 0) -> int:
+        """Rows of a block of C per chunk in UB. reserved: bytes of UB that the conversion of A takes.
+
+        Raises InputError where not even one fractal of rows fits.
+        """
+        limits, needed = self.limits, self.scratch_blocks
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
+        room = (limits.ub_bytes - c_bytes - reserved) // (needed * tiling.b_n * C_BYTES)
+        rows = min(tiling.b_m, room // limits.rows * limits.rows)
+        if rows < limits.rows:
+            converted = f" and the conversion of A ({reserved} bytes)" if reserved else ""
+            raise InputError(
+                f"tile {tiling.tile}: UB ({limits.ub_bytes} bytes) has no room for {needed} scratch blocks "
+                f"of {limits.rows} x {tiling.b_n} "
+                f"beside the block of C ({c_bytes} bytes){converted}; take a smaller b_m or b_n"
+            )
+        return rows
+
+    @property
+    def conversion_temporaries(self) -> int:
+        """FP32 tiles that the split of a block of A needs: residual, a piece cast back, and a piece not stored."""
+        pieces = self.plan.a_pieces
+        if len(pieces) == 1 and not pieces[0].scale_exponent:
+            return 0
+        is_skipped = any(i not in held for held in map(self.a_pieces, self.k_sweeps) for i in range(max(held)))
+        return 3 if is_skipped else 2
+
+    def conversion_bytes(self, tiling: Tiling) -> int:
+        """Bytes of UB per element of A under conversion: source and pieces in each buffer, and temporaries."""
+        moved = bytes_of(self.plan.input_format) + self.resident * bytes_of(self.operand)
+        return tiling.buffers * moved + self.conversion_temporaries * CONVERTED_BYTES
+
+    def conversion_rows(self, tiling: Tiling, device: Device) -> int:
+        """Rows of a block of A that are converted at a time: up to half of UB beside the block of C, at least a
+        fractal.
+        """
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
+        room = (self.limits.ub_bytes - c_bytes) // 2 // (self.conversion_bytes(tiling) * tiling.b_k)
+        return max(self.limits.rows, min(tiling.b_m, room // self.limits.rows * self.limits.rows))
+
+    def conversion_room(self, tiling: Tiling, device: Device) -> int:
+        """Bytes of UB that the conversion of A takes."""
+        return self.conversion_rows(tiling, device) * tiling.b_k * self.conversion_bytes(tiling)
+
+    def check_conversion(self) -> None:
+        """Raise InputError where blocks of A cannot be converted in the GEMM kernel."""
+        plan = self.plan
+        bits, first = format_of(plan.input_format).bits, plan.a_pieces[0]
+        is_whole = len(plan.a_pieces) == 1 and first.format == plan.input_format and not first.scale_exponent
+        is_summed = any(isinstance(part, OperandSum) and part.side == "a" for part in parts_of(plan.combine))
+        if is_whole or is_summed or plan.split != "round" or bits > WORD_BITS:
+            why = "A needs no conversion" if is_whole else "A is not split by rounding fp32 alone"
+            raise InputError(f"convert_a = kernel: {why}; leave it out")
+
+
+def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
+    """Bytes of a slot for this number of elements, aligned as the memory requires."""
+    align = device.memories[memory].align_bytes
+    return -(-elements * element_bytes // align) * align
+
+
+def _is_single(plan: Plan) -> bool:
+    return isinstance(plan.combine, TermValue) and len(plan.terms) == 1

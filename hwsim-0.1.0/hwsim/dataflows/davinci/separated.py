@@ -1,0 +1,86 @@
+"""The dataflow of separated DaVinci cores (Ascend 910B): cube cores and vector cores that exchange data through global
+memory.
+
+Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the sums to global memory. Elementwise work
+(splits, promotion, combination of the terms, the epilogue) is done by kernels of the vector cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci.cube_blocking import CubeMemory
+from hwsim.dataflows.davinci.cube_kernel import CubeKernel
+from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped
+from hwsim.dataflows.elementwise import lower_pass
+from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of
+from hwsim.devices import instruction
+from hwsim.gemm.mapping import Tile
+from hwsim.gemm.options import Option
+from hwsim.program.ir import Program
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
+
+NAME = "davinci_separated"
+SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
+DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
+
+
+class SeparatedDataflow:
+    """The dataflow of the family davinci_separated (see hwsim.dataflows.protocol). The bits do not depend on its
+    choices.
+    """
+
+    name = NAME
+    options: tuple[Option, ...] = declared.SEPARATED
+    tile_order = ("m", "n", "k")  # baseM, baseN, baseK
+    features = Features(epilogue=True)
+
+    def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+        """The record with tile, packets, buffering, distribution of tiles and UnitFlag; one cube kernel per term.
+
+        Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for what they do not
+        support.
+        """
+        plan = check_carried(gemm, NAME, epilogue=True, layouts=True)
+        return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
+
+    def lower(self, gemm: Gemm, device: Device) -> Program:
+        """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""
+        mapping, kernels = mapping_of(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
+        memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
+        made = [lower_pass(work, device) for work in kernels.splits]
+        for kernel in mapping.kernels:
+            tiles = distributed(gemm, kernel, device)
+            term = kernels.terms[kernel.terms[0]]
+            made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+        made += [lower_pass(work, device) for work in kernels.joins]
+        inputs = kernels.a.source.name, kernels.b.source.name
+        return Program(tuple(kernels.arrays), tuple(made), inputs, kernels.output.name, computes=kernels.computes)
+
+    def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
+        """Always None: split-K is not supported."""
+        return None
+
+    def facts(self, gemm: Gemm) -> dict[str, Any]:
+        """The mapping as results show it.
+
+        tile, step_ka, step_kb, buffering, k_group (K accumulated in the cube from zero), unit, kernels, layouts that
+        are not row-major, distribution, unit_flag, and for the cyclic distribution swizzle.
+        """
+        return facts_of(gemm, NAME)
+
+    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+        """Initial tiles of a search: sides of 32 to 256, and 1 to 8 instructions of K."""
+        depth = max(instruction(device, gemm.unit).k, 1)
+        return [Tile(m, n, depth * count) for m, n, count in itertools.product(SIDES, SIDES, DEPTHS)]
+
+
+SEPARATED = SeparatedDataflow()

@@ -1,0 +1,149 @@
+"""Chooses the blocking of a GEMM on separated DaVinci cores: tile, packets, buffers, distribution over cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.davinci.block_grid import BlockGrid
+from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
+from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
+from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
+from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
+from hwsim.errors import UnsupportedError
+from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
+from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.record import Decision, Gemm
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+CYCLIC, BLOCK = "cyclic", "block"  # distributions
+
+
+def mapped(
+    gemm: Gemm,
+    kernels: SeparatedKernels,
+    device: Device,
+    options: Mapping[str, Any],
+    family: str,
+    order: tuple[str, str, str],
+) -> Gemm:
+    """The record with its mapping. family: the dataflow's name. order: of the sides of a tile.
+
+    Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for a UnitFlag that they do not
+    have.
+    """
+    buffering = options.get("buffering") or DEFAULT_BUFFERING
+    is_flagged = _unit_flag(device, bool(options.get("unit_flag")))
+    memory = CubeMemory(device, kernels.terms, gemm.unit, gemm.problem.sizes)
+    steps = options.get("step_ka"), options.get("step_kb")
+    b = memory.choose(keyed_tile(options.get("tile"), order), BUFFERS[buffering], steps)
+    tile = Tile(b.m, b.n, b.k)
+    distribution = options.get("distribution") or CYCLIC
+    settings: dict[str, Scalar] = {"step_ka": b.step_a, "step_kb": b.step_b, "distribution": distribution}
+    why = "the fewest cycles of cube, MTE1, MTE2 and FixPipe"
+    found = [
+        decision(options, "tile", tile_text(tile, order), "estimate", why),
+        decision(options, "step_ka", b.step_a, "default", "half of L1, a power of two of blocks"),
+        decision(options, "step_kb", b.step_b, "default", "half of L1, a power of two of blocks"),
+        decision(options, "buffering", buffering, "default"),
+        decision(options, "distribution", distribution, "default"),
+    ]
+    band = 0
+    if distribution == BLOCK:
+        grid = BlockGrid.of(gemm.problem.m, gemm.problem.n, (b.m, b.n), device.cores, options.get("grid"))
+        settings |= {"grid_rows": grid.rows, "grid_cols": grid.cols}
+        why = "the fewest tiles in the largest block, then the squarest"
+        found.append(decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", why))
+    else:
+        band = max(field.band for field in _tile_grids(gemm, tile, options.get("swizzle") or 0, device))
+        why = "a wave of tiles nearly square"
+        found.append(decision(options, "swizzle", band, "estimate", why))
+    settings |= {"unit_flag": is_flagged, "kernels": kernels.count}
+    found += [decision(options, "unit_flag", is_flagged, "default"), _k_group_decision(gemm, kernels)]
+    by_instruction = {"k_group": kernels.unit.k}  # of terms summed outside after every instruction
+    made = tuple(
+        KernelMapping(
+            term.name,
+            (t,),
+            kernels.units[term.term.products[0]],
+            tile,
+            stages=b.buffers,
+            accumulators=b.accumulators,
+            swizzle=band,
+            settings=settings_of(settings | (by_instruction if term.term.k_group == "instruction" else {})),
+        )
+        for t, term in enumerate(kernels.terms)
+    )
+    return replace(gemm, mapping=GemmMapping(family, made), decisions=(*gemm.decisions, *found))
+
+
+def blocking_of(kernel: KernelMapping) -> CubeBlocking:
+    """The blocking of one kernel of a record."""
+    tile, steps = kernel.tile, (whole(kernel, "step_ka"), whole(kernel, "step_kb"))
+    flag = bool(kernel.setting("unit_flag"))
+    return CubeBlocking(tile.m, tile.n, tile.k, *steps, kernel.stages, kernel.accumulators, flag)
+
+
+def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileGrid] | BlockGrid:
+    """The distribution of C for one kernel of a record: tile grids in cyclic order over the cores, or a grid of
+    blocks.
+    """
+    if kernel.setting("distribution") == CYCLIC:
+        return _tile_grids(gemm, kernel.tile, kernel.swizzle, device)
+    grid = whole(kernel, "grid_rows"), whole(kernel, "grid_cols")
+    return BlockGrid.of(gemm.problem.m, gemm.problem.n, (kernel.tile.m, kernel.tile.n), device.cores, grid)
+
+
+def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
+    """The mapping as a result's `options` show it."""
+    kernel = mapping_of(gemm, family).kernels[0]
+    b, problem = blocking_of(kernel), gemm.problem
+    orders = {"a_layout": problem.a_layout, "b_layout": problem.b_layout}
+    found: dict[str, Any] = {
+        "tile": kernel.tile.to_dict(),
+        "step_ka": b.step_a,
+        "step_kb": b.step_b,
+        "buffering": buffering_of(b.buffers),
+        "k_group": _k_group(gemm, family),
+        "unit": kernel.instruction,
+        "kernels": whole(kernel, "kernels"),
+        **{name: order for name, order in orders.items() if order != "rows"},
+        "distribution": kernel.setting("distribution"),
+        "unit_flag": b.unit_flag,
+    }
+    return found | ({"swizzle": kernel.swizzle} if kernel.setting("distribution") == CYCLIC else {})
+
+
+def _tile_grids(gemm: Gemm, tile: Tile, band: int, device: Device) -> list[TileGrid]:
+    """Tile grids for cyclic distribution. band: width of a rasterisation band, in tiles (0: chosen)."""
+    m, n, k = gemm.problem.sizes
+    return tile_grids(m, n, slices_of([k]), 1, (tile.m, tile.n), band, device.cores)
+
+
+def _unit_flag(device: Device, is_wanted: bool) -> bool:
+    if is_wanted and (device.flags is None or device.flags.unit_bytes is None):
+        raise UnsupportedError(f"device {device.name} has no UnitFlag: its file has no flags.unit_bytes")
+    return is_wanted
+
+
+def _k_group(gemm: Gemm, family: str) -> int:
+    """The K that the cube accumulates from zero, of the first promoted term; else K."""
+    plan, k = plan_of(gemm), gemm.problem.k
+    for kernel in mapping_of(gemm, family).kernels:
+        run = plan.terms[kernel.terms[0]].k_group or gemm.schedule.promotion_k or k
+        found = whole(kernel, "k_group") if run == "instruction" else run
+        if found < k:
+            return found
+    return k
+
+
+def _k_group_decision(gemm: Gemm, kernels: SeparatedKernels) -> Decision:
+    runs = [run for t in range(len(kernels.terms)) if (run := kernels.run(t)) is not None]
+    if not runs:
+        return Decision("k_group", str(gemm.problem.k), "default", why="all of K stays in L0C")
+    own = kernels.plan.k_group, *(term.k_group for term in kernels.plan.terms)
+    return Decision("k_group", str(runs[0]), "user" if all(group is None for group in own) else "scheme")

@@ -1,0 +1,150 @@
+"""Declarations of mapping options, and which of them each of hwsim's own dataflows has.
+
+The module imports no dataflow, so that all options are known without importing one (hwsim.dataflows.registry).
+"""
+
+from __future__ import annotations
+
+from hwsim.gemm.layouts import ORDERS
+from hwsim.gemm.options import PAIR, TILE, TRUTH, Option
+
+AUTO = "auto"  # split_k: as many slices as take the least estimated time
+
+TILE_OPTION = Option(
+    "tile",
+    TILE,
+    None,
+    "CTA tile: elements of C per core, and of K per stage: m=128,n=256,k=64, or three numbers in the "
+    "family's order (davinci: m,k,n; elsewhere m,n,k)",
+    default_text="the fastest by estimate",
+)
+STAGES = Option(
+    "stages",
+    int,
+    None,
+    "depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each "
+    "with a block of K on its way",
+    least=1,
+    axis=(2, 3, 4, 5, 6),
+    default_text="as many as fit",
+)
+SPLIT_K = Option(
+    "split_k",
+    int,
+    None,
+    "split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated "
+    "time",
+    least=1,
+    words=(AUTO,),
+    axis=(1, 2, 4, 8),
+    default_text="1",
+)
+SWIZZLE = Option(
+    "swizzle",
+    int,
+    None,
+    "tile rasterisation: width of a band of columns, in tiles, for locality in L2",
+    least=1,
+    axis=(1, 2, 4, 8, 16),
+    default_text="chosen",
+)
+INSTRUCTION = Option(
+    "instruction",
+    str,
+    None,
+    "matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)",
+    default_text="the device's own, or the library's for split-K",
+)
+STAGING = Option(
+    "staging",
+    str,
+    None,
+    "shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as "
+    "NVIDIA's sample simple_wmma_gemm and rocWMMA's simple_hgemm do (no double buffer, no reuse between warps)",
+    choices=("shared", "none"),
+    default_text="shared",
+)
+WARP = Option(
+    "warp",
+    PAIR,
+    None,
+    "warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone)",
+    default_text="the library's for such a tile; with staging=none one fragment",
+)
+SPILL = Option(
+    "spill",
+    TRUTH,
+    None,
+    "registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of "
+    "accumulators are stored to local memory after every block of K and read back (with a tile)",
+    default_text="false: the register file is the limit, whatever a thread's",
+)
+CTA_GROUP = Option(
+    "cta_group",
+    int,
+    None,
+    "2: pairs of SMs multiply together and share B (tcgen05's cta_group::2); `tile` is per SM",
+    least=1,
+    axis=(1, 2),
+    default_text="1",
+)
+A_LAYOUT = Option(
+    "a_layout", str, None, "storage order of A: row-major or column-major", choices=ORDERS, default_text="rows"
+)
+B_LAYOUT = Option(
+    "b_layout", str, None, "storage order of B: row-major or column-major", choices=ORDERS, default_text="rows"
+)
+BUFFERING = Option(
+    "buffering",
+    str,
+    None,
+    "buffers per stage of the pipeline",
+    choices=("single", "double"),
+    axis=("double", "single"),
+    default_text="double",
+)
+N_FUSED = Option(
+    "n_fused",
+    int,
+    None,
+    "blocks of A that stay in L1 while B is streamed",
+    least=1,
+    axis=(None, 1, 2, 4, 8, 16, 32),
+    default_text="as many as fit",
+)
+CONVERT_A = Option(
+    "convert_a",
+    str,
+    None,
+    "where A is split into the unit's format: before (by a kernel of its own, pieces in global memory), or kernel (in "
+    "the GEMM kernel, block by block on the way into L1)",
+    choices=("before", "kernel"),
+    default_text="before",
+)
+STEP_KA = Option("step_ka", int, None, "blocks of K per packet of A in L1 (stepKa)", least=1, default_text="chosen")
+STEP_KB = Option("step_kb", int, None, "blocks of K per packet of B in L1 (stepKb)", least=1, default_text="chosen")
+DISTRIBUTION = Option(
+    "distribution",
+    str,
+    None,
+    "distribution of tiles over cores: cyclic (tile t to core t mod cores), or block (one block of tiles per core)",
+    choices=("cyclic", "block"),
+    default_text="cyclic",
+)
+GRID = Option("grid", PAIR, None, "rows and columns of blocks, with distribution=block", default_text="chosen")
+UNIT_FLAG = Option(
+    "unit_flag",
+    TRUTH,
+    None,
+    "the FixPipe reads parts of the result while the cube still works (UnitFlag)",
+    default_text="false",
+)
+
+#: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A)
+SEPARATED = (
+    *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
+    *(A_LAYOUT, B_LAYOUT),
+)
+TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
+PAIRED = (*TILED, CTA_GROUP)

@@ -1,0 +1,44 @@
+"""Operands in global memory: the array that the caller fills, its pieces, and the passes that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.elementwise import Pass, operand_passes
+from hwsim.program.ir import GlobalArray
+
+if TYPE_CHECKING:
+    from hwsim.gemm.plan import Plan, Side
+
+
+@dataclass(frozen=True, slots=True)
+class OperandArrays:
+    """The arrays of A or B, and the passes between them.
+
+    source: the array that the caller fills. pieces: by number. passes: vector kernels that make the pieces.
+    """
+
+    source: GlobalArray
+    pieces: dict[int, GlobalArray]
+    passes: tuple[Pass, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, side: Side, rows: int, cols: int) -> OperandArrays:
+        """The arrays of one operand of rows x cols elements; it is split unless it is its own single piece."""
+        pieces, name = plan.a_pieces if side == "a" else plan.b_pieces, side.upper()
+        used = {pair[side == "b"] for term in plan.terms for pair in term.products}
+        arrays = {
+            i: GlobalArray(name if len(pieces) == 1 else f"{name}{i + 1}", rows, cols, piece.format)
+            for i, piece in enumerate(pieces)
+            if i in used
+        }
+        if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
+            return cls(arrays[0], arrays, ())
+        source = GlobalArray(f"{name}.in", rows, cols, plan.input_format)
+        return cls(source, arrays, tuple(operand_passes(plan, side, source, arrays)))
+
+    @property
+    def arrays(self) -> list[GlobalArray]:
+        """The operand's arrays, in the program's order."""
+        return [*([self.source] if self.passes else []), *self.pieces.values()]

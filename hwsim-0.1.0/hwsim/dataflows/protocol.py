@@ -1,0 +1,92 @@
+"""The interface of a dataflow: how an architecture family maps the record of a GEMM and writes its program.
+
+A dataflow completes the record (`map`) and writes the program that follows from it (`lower`). Families can be in other
+packages: an entry point of the group "hwsim.dataflows", named like the `family` of device files, gives an object of
+this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.mapping import Tile
+    from hwsim.gemm.options import Option
+    from hwsim.gemm.record import Gemm
+    from hwsim.program.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the programs of a dataflow support besides the product.
+
+    epilogue: alpha, beta, C, bias and another output format. stacks: a batch of matrices in one program. k_group: where
+    the plan leaves it open, the dataflow chooses how much of K the unit accumulates from zero, so that the bits depend
+    on the mapping. choosers: names of the formulas (hwsim.studies.analytic_tiles) that choose a tile for it.
+    wave_threads: threads per warp or wavefront; 0 where cores have no threads. images: A gathered from an image, as
+    convolutions have it.
+    """
+
+    epilogue: bool = False
+    stacks: bool = False
+    k_group: bool = False
+    choosers: tuple[str, ...] = ()
+    wave_threads: int = 0
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SplitK:
+    """The number of split-K slices with the least estimated time, and that time relative to no split (0 to 1).
+
+    advise_below: the library's threshold of that ratio, below which a run without split-K gets advice.
+    """
+
+    slices: int
+    share: float
+    advise_below: float = 1.0
+
+
+@runtime_checkable
+class Dataflow(Protocol):
+    """The dataflow of one family. It knows plans, records and devices; neither schemes nor bits nor cycles."""
+
+    @property
+    def name(self) -> str:
+        """The family's name, as in device files."""
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of its mapping, as users set them."""
+
+    @property
+    def tile_order(self) -> tuple[str, str, str]:
+        """The order of "m", "n", "k" in which its users write tiles."""
+
+    @property
+    def features(self) -> Features:
+        """What its programs support besides the product."""
+
+    def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+        """The record with `mapping` filled in, and the parts of the schedule that the mapping decides; with its
+        decisions.
+
+        gemm: resolved except for the mapping. options: those of `options` that the user set, validated. Raises
+        InputError for options that do not fit, UnsupportedError for a plan or a schedule that none of its programs
+        supports.
+        """
+
+    def lower(self, gemm: Gemm, device: Device) -> Program:
+        """The program for a mapped record, unchecked."""
+
+    def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
+        """The best number of split-K slices by estimate; None where the dataflow has no split-K."""
+
+    def facts(self, gemm: Gemm) -> dict[str, Any]:
+        """The mapping as a result's `options` show it: JSON data by name."""
+
+    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+        """Initial tiles of a search."""

@@ -1,0 +1,383 @@
+"""The dataflow of GPUs: CTA tiles of C, and blocks of K through stages of shared memory to the matrix unit.
+
+`TiledDataflow.map` chooses the tile, the stages and the kernels of a GEMM, and `lower` writes its program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
+from hwsim.dataflows.protocol import Features, SplitK
+from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
+from hwsim.dataflows.tiled.partition import KernelTerms, Partition
+from hwsim.dataflows.tiled.program import (
+    SPILLED,
+    ProgramWriter,
+    is_staged,
+    launches,
+    mapping_of,
+    spilled_rows,
+    tile_scheduler,
+)
+from hwsim.dataflows.tiled.split_k import best_split
+from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
+from hwsim.devices import instruction, instruction_for
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
+from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.record import By, Decision
+from hwsim.libraries import observed
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.options import Option
+    from hwsim.gemm.record import Gemm
+    from hwsim.program.ir import Program
+
+APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated to take no more than this share
+TILE_SIDES = (32, 64, 96, 128, 192, 256)  # of C, that a search begins with
+TILE_DEPTHS = (1, 2, 4, 8)  # of K, in the K of an instruction
+ESTIMATE = "best kernel of this dataflow by estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelChoice:
+    """What `map` chose: the partition, its kernels, the blocking; why, where terms are separate kernels."""
+
+    partition: Partition
+    parts: list[KernelTerms]
+    kernels: list[GemmKernel]
+    blocking: Blocking
+    kernels_by: By
+    kernels_why: str
+
+
+@dataclass(frozen=True, eq=False)
+class TiledDataflow:
+    """The dataflow of one family of GPUs (hwsim.dataflows.protocol.Dataflow)."""
+
+    family: Family
+    _chooser: TileChooser = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_chooser", TileChooser(self.family))
+
+    @property
+    def name(self) -> str:
+        """The family's name, as in device files."""
+        return self.family.name
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of its mapping, as users set them."""
+        return PAIRED if self.family.pairs else TILED
+
+    @property
+    def tile_order(self) -> tuple[str, str, str]:
+        """The order in which users write tiles."""
+        return ("m", "n", "k")
+
+    @property
+    def features(self) -> Features:
+        """What its programs support besides the product."""
+        threads = self.family.wave_threads
+        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads, images=True)
+
+    # --- deciding ----------------------------------------------------------------------------------------------
+
+    def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+        """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
+        if options.get("staging") == "none" and self.family.staged:
+            return self._bare.map(gemm, device, options)
+        refuse_schedule(self.name, gemm)
+        k = gemm.problem.k
+        lengths = gemm.schedule.slice_lengths(k)
+        request = self._request(options)
+        unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
+        partition = self._partition(gemm, device, unit, len(lengths) > 1)
+        storage = storage_for(partition, options)
+        partition = replace(partition, orders=storage.orders)
+        found = self._decide(partition, lengths, request)
+        if isinstance(found, TileChoice):
+            raise InputError(found.reason)
+        b = found.blocking
+        for kernel in found.kernels:
+            KernelDesign(device, self.family, kernel, b).check_streams(max(lengths))
+        fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
+        swizzle = options.get("swizzle")
+        kernels = tuple(
+            KernelMapping(
+                kernel.name,
+                part.terms,
+                fitted,
+                Tile(b.m, b.n, b.k),
+                warp=b.warp,
+                stages=b.stages,
+                accumulators=b.accumulators,
+                cluster=(max(self.family.cluster, b.cores), 1),
+                cta_group=b.cores,
+                swizzle=swizzle or 0,
+            )
+            for part, kernel in zip(found.parts, found.kernels, strict=True)
+        )
+        scheduler = tile_scheduler(gemm, device, kernels[0])
+        settings = settings_of(
+            {
+                **storage.settings,
+                **({} if self.family.staged else {STAGING.name: "none"}),
+                **({SPILLED: b.spilled} if b.spilled else {}),
+                "k_group": partition.k_group(max(lengths)),
+                "launches": launches(partition, found.parts, scheduler.tile_count),
+            }
+        )
+        kernels = tuple(replace(kernel, swizzle=scheduler.swizzle, settings=settings) for kernel in kernels)
+        tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
+        stages_by: By = "user" if request.stages else "default"
+        decisions = [
+            Decision("kernels", str(len(kernels)), found.kernels_by, why=found.kernels_why),
+            Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
+            Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
+            Decision("instruction", fitted, unit_by, why=unit_why),
+            Decision(
+                "swizzle",
+                str(scheduler.swizzle),
+                "user" if swizzle else "default",
+                why="" if swizzle else "what all cores read is nearly square",
+            ),
+        ]
+        decisions += storage.decisions
+        if not self.family.staged:
+            decisions.append(Decision(STAGING.name, "none", "user"))
+        if request.warp is not None:
+            decisions.append(Decision(WARP.name, f"{b.warp[0]},{b.warp[1]}", "user"))
+        if request.spill:
+            decisions.append(Decision(SPILLED, str(b.spilled), "user"))
+        if "cta_group" in options or b.cores > 1:
+            group_by: By = "user" if options.get("cta_group") else "default"
+            decisions.append(Decision("cta_group", str(b.cores), group_by))
+        return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
+
+    @cached_property
+    def _bare(self) -> TiledDataflow:
+        """The dataflow of the family's kernels without staging."""
+        return TiledDataflow(self.family.without_staging)
+
+    @property
+    def _tile_why(self) -> str:
+        return ESTIMATE if self.family.staged else "one fragment a warp, 4 x 4 warps, as in the samples of WMMA"
+
+    def _request(self, options: Mapping[str, Any]) -> TileRequest:
+        """The user's settings of a blocking."""
+        warp = options.get(WARP.name)
+        return TileRequest(
+            keyed_tile(options.get("tile"), self.tile_order),
+            options.get("stages"),
+            options.get("cta_group"),
+            None if warp is None else (warp[0], warp[1]),
+            bool(options.get(SPILL.name)),
+        )
+
+    def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
+        orders = gemm.problem.a_layout, gemm.problem.b_layout
+        return Partition(gemm, device, self.family, unit, orders, is_sliced)
+
+    def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
+        """The instruction of the first product: as requested, that of the library's split-K kernels, or the
+        record's.
+        """
+        plan, seen = single_plan(gemm), observed(device)
+        own, (i, j) = gemm.unit, plan.terms[0].products[0]
+        if wanted is not None:
+            return Instructions(device).like(own, wanted), "user", ""
+        a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
+        is_native = own == instruction_for(device, a, b)
+        if is_sliced and is_native and a == b and plan.products == 1 and seen is not None:
+            wanted = seen.split_k_instructions.get(a)
+            if wanted is not None:
+                return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
+        return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+
+    def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
+        """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are
+        possible.
+        """
+        parts = partition.preferred()
+        kernels = partition.kernels(parts)
+        found = self._choose(partition, kernels, lengths, request)
+        if len(kernels) > 1 or len(kernels[0].terms) == 1 or kernels[0].joined:
+            if found.blocking is None:
+                return found
+            by: By = "scheme" if len(kernels) > 1 or kernels[0].joined else "default"
+            why = "the scheme's terms are GEMMs of their own" if len(kernels) > 1 else ""
+            return _KernelChoice(partition, parts, kernels, found.blocking, by, why)
+        parts_apart = partition.apart()
+        kernels_apart = partition.kernels(parts_apart)
+        apart = self._choose(partition, kernels_apart, lengths, request)
+        if found.blocking is not None and (apart.blocking is None or found.seconds <= apart.seconds / APART_GAIN):
+            return _KernelChoice(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
+        if apart.blocking is None:
+            return apart
+        return _KernelChoice(
+            partition,
+            parts_apart,
+            kernels_apart,
+            apart.blocking,
+            "estimate",
+            "one kernel fits none of its tiles as well",
+        )
+
+    def _choose(
+        self, partition: Partition, kernels: Sequence[GemmKernel], lengths: Sequence[int], request: TileRequest
+    ) -> TileChoice:
+        problem = partition.gemm.problem
+        extent = Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+        return self._chooser.choose(partition.device, kernels, extent, request)
+
+    # --- slices of K -------------------------------------------------------------------------------------------
+
+    def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK:
+        """The number of slices of K with the least estimated time; see Dataflow.split_k."""
+        if options.get("staging") == "none" and self.family.staged:
+            return self._bare.split_k(gemm, device, options)
+        request = self._request(options)
+        wanted = options.get("instruction")
+        partitions: dict[bool, Partition] = {}
+
+        def of(count: int) -> tuple[Partition, tuple[int, ...]]:
+            schedule = replace(gemm.schedule, split_k=count, slice_k=None)
+            lengths = schedule.slice_lengths(gemm.problem.k)
+            is_sliced = len(lengths) > 1
+            if is_sliced not in partitions:
+                unit, _, _ = self._unit(gemm, device, wanted, is_sliced)
+                made = self._partition(gemm, device, unit, is_sliced)
+                partitions[is_sliced] = replace(made, orders=storage_for(made, options).orders)
+            return partitions[is_sliced], lengths
+
+        def seconds(count: int) -> float:
+            return self.seconds(*of(count), request)
+
+        def bound(count: int) -> float:
+            return least_seconds(*of(count))
+
+        rules = self.family.on(device).split_k
+        return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
+
+    def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
+        """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left
+        out.
+        """
+        found = self._decide(partition, lengths, request)
+        if isinstance(found, TileChoice):
+            raise InputError(found.reason)
+        total = 0.0
+        extent = _extent(partition, lengths)
+        for kernel in found.kernels:
+            total += self._chooser.seconds(partition.device, kernel, found.blocking, extent)
+        return total + merges_seconds(partition, found.parts, len(lengths))
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def lower(self, gemm: Gemm, device: Device) -> Program:
+        """The program for a mapped record, unchecked."""
+        first = mapping_of(gemm, self.name).kernels[0]
+        family = self.family if is_staged(first) else self.family.without_staging
+        return ProgramWriter(family, gemm, device).program()
+
+    def facts(self, gemm: Gemm) -> dict[str, Any]:
+        """The mapping as `options` of a result show it."""
+        first = mapping_of(gemm, self.name).kernels[0]
+        found: dict[str, Any] = {
+            "swizzle": first.swizzle,
+            "tile": first.tile.to_dict(),
+            "stages": first.stages,
+            "split_k": len(gemm.schedule.slice_lengths(gemm.problem.k)),
+            "k_group": first.setting("k_group"),
+            "unit": first.instruction,
+            "kernels": first.setting("launches"),
+        }
+        if first.cta_group > 1:
+            found["cta_group"] = first.cta_group
+        if not is_staged(first):
+            assert first.warp is not None
+            found |= {STAGING.name: "none", WARP.name: list(first.warp)}
+        if spilled_rows(first):
+            found[SPILLED] = spilled_rows(first)
+        orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
+        return found | {name: order for name, order in orders.items() if order != "rows"}
+
+    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+        """Initial tiles of a search: powers of two and 1.5 times those, some instructions deep."""
+        unit_k = max(instruction(device, gemm.unit).k, 1)
+        depths = tuple(unit_k * count for count in TILE_DEPTHS)
+        return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
+
+
+def _extent(partition: Partition, lengths: Sequence[int]) -> Extent:
+    problem = partition.gemm.problem
+    return Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+
+
+def least_seconds(partition: Partition, lengths: Sequence[int]) -> float:
+    """A lower bound of all estimates: every product at the instruction's best rate on all cores, and merges."""
+    problem, device = partition.gemm.problem, partition.device
+    products = problem.matrices * problem.m * problem.n * problem.k * partition.plan.products
+    rate = float(partition.model.macs_per_cycle) * device.cores * device.clock_mhz * 1e6
+    return products / rate + merges_seconds(partition, partition.preferred(), len(lengths))
+
+
+def merges_seconds(partition: Partition, parts: Sequence[KernelTerms], slices: int) -> float:
+    """Estimated seconds of the passes that merge slices."""
+    problem, total = partition.gemm.problem, 0.0
+    for part in parts:
+        target = partition.epilogue(part).target.format
+        terms = len(partition.kernel(part).epilogue.partial)
+        elements = problem.matrices * problem.m * problem.n
+        total += merge_seconds(partition.device, elements, slices, partition.model.d, target, terms)
+    return total
+
+
+def single_plan(gemm: Gemm) -> Plan:
+    """The record's plan, which must not be a mixture."""
+    if isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
+    return gemm.plan
+
+
+def refuse_schedule(name: str, gemm: Gemm) -> None:
+    """Raise UnsupportedError for a field of the record that no program of this dataflow supports."""
+    problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
+    lengths = schedule.slice_lengths(problem.k)
+    rounding = schedule.operand_rounding
+    roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
+    is_sliced = len(lengths) > 1
+    refused = {
+        "scales": bool(problem.scales),
+        "sparsity": problem.sparsity is not None,
+        "group": bool(problem.group),
+        "k_permutation": schedule.k_permutation is not None,
+        "operand_rounding": rounding is not None and roundings != {rounding},
+        "start='c'": schedule.start == "c",
+        "merge_order": is_sliced and schedule.merge_order not in ("ascending", tuple(range(len(lengths)))),
+        "partial_format": is_sliced and schedule.partial_format is not None,
+        "merge_format": is_sliced and schedule.merge_format is not None,
+        "merge_into='output'": is_sliced and schedule.merge_into == "output",
+        "remainder='first'": schedule.remainder == "first",
+        "sum": schedule.sum is not None,
+        "regions": bool(schedule.regions),
+        "contraction": epilogue.contraction is not None,
+        "product_format": epilogue.product_format is not None,
+        "output_rounding": epilogue.output_rounding != "RNE",
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            raise UnsupportedError(f"the {name} dataflow carries no {what}")

@@ -1,0 +1,251 @@
+"""The epilogue of a tile: combine terms, alpha, beta, C and bias, convert to the output format, store to global
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators, accumulator_rows
+from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.model import MatrixRef
+from hwsim.dataflows.tiled.promotion import Sums
+from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm.plan import TermValue
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import GlobalTile, LocalTile, Sync
+
+
+class EpilogueWriter(Protocol):
+    """Interface: writes what follows the main loop of a tile."""
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of C."""
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit everything except the loads of C."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStore:
+    """Stores results from registers to global memory, through shared memory where the family does so."""
+
+    context: KernelContext
+
+    def write(
+        self,
+        s: StreamBuilder,
+        source: LocalTile,
+        target: GlobalTile,
+        waits: list[Sync],
+        signals: list[Sync],
+        *,
+        is_tile_end: bool,
+    ) -> None:
+        """Emit the store of some rows. is_tile_end: the tile is finished, and the next CTA may begin."""
+        context, cta, staging = self.context, self.context.buffers.cta, self.context.buffers.staging
+        gate = [cta.free] if is_tile_end and cta is not None else []
+        if staging is None:
+            engine = context.engine(context.registers, "GM")
+            s.emit(engine, "copy", target, [source], waits, [*signals, *gate], label="C")
+            return
+        engine, staged = context.engine(context.registers, context.shared), staging.push(source.rows, source.cols)
+        s.emit(engine, "copy", staged, [source], [*waits, staging.free], [*signals, staging.full], label="C")
+        staging.pushed(s)
+        engine, staged = context.engine(context.shared, "GM"), staging.pop(source.rows, source.cols)
+        s.emit(engine, "copy", target, [staged], [staging.full], [staging.free, *gate], label="C")
+        staging.popped(s)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccumulators:
+    """The epilogue that stores accumulators unchanged."""
+
+    context: KernelContext
+    store: ResultStore
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        pass
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        design = self.context.design
+        outputs = _outputs(self.context)
+        for index, (terms, matrix) in enumerate(outputs):
+            for rows in _row_chunks(place, design.chunk_rows):
+                target = _target(self.context, place, matrix, rows)
+                is_last = rows.is_last and index + 1 == len(outputs)
+                self._rows(s, place, terms[0], rows, target, is_tile_end=is_last)
+            for t in terms:
+                self.context.buffers.accumulators[t].ring.popped(s)
+
+    def _rows(
+        self, s: StreamBuilder, place: WorkTile, t: int, rows: RowChunk, target: GlobalTile, *, is_tile_end: bool
+    ) -> None:
+        context, accumulator = self.context, self.context.buffers.accumulators[t]
+        source = accumulator_rows(context, t, place, rows)
+        full = [accumulator.ring.full] if rows.is_first else []
+        free = [accumulator.ring.free] if rows.is_last else []
+        ring = accumulator.read
+        if ring is None:
+            self.store.write(s, source, target, full, free, is_tile_end=is_tile_end)
+            return
+        engine = context.engine(context.design.c_memory, context.registers)
+        into = ring.push(rows.count, place.n)
+        s.emit(engine, "copy", into, [source], [ring.free, *full], [ring.full, *free], label="C")
+        ring.pushed(s)
+        self.store.write(s, ring.pop(rows.count, place.n), target, [ring.full], [ring.free], is_tile_end=is_tile_end)
+        ring.popped(s)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseEpilogue:
+    """The epilogue that computes the result from the terms' values on the lanes, some rows at a time."""
+
+    context: KernelContext
+    accumulators: RegisterAccumulators | TmemAccumulators
+    sums: Sums
+    store: ResultStore
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of C, from global memory to registers."""
+        context, ring, c = self.context, self.context.buffers.c, self.context.design.kernel.epilogue.c
+        if ring is None or c is None:
+            return
+        engine = context.engine("GM", context.registers)
+        for start, rows in chunks(place.m, context.design.chunk_rows):
+            tile = GlobalTile(c.name, context.rows_of(place, 0) + place.row + start, place.col, rows, place.n)
+            s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
+            ring.pushed(s)
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
+        assert out is not None
+        outputs = _outputs(self.context)
+        for index, (terms, matrix) in enumerate(outputs):
+            waiting = [t for t in terms if not design.promoted[t]]
+            rings = [self.context.buffers.accumulators[t].ring for t in waiting]
+            for rows in _row_chunks(place, design.chunk_rows):
+                if rows.is_first:
+                    self.accumulators.wait(ops, waiting)
+                values = self.accumulators.values(s, ops, waiting, place, rows)
+                for t in terms:
+                    if design.promoted[t] and not design.kernel.joined:
+                        values[t] = self.sums.rows(t, place, rows.start, rows.count)
+                ops.wait(out.free)
+                self._form(s, ops, place, values, terms[0], rows)
+                self.accumulators.read(s, ops, waiting)
+                freed = [ring.free for ring in rings] if in_registers and rows.is_last else []
+                ops.signal(out.full, *freed)
+                out.pushed(s)
+                target = _target(self.context, place, matrix, rows)
+                is_last = rows.is_last and index + 1 == len(outputs)
+                result = out.pop(rows.count, place.n)
+                if result.format != matrix.format:  # placeholders are of fp32 words
+                    result = replace(result, format=matrix.format)
+                self.store.write(s, result, target, [out.full], [out.free], is_tile_end=is_last)
+                out.popped(s)
+            for ring in rings:
+                ring.popped(s)
+
+    def _form(
+        self, s: StreamBuilder, ops: VectorOps, place: WorkTile, values: dict[int, LocalTile], term: int, rows: RowChunk
+    ) -> None:
+        """Emit the elementwise operations from the terms' values to some rows of the result."""
+        epilogue, ring, out = self.context.design.kernel.epilogue, self.context.buffers.c, self.context.buffers.out
+        assert out is not None
+        target = out.push(rows.count, place.n)
+        c = ring.pop(rows.count, place.n) if ring is not None else None
+        if ring is not None:
+            ops.wait(ring.full)
+        if epilogue.placeholder_ops:
+            wide = replace(target, cols=place.n * epilogue.words)
+            for _ in range(epilogue.placeholder_ops + (c is not None) + epilogue.bias):
+                ops.op("add", wide, wide, wide, label="C")
+        else:
+            self._blend(ops, values, target, c, term, rows, place)
+        if ring is not None:
+            ops.signal(ring.free)
+            ring.popped(s)
+
+    def _blend(
+        self,
+        ops: VectorOps,
+        values: dict[int, LocalTile],
+        target: LocalTile,
+        c: LocalTile | None,
+        term: int,
+        rows: RowChunk,
+        place: WorkTile,
+    ) -> None:
+        """Emit target = cast(alpha * value + beta * C + bias)."""
+        epilogue = self.context.design.kernel.epilogue
+        scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
+        steps = [
+            name for name, on in (("alpha", epilogue.alpha != 1), ("c", c is not None), ("bias", epilogue.bias)) if on
+        ]
+        end = target if target.format == "fp32" or not scratch else scratch[1]
+        if self.context.design.kernel.joined:
+            value = self.sums.rows(0, place, rows.start, rows.count)
+        elif epilogue.value is None:
+            value = values[term]
+        elif isinstance(epilogue.value, TermValue):
+            value = values[epilogue.value.term]
+        else:
+            value = end if not steps or not scratch else scratch[0]
+            evaluate(ops, epilogue.value, values, value, scratch[2:])
+        for at, step in enumerate(steps):
+            into = end if at + 1 == len(steps) else scratch[0]
+            if step == "alpha":
+                ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
+            elif step == "c":
+                assert c is not None
+                other = self._scaled_c(ops, c, scratch)
+                pair = (value, other) if epilogue.order == "value" else (other, value)
+                ops.op("add", into, *pair, label="C")
+            else:
+                ops.op("add", into, value, value, label="C")
+            value = into
+        if value is not target:
+            ops.op("copy" if value.format == target.format else "cast", target, value, label="C")
+
+    def _scaled_c(self, ops: VectorOps, c: LocalTile, scratch: Sequence[LocalTile]) -> LocalTile:
+        """Emit beta * C in fp32."""
+        epilogue, other = self.context.design.kernel.epilogue, c
+        if c.format != "fp32":
+            ops.op("cast", scratch[1], c, label="C")
+            other = scratch[1]
+        if epilogue.beta != 1:
+            ops.op("scale", scratch[1], other, scalar=epilogue.beta, label="C")
+            other = scratch[1]
+        return other
+
+
+def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:
+    """The epilogue of a kernel."""
+    store = ResultStore(context)
+    if context.design.stores_accumulators:
+        return StoreAccumulators(context, store)
+    return ElementwiseEpilogue(context, accumulators, Sums(context), store)
+
+
+def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
+    """The terms with their output matrices: one each, or one for all."""
+    kernel = context.design.kernel
+    if kernel.epilogue.value is None:
+        return [([t], matrix) for t, matrix in enumerate(kernel.epilogue.partial)]
+    return [(list(range(len(kernel.terms))), kernel.epilogue.target)]
+
+
+def _row_chunks(place: WorkTile, size: int) -> list[RowChunk]:
+    return [RowChunk(start, count, start == 0, start + count == place.m) for start, count in chunks(place.m, size)]
+
+
+def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: RowChunk) -> GlobalTile:
+    """Rows of the result; partial results of a slice are below those of the previous slice."""
+    row = context.rows_of(place, 0) + place.row + rows.start
+    if context.design.kernel.epilogue.partial:
+        row = row + place.slice * (context.matrices * context.sizes[0])
+    return GlobalTile(matrix.name, row, place.col, rows.count, place.n)

@@ -1,0 +1,182 @@
+"""Loads of the main loop: blocks of K of A and B from global memory into the stages of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.model import SIDES, MatrixRef
+from hwsim.dataflows.tiles import WorkTile
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import Affine, GlobalTile, Sync
+from hwsim.program.quick import quick
+
+Rings = tuple[dict[int | None, RingBuffer], dict[int | None, RingBuffer]]
+
+
+class Loader(Protocol):
+    """Interface: how a block of K is loaded from global memory."""
+
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
+        """Emit the loads of `size` of K, from element `k` on, of both operands."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class TileLoad:
+    """The load of one tile of A or B into a ring buffer. piece: its number, None: the unsplit operand."""
+
+    side: int
+    piece: int | None
+    ring: RingBuffer
+    tile: GlobalTile
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoader:
+    """Loads directly into a stage of shared memory, asynchronously (TMA, cp.async)."""
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
+        stage = self.context.buffers.stage
+        loads = _loads(self.context, place, k, size, sweep, in_registers=False)
+        for at, load in enumerate(loads):
+            waits = [stage.free] if at == 0 else []
+            signals = [stage.full] if at + 1 == len(loads) else []
+            emit_load(self.context, s, place, load, waits, signals)
+            load.ring.pushed(s)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterLoader:
+    """Loads into registers, and from there into a stage unless the operands are split on the way (see split.py)."""
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
+        context, stage = self.context, self.context.buffers.stage
+        loads = _loads(context, place, k, size, sweep, in_registers=True)
+        for at, load in enumerate(loads):
+            waits = [load.ring.free]
+            if at == 0 and context.design.is_serial:
+                waits.append(stage.free)
+            emit_load(context, s, place, load, waits, [load.ring.full])
+            load.ring.pushed(s)
+        if context.design.kernel.splits_operands:
+            return
+        moves = []
+        for load in loads:
+            assert load.piece is not None
+            target = context.buffers.operands[load.side].stages[load.piece]
+            moves.append(StageMove(load.side, load.ring, target, load.tile.rows, load.tile.cols))
+        fill_stage(context, s, moves)
+
+
+@dataclass(frozen=True, slots=True)
+class StageMove:
+    """The copy of a tile of A or B from registers to a stage."""
+
+    side: int
+    source: RingBuffer
+    target: RingBuffer
+    rows: int
+    cols: int
+
+
+def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMove]) -> None:
+    """Emit the copies of a block of K from registers to a stage of shared memory."""
+    engine, stage = context.engine(context.registers, context.shared), context.buffers.stage
+    for at, move in enumerate(moves):
+        waits = [move.source.full]
+        if at == 0 and not context.design.is_serial:
+            waits.append(stage.free)
+        signals = [move.source.free, *([stage.full] if at + 1 == len(moves) else [])]
+        target, source = move.target.push(move.rows, move.cols), move.source.pop(move.rows, move.cols)
+        s.emit(engine, "copy", target, [source], waits, signals, label=SIDES[move.side])
+        move.source.popped(s)
+        move.target.pushed(s)
+
+
+def _loads(
+    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, in_registers: bool
+) -> list[TileLoad]:
+    """The tiles of a block of K, and their ring buffers in registers or in a stage."""
+    rings: list[dict[int | None, RingBuffer]] = []
+    for buffers in context.buffers.operands:
+        unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
+        pieces = buffers.landing if in_registers else buffers.stages
+        found: dict[int | None, RingBuffer] = dict(pieces.items())
+        rings.append(found if unsplit is None else {None: unsplit})
+    return block_loads(context, place, k, size, sweep, rings=(rings[0], rings[1]))
+
+
+def block_loads(
+    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, rings: Rings
+) -> list[TileLoad]:
+    """The tiles of `size` of K, from element `k` on. rings: for A and B, by number of the piece."""
+    found = []
+    for side, operand in enumerate(context.design.kernel.operands):
+        row = context.rows_of(place, side)
+        if operand.raw is not None:
+            wanted: list[tuple[int | None, MatrixRef]] = [(None, operand.raw)]
+        else:
+            matrices = {piece.number: piece.matrix for piece in operand.pieces}
+            wanted = [(p, matrices[p]) for p in context.used(side, sweep)]
+        for piece, matrix in wanted:
+            if side == 0:
+                tile = GlobalTile(matrix.name, row + place.row, k, place.m, size)
+            else:
+                tile = GlobalTile(matrix.name, row + k, place.col, size, place.n)
+            found.append(TileLoad(side, piece, rings[side][piece], tile, matrix.format))
+    return found
+
+
+def emit_load(
+    context: KernelContext,
+    s: StreamBuilder,
+    place: WorkTile,
+    load: TileLoad,
+    waits: list[Sync],
+    signals: list[Sync],
+    *,
+    part: tuple[int, int] | None = None,
+    repeat: int = 1,
+) -> None:
+    """Emit one load, which converts to the ring's format where that is another.
+
+    part: the first and the number of the rows of A or columns of B that it loads; None: all. repeat: how often.
+    """
+    engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
+    order = context.design.kernel.operands[load.side].order
+    target, source = load.ring.push(load.tile.rows, load.tile.cols, order), load.tile
+    if part is not None and part != (0, (source.rows, source.cols)[load.side]):
+        start, count = part
+        width = source.cols
+        if load.side == 0:
+            source = replace(source, row=source.row + start, rows=count)
+            target = replace(target, row=start, rows=count, width=width)
+        else:
+            source = replace(source, col=source.col + start, cols=count)
+            target = replace(target, col=start, cols=count, width=width)
+    beside, label = _together(context, load.side, place), SIDES[load.side]
+    rounding = context.design.rounding_on_load[load.side]
+    if load.format != load.ring.format:
+        assert rounding is not None
+        given: dict[str, Any] = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
+        s.emit(engine, "cast", target, [source], waits, signals, label=label, repeat=repeat, **given)
+    else:
+        s.emit(engine, "copy", target, [source], waits, signals, label=label, repeat=repeat, multicast=beside)
+
+
+def _together(context: KernelContext, side: int, place: WorkTile) -> int:
+    """The number of cores whose reads of this tile cost L2 one: a cluster's, or those that L2 coalesces."""
+    l2, spread = context.design.device.l2, context.design.spread(side)
+    if l2 is None or spread > 1:
+        return spread
+    sharing, cluster = (place.across, 1) if side == 0 else (place.along, place.cluster)
+    return max(cluster, min(sharing, l2.coalesced_reads or 1))

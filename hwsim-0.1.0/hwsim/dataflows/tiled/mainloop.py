@@ -1,0 +1,155 @@
+"""The main loop over K of a tile: loads, operand feed, products, promotion.
+
+It is written as the streams of specialised warps. The vector engine's instructions are all in one stream, in an order
+in which none waits for a later one: where there is a pipeline, pieces for the next block of K are made before the
+products of this block are promoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
+from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
+from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
+from hwsim.dataflows.tiled.products import Products
+from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
+from hwsim.dataflows.tiled.spill import Spill
+from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
+from hwsim.dataflows.tiles import WorkTile
+from hwsim.program.builder import Span, StreamBuilder
+from hwsim.program.ir import ZERO, Affine
+
+
+@dataclass(frozen=True, slots=True)
+class MainLoop:
+    """The main loop, composed of its parts. splitter: None where operands are not split in the kernel."""
+
+    context: KernelContext
+    loader: Loader
+    splitter: Splitter | None
+    products: Products
+    promotion: Promotion
+    sums: Sums
+    spill: Spill
+
+    @property
+    def shares_lanes(self) -> bool:
+        """Whether products run on the vector engine, in one stream with elementwise work."""
+        return self.context.design.on_vector
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of one tile."""
+        for run in self._runs(s, place.k):
+            for sweep in range(self.context.design.k_sweeps):
+                if self.spill.is_on:
+                    self._load_ahead(s, place, place.start + run.start, run.size, sweep)
+                    continue
+                for block in s.blocks("k", run.size, self.context.design.blocking.k):
+                    self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
+
+    def _load_ahead(self, s: StreamBuilder, place: WorkTile, start: Affine, k: int, sweep: int) -> None:
+        """Emit the loads of K one block ahead of the reloads of spilled accumulators."""
+        size = self.context.design.blocking.k
+        whole, rest = divmod(k, size)
+        self.loader.block(s, place, start, size if whole else rest, sweep)
+        if whole > 1:
+            with s.loop("k", whole - 1) as (_, index):
+                self.loader.block(s, place, start + size + index * size, size, sweep)
+                self.spill.reload(s, place)
+        if whole and rest:
+            self.loader.block(s, place, start + whole * size, rest, sweep)
+            self.spill.reload(s, place)
+        self.spill.reload(s, place)
+
+    def multiply(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the products of one tile."""
+        context, design = self.context, self.context.design
+        acquire(context, s, design.chained)
+        for run in self._runs(s, place.k):
+            acquire(context, s, design.terms_across_blocks)
+            for sweep in range(design.k_sweeps):
+                for block in s.blocks("k", run.size, design.blocking.k):
+                    self.products.block(s, place, run, sweep, block)
+            release(context, s, design.terms_across_blocks)
+        self.spill.settle(s)
+        release(context, s, design.chained)
+
+    def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit the splits and promotions of one tile, and its products where they share the lanes."""
+        context, design = self.context, self.context.design
+        self.sums.fill(ops, place)
+        if self.shares_lanes:
+            acquire(context, s, design.chained)
+        for run in self._runs(s, place.k):
+            if self.shares_lanes:
+                acquire(context, s, design.terms_across_blocks)
+            for sweep in range(design.k_sweeps):
+                promotes = any(design.promotes_in_block) and sweep == 0
+                if self.splitter is not None or promotes or self.shares_lanes or self.spill.is_on:
+                    self._blocks(s, ops, place, run, sweep, promotes)
+            if self.shares_lanes:
+                release(context, s, design.terms_across_blocks)
+            self.promotion.after_run(s, ops, place)
+        if self.shares_lanes:
+            self.spill.settle(s)
+            release(context, s, design.chained)
+
+    def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
+        """Emit the elementwise work of a run, block by block."""
+        if self.splitter is not None and promotes and not self.shares_lanes and not self.context.design.is_serial:
+            self._split_ahead(s, ops, place, run, sweep, self.splitter)
+            return
+        for block in s.blocks("k", run.size, self.context.design.blocking.k):
+            if self.splitter is not None:
+                self.splitter.block(s, ops, place, sweep, block.size)
+            if self.shares_lanes:
+                self.products.block(s, place, run, sweep, block)
+            if promotes:
+                self.promotion.within_block(s, ops, place, block.size)
+            self.spill.store(s, place)
+
+    def _split_ahead(
+        self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, splitter: Splitter
+    ) -> None:
+        """Emit the splits one block of K ahead of the promotions."""
+        size = self.context.design.blocking.k
+        whole, rest = divmod(run.size, size)
+        splitter.block(s, ops, place, sweep, size if whole else rest)
+        if whole > 1:
+            with s.loop("k", whole - 1):
+                splitter.block(s, ops, place, sweep, size)
+                self.promotion.within_block(s, ops, place, size)
+        if whole and rest:
+            splitter.block(s, ops, place, sweep, rest)
+            self.promotion.within_block(s, ops, place, size)
+        self.promotion.within_block(s, ops, place, rest or size)
+
+    def _runs(self, s: StreamBuilder, k: int) -> Iterator[Span]:
+        """The runs of K for terms promoted after several blocks; one run over all of K where there are none."""
+        run_across_blocks = self.context.design.run_across_blocks
+        if run_across_blocks is None:
+            yield Span(ZERO, ZERO, k, None, True)
+        else:
+            yield from s.blocks("run", k, run_across_blocks)
+
+
+def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:
+    """The main loop of a kernel."""
+    design = context.design
+    through, splits = design.family.through_registers, design.kernel.splits_operands
+    loader: Loader = RegisterLoader(context) if through else SharedLoader(context)
+    splitter: Splitter | None = None
+    if splits:
+        splitter = SplitOnLoad(context) if through else SplitStages(context)
+    if not design.family.staged:
+        loader, splitter = FragmentLoader(context), SplitFragments(context) if splits else None
+    ringed = design.reads_fragments or splits or not design.family.staged
+    feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
+    promotion = promotion_of(context, accumulators)
+    spill = Spill(context)
+    return MainLoop(context, loader, splitter, Products(context, feed, spill), promotion, Sums(context), spill)

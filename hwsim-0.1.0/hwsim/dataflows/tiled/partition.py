@@ -1,0 +1,307 @@
+"""Partition of a plan into kernels: all terms as accumulators of one kernel, or each a kernel that adds to C.
+
+Independent of tiles: it says what each kernel multiplies, from which matrices, and what its epilogue does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
+from hwsim.devices import instruction
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.gemm.expressions import has_integer_parts, operations, scaled, sequential_form
+from hwsim.gemm.layouts import K_MAJOR, Order
+from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
+    from hwsim.gemm.record import Gemm
+
+WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
+WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTerms:
+    """The part of a plan that one kernel computes: its terms, their combination, and the C of the previous kernel.
+
+    exponent: of C. order: which of value and C is the left operand of their sum. accumulates: C is read. final: alpha,
+    beta and bias are applied. target: the matrix that it writes.
+    """
+
+    terms: tuple[int, ...]
+    value: Expression
+    exponent: int = 0
+    order: Literal["value", "c"] = "value"
+    accumulates: bool = False
+    final: bool = True
+    target: str = "C"
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A record's plan as kernels of the matrix instruction `unit`.
+
+    orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
+    results and merge kernels apply the epilogue.
+    """
+
+    gemm: Gemm
+    device: Device
+    family: Family
+    unit: str
+    orders: tuple[Order, Order]
+    is_sliced: bool
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan."""
+        plan = self.gemm.plan
+        assert isinstance(plan, Plan)
+        return plan
+
+    @cached_property
+    def model(self) -> InstructionModel:
+        """The matrix instruction."""
+        return instruction(self.device, self.unit)
+
+    @cached_property
+    def output(self) -> MatrixRef:
+        """The matrix of the result."""
+        return MatrixRef("C", self.gemm.output)
+
+    @cached_property
+    def runs(self) -> tuple[int | None, ...]:
+        """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
+        all of a slice.
+        """
+        found: list[int | None] = []
+        for term in self.plan.terms:
+            run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
+            if run is None and self.plan.join == "group":
+                run = WHOLE
+            found.append(self.model.k if run == "instruction" else run)
+        return tuple(found)
+
+    def k_group(self, longest: int) -> int:
+        """The K that the unit accumulates from zero; longest: K of the longest slice."""
+        return next((run for run in self.runs if run not in (None, WHOLE)), None) or longest
+
+    @cached_property
+    def words(self) -> int:
+        """The number of 32-bit words per element of the sums."""
+        return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether the plan is one term."""
+        return len(self.plan.terms) == 1 and isinstance(self.plan.combine, TermValue)
+
+    @cached_property
+    def placeholder_ops(self) -> int:
+        """Operations per element in place of arithmetic that the fp32 lanes do not support; 0: they support it all."""
+        expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
+        has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
+        is_plain = self.is_single and not has_epilogue and self.runs[0] is None
+        if is_plain and self.output.format == self.model.d and not self.is_sliced:
+            return 0
+        is_fp32 = self.model.d == "fp32" and self.plan.arithmetic == "fp32" and not has_integer_parts(expression)
+        return 0 if is_fp32 else max(1, operations(expression))
+
+    @property
+    def computes(self) -> bool:
+        """Whether the functional machine computes the plan's values from the program."""
+        plan, problem = self.plan, self.gemm.problem
+        if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
+            return False
+        if problem.bias is not None or problem.has_c or (self.gemm.epilogue.alpha != 1 and self.model.d != "fp32"):
+            return False
+        is_wide = format_of(plan.input_format).bits > 32
+        return not (is_wide and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)))
+
+    def computes_with(self, parts: Sequence[KernelTerms]) -> bool:
+        """Whether it does with these kernels.
+
+        Where one adds to the C of the previous one, C passes through memory in the output format, and alpha applies in
+        the last kernel only.
+        """
+        chained = any(part.accumulates for part in parts)
+        is_plain = self.gemm.epilogue.alpha == 1 and self.output.format == self.model.d
+        return self.computes and (is_plain or not chained)
+
+    # --- operands ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def splits(self) -> bool:
+        """Whether the operands have to be split or rounded at all."""
+        return not all(is_unsplit(self.plan, pieces) for pieces in (self.plan.a_pieces, self.plan.b_pieces))
+
+    @cached_property
+    def has_words(self) -> bool:
+        """Whether the operands are 32-bit words of which the unit reads fewer bits: rounded in registers, not in a
+        pass.
+        """
+        plan = self.plan
+        pieces = (*plan.a_pieces, *plan.b_pieces)
+        words = all(format_of(fmt).bits == 32 for fmt in (plan.input_format, *(piece.format for piece in pieces)))
+        return words and len(plan.a_pieces) == len(plan.b_pieces) == 1 and not any(p.scale_exponent for p in pieces)
+
+    @cached_property
+    def converts_on_load(self) -> bool:
+        """Whether the load converts the operands to the unit's format (TMA's TF32 type)."""
+        if not self.has_words or self.plan.split != "round" or not self.splits:
+            return False
+        target = self.family.registers if self.family.through_registers else self.family.shared
+        conversions = {f"{self.plan.input_format}.{p.format}" for p in (*self.plan.a_pieces, *self.plan.b_pieces)}
+        links = (x for x in self.device.links.values() if (x.source, x.target) == ("GM", target))
+        return any(conversions <= set(link.casts) for link in links)
+
+    @cached_property
+    def splits_in_kernel(self) -> bool:
+        """Whether the GEMM kernel splits its operands itself."""
+        in_kernel = self.plan.split == "round" and self.splits and not self.converts_on_load
+        return in_kernel and (self.plan.split_in == "kernel" or self.has_words)
+
+    def is_made(self, side: int) -> bool:
+        """Whether a pass makes the pieces of A or B, so that their storage order is free."""
+        rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
+        return not (self.splits_in_kernel or self.converts_on_load or is_unsplit(self.plan, rules))
+
+    def loaded_order(self, side: int) -> Order:
+        """The storage order of what the kernels load of A or B: the operand's own, unless the unit needs pieces
+        K-major.
+        """
+        return K_MAJOR[side] if self.is_made(side) and takes_k_major(self.model) else self.orders[side]
+
+    def used(self, side: int, terms: Sequence[int]) -> list[int]:
+        """The pieces of A or B in products of these terms."""
+        return sorted({pair[side] for t in terms for pair in self.plan.terms[t].products})
+
+    def _operand(self, side: int, terms: Sequence[int]) -> KernelOperand:
+        plan, order = self.plan, self.loaded_order(side)
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        raw = MatrixRef(SIDES[side], plan.input_format, order) if self.splits_in_kernel else None
+        pieces = []
+        for p in self.used(side, terms):
+            stored = plan.input_format if self.converts_on_load else rules[p].format
+            pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
+        return KernelOperand(order, tuple(pieces), tuple(rules), raw)
+
+    # --- kernels -----------------------------------------------------------------------------------------------
+
+    @property
+    def everything(self) -> tuple[int, ...]:
+        """The part with all terms."""
+        return tuple(range(len(self.plan.terms)))
+
+    def preferred(self) -> list[KernelTerms]:
+        """The parts by the plan's preference: one kernel of all terms, or one per term where the plan asks for
+        calls.
+        """
+        plan = self.plan
+        if plan.join == "group" or len(plan.terms) == 1 or not plan.calls:
+            return [KernelTerms(self.everything, plan.combine)]
+        return self.apart()
+
+    def apart(self) -> list[KernelTerms]:
+        """One part per term: each kernel adds to C where the sum allows it, else writes a matrix of its own."""
+        steps = sequential_form(self.plan.combine)
+        if steps is None:
+            if self.gemm.epilogue.alpha != 1 or self.gemm.problem.has_c or self.gemm.problem.bias is not None:
+                raise UnsupportedError(f"scheme {self.plan.scheme}: its terms join in a pass that knows no alpha and C")
+            return [KernelTerms((t,), TermValue(0), final=False, target=f"T{t + 1}") for t in self.everything]
+        return [
+            KernelTerms(
+                (step.term,),
+                scaled(TermValue(0), step.own),
+                step.exponent,
+                "c" if step.order == "c" else "value",
+                i > 0,
+                i + 1 == len(steps),
+            )
+            for i, step in enumerate(steps)
+        ]
+
+    def of(self, terms: Sequence[Sequence[int]]) -> list[KernelTerms]:
+        """The parts that compute these groups of terms, in order."""
+        if len(terms) == 1 and len(terms[0]) == len(self.plan.terms):
+            return [KernelTerms(self.everything, self.plan.combine)]
+        return self.apart()
+
+    def kernel(self, part: KernelTerms) -> GemmKernel:
+        """The kernel that computes a part of the plan."""
+        name = "gemm" if len(part.terms) == len(self.plan.terms) else f"gemm_{part.terms[0] + 1}"
+        epilogue = self._partial(part, name) if self.is_sliced else self.epilogue(part)
+        return GemmKernel(
+            name,
+            self.unit,
+            tuple(self.plan.terms[t] for t in part.terms),
+            tuple(self.runs[t] for t in part.terms),
+            self._operand(0, part.terms),
+            self._operand(1, part.terms),
+            epilogue,
+            joined=self.plan.join == "group",
+        )
+
+    def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:
+        """The kernels of several parts."""
+        return [self.kernel(part) for part in parts]
+
+    def epilogue(self, part: KernelTerms) -> TileEpilogue:
+        """The epilogue of a part, in its own kernel or after the merge of its slices."""
+        problem, end = self.gemm.problem, self.gemm.epilogue
+        target = self.output
+        if part.target != "C":
+            target = MatrixRef(part.target, self.plan.output_format if self.placeholder_ops else self.model.d)
+        # A kernel does its own part of the sum alone.
+        own = max(1, operations(part.value)) if self.placeholder_ops else 0
+        value = TermValue(0) if self.placeholder_ops else part.value
+        c, beta, alpha, bias = None, 0.0, 1.0, False
+        if part.accumulates:
+            c, beta = self.output, 2.0**part.exponent
+        if part.final:
+            alpha, bias = end.alpha, problem.bias is not None
+            if problem.has_c:
+                if c is not None and end.beta != 1:
+                    bias = True  # one more operation in place of the second addend
+                elif c is None:
+                    assert end.beta is not None
+                    c, beta = MatrixRef("C.in", self.output.format), end.beta
+        return TileEpilogue(
+            value, target, alpha, beta, c, bias, placeholder_ops=own, words=self.words, order=part.order
+        )
+
+    def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
+        """The matrix of partial results of slices, for a merge kernel."""
+        is_joined = self.plan.join == "group"
+        count = 1 if is_joined else len(part.terms)
+        partial = tuple(MatrixRef(f"{name}.partial{t + 1}", self.model.d) for t in range(count))
+        is_promoted = any(self.runs[t] is not None for t in part.terms)
+        return TileEpilogue(
+            part.value if is_joined and not self.placeholder_ops else None,
+            partial[0],
+            partial=partial,
+            placeholder_ops=int(is_promoted and self.model.d != "fp32"),
+            words=format_of(self.model.d).bits // 32 or 1,
+        )
+
+
+def takes_k_major(unit: InstructionModel) -> bool:
+    """Whether the instruction's operands have to be stored K-major, because no rate is known for another layout."""
+    return unit.k_major_only and not (unit.timing is not None and unit.timing.mn_major_macs_per_cycle)
+
+
+def is_unsplit(plan: Plan, pieces: Sequence[Piece]) -> bool:
+    """Whether an operand is its single piece."""
+    return len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent
+
+
+def piece_name(side: int, p: int, pieces: Sequence[Piece]) -> str:
+    """The name of the matrix of a piece of A or B."""
+    return SIDES[side] if len(pieces) == 1 else f"{SIDES[side]}{p + 1}"

@@ -1,0 +1,284 @@
+"""Writes the program of a mapped record: passes that split operands, GEMM kernels, split-K reductions.
+
+Nothing is chosen or estimated here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
+from hwsim.dataflows.options import STAGING
+from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
+from hwsim.dataflows.tiled.buffers import kernel_buffers
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.kernel import gemm_kernel
+from hwsim.dataflows.tiled.merge import merge_pass
+from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
+from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.spill import LOCAL
+from hwsim.dataflows.tiled.storage import recorded_orders
+from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.libraries import observed
+from hwsim.program.builder import KernelBuilder, StreamBuilder
+from hwsim.program.ir import GlobalArray, Kernel, Program
+from hwsim.program.rename import renamed
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
+    from hwsim.gemm.plan import Side
+    from hwsim.gemm.problem import Image
+    from hwsim.gemm.record import Gemm
+
+
+SPILLED = "spilled_rows"  # the setting of a mapping that spills
+STRIPS = 8  # of columns, at most: each is a loop of its own
+
+
+class ProgramWriter:
+    """Writes the program of one record."""
+
+    def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
+        self.family, self.gemm, self.device = family, gemm, device
+        self.mapping = mapping_of(gemm, family.name)
+        self.m, self.n, self.k = gemm.problem.sizes
+        self.matrices = gemm.problem.matrices
+        self.lengths = gemm.schedule.slice_lengths(self.k)
+        unit = self.mapping.kernels[0].instruction
+        orders = recorded_orders(gemm)
+        self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
+        self.arrays: dict[str, GlobalArray] = {}
+        self.kernels: list[Kernel] = []
+        self.schedulers: dict[tuple[Tile, int, tuple[int, int]], StaticTileScheduler] = {}
+        self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels and what they were made from
+
+    def program(self) -> Program:
+        """The complete program."""
+        partition = self.partition
+        self._declare(partition.output)
+        inputs = [self._operand(side) for side in range(2)]
+        if self.gemm.problem.has_c:
+            self._declare(MatrixRef("C.in", partition.output.format))
+        terms = [kernel.terms for kernel in self.mapping.kernels]
+        parts = partition.of(terms)
+        if [part.terms for part in parts] != terms:
+            allowed = [list(part.terms) for part in parts]
+            raise InputError(f"gemm record: kernels of terms {[list(x) for x in terms]}; allowed here: {allowed}")
+        self._local(parts)
+        for part, mapping in zip(parts, self.mapping.kernels, strict=True):
+            self._gemm(part, partition.kernel(part), mapping)
+        if parts[0].target != "C":
+            self._combine()
+        arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
+        computes = partition.computes_with(parts) and self.gemm.problem.image is None
+        return Program(arrays, kernels, tuple(inputs), "C", computes=computes)
+
+    def _local(self, parts: Sequence[KernelTerms]) -> None:
+        """Declare the local memory of kernels that spill."""
+        first, terms = self.mapping.kernels[0], max(len(part.terms) for part in parts)
+        rows = spilled_rows(first)
+        if rows:
+            height, accumulator = self.device.cores * terms * rows, self.partition.model.d
+            self.arrays[LOCAL] = GlobalArray(LOCAL, height, first.tile.n, accumulator)
+
+    def _declare(self, matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
+        """Declare an array for a matrix of the size of C, or for `blocks` of them one below another."""
+        array = GlobalArray(matrix.name, blocks * self.matrices * self.m, self.n, matrix.format, matrix.order)
+        return self.arrays.setdefault(matrix.name, array)
+
+    # --- operands ----------------------------------------------------------------------------------------------
+
+    def _operand(self, side: int) -> str:
+        """Declare the arrays of A or B and the passes that make its pieces; returns the name of the input."""
+        plan, name = self.partition.plan, SIDES[side]
+        order, made_order = self.partition.orders[side], self.partition.loaded_order(side)
+        rows, cols = (self.m, self.k) if side == 0 else (self.k, self.n)
+        rows *= self.matrices
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        image = self.gemm.problem.image if side == 0 else None
+        if image is not None:
+            if (order, made_order) != ("rows", "rows"):
+                raise UnsupportedError("a convolution's image is stored pixel by pixel: a_layout=rows")
+            rows, cols = self.matrices * image.rows, image.cols
+        if not self.partition.is_made(side):
+            return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
+        source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
+        used = self.partition.used(side, self.partition.everything)
+        self.arrays[source.name] = source
+        made = {
+            p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
+            for p in used
+        }
+        letter: Side = "a" if side == 0 else "b"
+        for work in operand_passes(plan, letter, source, made):
+            self._pass(work)
+        return source.name
+
+    def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
+        """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
+        of the A matrix, which only the GEMM kernels see.
+        """
+        if image is None:
+            self.arrays[array.name] = array
+            return array
+        stored = replace(array, name=f"{array.name}.image")
+        seen = replace(
+            array, rows=self.matrices * self.m, cols=self.k, of=stored.name, reads=self.matrices * image.read
+        )
+        self.arrays.update({stored.name: stored, seen.name: seen})
+        return stored
+
+    def _pass(self, work: Pass) -> None:
+        self.kernels.append(lower_pass(work, self.device))
+
+    # --- kernels -----------------------------------------------------------------------------------------------
+
+    def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
+        """One GEMM kernel, and the merge of its slices."""
+        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        scheduler = self.scheduler(mapping)
+        self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
+        for matrix in kernel.epilogue.partial:
+            self._declare(matrix, len(self.lengths))
+        if counts_tiles(self.family, self.device, scheduler.tile_count):
+            self.kernels.append(self._tile_counter)
+        self.kernels.append(self._lowered(design, scheduler, mapping))
+        if self.partition.is_sliced:
+            self._merge(part, kernel)
+
+    def _lowered(self, design: KernelDesign, scheduler: StaticTileScheduler, mapping: KernelMapping) -> Kernel:
+        """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
+        own = replace(mapping, name="", terms=())
+        for known, like, kernel in self.written:
+            if known == own and numbers_between(like, design.kernel) is not None:
+                buffers = buffers_between(kernel, kernel_buffers(design))
+                if buffers is not None:
+                    return renamed(kernel, design.kernel.name, arrays_between(like, design.kernel), buffers)
+        made = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
+        self.written.append((own, design.kernel, made))
+        return made
+
+    def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
+        """The tile scheduler of a kernel; kernels with equal tiles share one."""
+        key = mapping.tile, mapping.swizzle, mapping.cluster
+        known = self.schedulers.get(key)
+        if known is None:
+            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping)
+        return known
+
+    @cached_property
+    def _tile_counter(self) -> Kernel:
+        """The memset of the counter that hands out tiles; it moves no data of the program."""
+        seen = observed(self.device)
+        assert seen is not None and seen.tile_counter_us is not None
+        engine = link_engine(self.device, self.family.registers, "GM")
+        cycles = seen.tile_counter_us * self.device.clock_mhz / self.device.engines[engine].sync_cycles
+        stream = StreamBuilder("memset")
+        stream.emit(engine, "sync", repeat=math.ceil(cycles))
+        builder = KernelBuilder("tile_counter")
+        builder.group(0, 1, stream)
+        return builder.finish()
+
+    def _merge(self, part: KernelTerms, kernel: GemmKernel) -> None:
+        """The merge of slices in order, with the epilogue that a kernel without split-K has."""
+        epilogue = self.partition.epilogue(part)
+        c = None if epilogue.c is None else self._declare(epilogue.c)
+        target = self._declare(epilogue.target)
+        self._pass(
+            merge_pass(
+                f"merge_{kernel.name}",
+                [self.arrays[matrix.name] for matrix in kernel.epilogue.partial],
+                c,
+                target,
+                epilogue,
+                len(self.lengths),
+                joined=kernel.joined,
+                placeholder=bool(self.partition.placeholder_ops),
+                words=self.partition.words,
+            )
+        )
+
+    def _combine(self) -> None:
+        """The pass that combines terms from arrays of their own to C."""
+        partition, plan = self.partition, self.partition.plan
+        terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
+        target = self.arrays["C"]
+        if partition.placeholder_ops:
+            self._pass(placeholder_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
+        else:
+            self._pass(combine_pass("combine", plan.combine, terms, target))
+
+
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> StaticTileScheduler:
+    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2.
+
+    Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip.
+    """
+    m, n, k = gemm.problem.sizes
+    slices = slices_of(gemm.schedule.slice_lengths(k))
+    tile, matrices = (mapping.tile.m, mapping.tile.n), gemm.problem.matrices
+    l2_bytes = device.l2.capacity_bytes if device.l2 is not None else 0
+    strips = STRIPS if l2_bytes and n * k * format_of(gemm.problem.input_format).bits // 8 > l2_bytes else 1
+    cluster = mapping.cluster[0]
+    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
+    return StaticTileScheduler(tuple(grids), device.cores, matrices)
+
+
+def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
+    """Whether the library clears a tile counter before a kernel with this number of tiles."""
+    seen = observed(device)
+    if seen is None or not seen.tile_counter_us or seen.tile_counter_tiles is None:
+        return False
+    return family.persistent and tiles > seen.tile_counter_tiles * device.cores
+
+
+def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
+    """The mapping of a record. Raises InputError where it has none, or not one that `dataflow` wrote."""
+    mapping = gemm.mapping
+    if mapping is None or mapping.dataflow != dataflow or not mapping.kernels:
+        found = "no mapping" if mapping is None or not mapping.kernels else f"a mapping of {mapping.dataflow}"
+        raise InputError(f"gemm record: {found}; a program of {gemm.device.name} needs one of {dataflow}")
+    missing = [name for name in ("k_group", "launches") if not any(x.name == name for x in mapping.kernels[0].settings)]
+    if missing:
+        raise InputError(f"gemm record: its first kernel lacks the settings {', '.join(missing)}")
+    return mapping
+
+
+def is_staged(mapping: KernelMapping) -> bool:
+    """Whether a kernel's operands wait in shared memory."""
+    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
+
+
+def spilled_rows(mapping: KernelMapping) -> int:
+    """Rows of each accumulator that lie in local memory between blocks of K."""
+    return next((one.value for one in mapping.settings if one.name == SPILLED and isinstance(one.value, int)), 0)
+
+
+def blocking_of(mapping: KernelMapping) -> Blocking:
+    """The blocking of a kernel of the record. Raises InputError where it has no warp."""
+    tile = mapping.tile
+    if mapping.warp is None:
+        raise InputError(f"gemm record: kernel {mapping.name} has no warp (m, n of C that one warp owns)")
+    cores, spilled = mapping.cta_group, spilled_rows(mapping)
+    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, cores, spilled)
+
+
+def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:
+    """The number of device kernels of the program, passes included. tiles: of each GEMM kernel."""
+    plan = partition.plan
+    count = 0
+    sides: tuple[tuple[int, Side], ...] = ((0, "a"), (1, "b"))
+    for side, letter in sides:
+        rules = (plan.a_pieces, plan.b_pieces)[side]
+        if partition.is_made(side):
+            pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
+            count += len(operand_passes(plan, letter, GlobalArray("", 1, 1, plan.input_format), pieces))
+    each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
+    return count + each * len(parts) + (parts[0].target != "C")

@@ -1,0 +1,196 @@
+"""Promotion: partial sums of runs of K leave the matrix unit and are added up by the elementwise lanes.
+
+Either each term to a sum of its own, or the joined terms to one sum, or terms joined one after another through one
+accumulator; within a block of K or after several blocks, by the promotion interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators
+from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiles import WorkTile
+from hwsim.formats import format_of
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import LocalTile
+
+
+class Promotion(Protocol):
+    """Interface: how partial sums are added up."""
+
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+        """Emit the promotions within a block of `size` of K."""
+
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit the promotions at the end of a run of several blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums outside the unit: whole tiles in registers. Placeholder operations work on 32-bit words."""
+
+    context: KernelContext
+
+    def fill(self, ops: VectorOps, place: WorkTile) -> None:
+        """Emit their initialisation with +0."""
+        for t in self.context.buffers.sums:
+            ops.op("fill", self._tile(t, place), scalar=0.0)
+
+    def rows(self, t: int, place: WorkTile, start: int, count: int) -> LocalTile:
+        """Some rows of a sum."""
+        return self._tile(t, place).part(start, count)
+
+    def _tile(self, t: int, place: WorkTile) -> LocalTile:
+        ring = self.context.buffers.sums[t]
+        if not self.context.design.kernel.epilogue.placeholder_ops:
+            return ring.whole(place.m, place.n)
+        return LocalTile(ring.name, place.m, place.n * (format_of(ring.format).bits // 32), "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateSums:
+    """Promotion of each term to a sum of its own."""
+
+    context: KernelContext
+    accumulators: RegisterAccumulators | TmemAccumulators
+    sums: Sums
+
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+        design = self.context.design
+        for _, step in chunks(size, design.step_k):
+            for t in (t for t, short in enumerate(design.promotes_in_block) if short):
+                run = design.kernel.runs[t]
+                assert run is not None
+                for _ in chunks(step, run):
+                    self._add(s, ops, place, [t], design.part_rows)
+
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        if self.context.design.terms_across_blocks:
+            self._add(s, ops, place, self.context.design.terms_across_blocks, place.m)
+
+    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int) -> None:
+        """Emit the addition of accumulators of `part` rows each to their sums."""
+        kernel = self.context.design.kernel
+        for row, rows in chunks(place.m, part):
+            self.accumulators.wait(ops, terms)
+            at_a_time = self.accumulators.rows_at_a_time(rows, self.context.design.chunk_rows)
+            for start, count in chunks(rows, at_a_time):
+                chunk = RowChunk(start, count, start == 0, start + count == rows)
+                values = self.accumulators.values(s, ops, terms, place, chunk)
+                for t in terms:
+                    total = self.sums.rows(t, place, row + start, count)
+                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else values[t])
+                self.accumulators.read(s, ops, terms)
+            self.accumulators.give_back(ops, terms)
+            for t in terms:
+                self.context.buffers.accumulators[t].ring.popped(s)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSum:
+    """Promotion that joins the terms of a run and adds the joined value to one sum."""
+
+    context: KernelContext
+    accumulators: RegisterAccumulators | TmemAccumulators
+    sums: Sums
+
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+        design = self.context.design
+        shorts = [t for t, short in enumerate(design.promotes_in_block) if short]
+        for _, step in chunks(size, design.step_k):
+            run = design.kernel.runs[shorts[0]]
+            assert run is not None
+            for _ in chunks(step, run):
+                self._add(s, ops, place, shorts)
+
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        if self.context.design.terms_across_blocks:
+            self._add(s, ops, place, self.context.design.terms_across_blocks)
+
+    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int]) -> None:
+        self.accumulators.wait(ops, terms)
+        for start, count in chunks(place.m, self.context.design.chunk_rows):
+            chunk = RowChunk(start, count, start == 0, start + count == place.m)
+            values = self.accumulators.values(s, ops, terms, place, chunk)
+            self._join(ops, values, self.sums.rows(0, place, start, count), count, place.n)
+            self.accumulators.read(s, ops, terms)
+        self.accumulators.give_back(ops, terms)
+        for t in terms:
+            self.context.buffers.accumulators[t].ring.popped(s)
+
+    def _join(self, ops: VectorOps, values: dict[int, LocalTile], total: LocalTile, rows: int, cols: int) -> None:
+        epilogue = self.context.design.kernel.epilogue
+        if epilogue.placeholder_ops:
+            for _ in range(epilogue.placeholder_ops):
+                ops.op("add", total, total, total)
+            return
+        assert epilogue.value is not None
+        joined, *scratch = (ring.whole(rows, cols) for ring in self.context.buffers.joins)
+        evaluate(ops, epilogue.value, values, joined, scratch)
+        ops.op("add", total, total, joined)
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialJoin:
+    """Promotion within a block where terms share an accumulator: each value, once complete, is joined to the previous
+    ones.
+
+    The first value starts the joined one: from TMEM it is copied directly to those registers.
+    """
+
+    context: KernelContext
+    accumulators: RegisterAccumulators | TmemAccumulators
+    sums: Sums
+
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+        design = self.context.design
+        run = design.kernel.runs[0]
+        assert run is not None
+        for _, step in chunks(size, design.step_k):
+            for _ in chunks(step, run):
+                self._run(s, ops, place)
+
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        pass
+
+    def _run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit one run of K of all terms."""
+        context, accumulators = self.context, self.accumulators
+        ring, barrier = context.buffers.joins[0], context.buffers.join_barrier
+        joined = ring.whole(place.m, place.n)
+        for at, turn in enumerate(context.design.sequential_joins):
+            accumulators.wait(ops, [0])
+            for start, count in chunks(place.m, accumulators.rows_at_a_time(place.m, context.design.chunk_rows)):
+                rows = RowChunk(start, count, start == 0, start + count == place.m)
+                into = joined.part(start, count)
+                if at == 0 and barrier is not None and isinstance(accumulators, TmemAccumulators):
+                    waits = [barrier.free] if rows.is_first else []
+                    accumulators.bring(s, 0, into, place, rows, waits, [barrier.full])
+                    ops.wait(barrier.full)
+                    continue
+                value = accumulators.values(s, ops, [0], place, rows)[0]
+                if at == 0:
+                    ops.op("scale", into, value, scalar=2.0**turn.own)
+                else:
+                    ops.op("add", into, into, value, scale_exponent=-turn.exponent)
+                accumulators.read(s, ops, [0])
+            accumulators.give_back(ops, [0])
+            context.buffers.accumulators[0].ring.popped(s)
+        total = self.sums.rows(0, place, 0, place.m)
+        ops.op("add", total, total, joined)
+        if barrier is not None:
+            ops.signal(barrier.free)
+
+
+def promotion_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> Promotion:
+    """The kind of promotion of a kernel."""
+    sums = Sums(context)
+    if context.design.sequential_joins:
+        return SequentialJoin(context, accumulators, sums)
+    if context.design.kernel.joined:
+        return JoinedSum(context, accumulators, sums)
+    return SeparateSums(context, accumulators, sums)

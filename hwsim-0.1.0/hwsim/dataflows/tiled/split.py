@@ -1,0 +1,136 @@
+"""Operand splits in the kernel: pieces of a block of K, made by the lanes on the way to the matrix unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwsim.dataflows.elementwise import VectorOps, split_ops
+from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.loads import StageMove, fill_stage
+from hwsim.dataflows.tiled.model import SIDES
+from hwsim.dataflows.tiles import WorkTile
+from hwsim.program.builder import StreamBuilder
+
+
+class Splitter(Protocol):
+    """Interface: where the pieces of operands are made."""
+
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
+        """Emit the split of `size` of K of both operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOnLoad:
+    """Splits in the registers that loads pass through, before the stage."""
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
+        moves = []
+        for side, operand in enumerate(self.context.buffers.operands):
+            rows, cols = (place.m, size) if side == 0 else (size, place.n)
+            raw, targets = operand.raw_landing, {p: operand.made[p] for p in self.context.used(side, sweep)}
+            assert raw is not None
+            ops.wait(raw.full, *(ring.free for ring in targets.values()))
+            make_pieces(self.context, ops, side, raw, targets, rows, cols, 1)
+            ops.signal(raw.free, *(ring.full for ring in targets.values()))
+            raw.popped(s)
+            for p, ring in targets.items():
+                ring.pushed(s)
+                moves.append(StageMove(side, ring, operand.stages[p], rows, cols))
+        fill_stage(self.context, s, moves)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStages:
+    """Splits in registers, from stages of unsplit operands; pieces stay there or are stored where the unit reads
+    them.
+    """
+
+    context: KernelContext
+
+    def block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, sweep: int, size: int) -> None:
+        steps = list(chunks(size, self.context.design.step_k))
+        for at, (start, k) in enumerate(steps):
+            for side in range(2):
+                self._step(s, ops, place, sweep, side, (start, k, size), is_first=at == 0, is_last=at + 1 == len(steps))
+            if at + 1 == len(steps):
+                for operand in self.context.buffers.operands:
+                    assert operand.raw_stage is not None
+                    operand.raw_stage.popped(s)
+
+    def _step(
+        self,
+        s: StreamBuilder,
+        ops: VectorOps,
+        place: WorkTile,
+        sweep: int,
+        side: int,
+        span: tuple[int, int, int],
+        *,
+        is_first: bool,
+        is_last: bool,
+    ) -> None:
+        """Emit the split of one operand: `k` of K from `start` of a block of `size`."""
+        context, (start, k, size) = self.context, span
+        operand, stage = context.buffers.operands[side], context.buffers.stage
+        raw, source, ready = operand.raw, operand.raw_stage, operand.ready
+        assert raw is not None and source is not None and ready is not None
+        rows, cols = (place.m, k) if side == 0 else (k, place.n)
+        if side == 0:
+            tile = source.pop(rows, cols, col=start, width=size)
+        else:
+            tile = source.pop(rows, cols, row=start, width=cols)
+        stays = not operand.made
+        repeat = context.fragment_reads(side, place) if context.design.repeats_fragments else 1
+        waits = [raw.free, *([stage.full] if is_first and side == 0 else [])]
+        signals = [raw.full]
+        if is_last and side == 1 and not context.design.is_serial:
+            signals.append(stage.free)
+        engine, target = context.engine(context.shared, context.registers), raw.push(rows, cols)
+        s.emit(engine, "copy", target, [tile], waits, signals, repeat=repeat, label=SIDES[side])
+        raw.pushed(s)
+        used = context.used(side, sweep)
+        targets = {p: (operand.taken if stays else operand.made)[p] for p in used}
+        ops.wait(raw.full)
+        ops.wait(*([ready.free] if stays else [ring.free for ring in targets.values()]))
+        make_pieces(context, ops, side, raw, targets, rows, cols, repeat)
+        ops.signal(raw.free, *([ready.full] if stays else [ring.full for ring in targets.values()]))
+        raw.popped(s)
+        for ring in targets.values():
+            ring.pushed(s)
+        if not stays:
+            self._store(s, side, used, rows, cols)
+
+    def _store(self, s: StreamBuilder, side: int, used: Sequence[int], rows: int, cols: int) -> None:
+        """Emit the stores from registers to where the unit reads the pieces."""
+        context, operand = self.context, self.context.buffers.operands[side]
+        engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
+        assert ready is not None
+        for at, p in enumerate(used):
+            made, taken = operand.made[p], operand.taken[p]
+            waits = [made.full, *([ready.free] if at == 0 else [])]
+            signals = [made.free, *([ready.full] if at + 1 == len(used) else [])]
+            target, source = taken.push(rows, cols), made.pop(rows, cols)
+            s.emit(engine, "copy", target, [source], waits, signals, label=SIDES[side])
+            made.popped(s)
+            taken.pushed(s)
+
+
+def make_pieces(
+    context: KernelContext,
+    ops: VectorOps,
+    side: int,
+    raw: RingBuffer,
+    targets: dict[int, RingBuffer],
+    rows: int,
+    cols: int,
+    repeat: int,
+) -> None:
+    """Emit the split of a tile of A or B to its pieces, `repeat` times."""
+    pushed = {p: ring.push(rows, cols) for p, ring in targets.items()}
+    scratch = [ring.whole(rows, cols) for ring in context.buffers.split_scratch]
+    split_ops(ops, raw.pop(rows, cols), context.design.kernel.operands[side].rules, pushed, scratch, repeat)

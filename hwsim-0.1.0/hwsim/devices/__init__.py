@@ -1,0 +1,43 @@
+"""Devices: the schema of device files, their loader and registry. A device is data; nothing here knows a scheme or a
+program.
+"""
+
+from __future__ import annotations
+
+from hwsim.devices.loader import expanded, load
+from hwsim.devices.query import (
+    choices,
+    dot_spec,
+    example,
+    find,
+    instruction,
+    instruction_for,
+    instruction_taking,
+    numerics_evidence,
+    specials,
+    timing_evidence,
+    weakest,
+)
+from hwsim.devices.registry import names
+from hwsim.devices.variants import at_clock, changed, limited_clock, sustained_clock
+
+__all__ = [
+    "at_clock",
+    "changed",
+    "choices",
+    "dot_spec",
+    "example",
+    "expanded",
+    "find",
+    "instruction",
+    "instruction_for",
+    "instruction_taking",
+    "load",
+    "names",
+    "numerics_evidence",
+    "specials",
+    "limited_clock",
+    "sustained_clock",
+    "timing_evidence",
+    "weakest",
+]

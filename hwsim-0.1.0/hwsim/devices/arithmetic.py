@@ -1,0 +1,269 @@
+"""Executes one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
+
+It knows how arrays represent codes and selects the implementation of a dot unit: the compiled kernels where they
+support it with these formats, otherwise the integer reference. It knows no GEMM, no program and no time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hwsim import _kernels
+from hwsim._kernels.convert import encode
+from hwsim.devices.patterns import Choices, spell
+from hwsim.devices.query import dot_spec, instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
+from hwsim.numerics import reference
+from hwsim.numerics.units import DotSpec
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import DeviceModel, InstructionModel
+
+Codes = npt.NDArray[Any]
+THREADED = 1 << 22  # products from which a second thread pays
+
+_has_kernel: dict[DotSpec, bool] = {}
+
+
+def mma(
+    device: DeviceModel,
+    name: str,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    *,
+    scale_a: npt.ArrayLike | None = None,
+    scale_b: npt.ArrayLike | None = None,
+    scale_d: int = 0,
+) -> npt.NDArray[Any]:
+    """Execute one matrix instruction; see hwsim.devices.device.Device.mma."""
+    model, spec = instruction(device, name), dot_spec(device, name)
+    _forbid_pattern(name, model)
+    codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
+    codes_c, typed = _accumulator(name, c, spec)
+    lead = _leading(
+        name,
+        {
+            "a": (codes_a, (model.m, model.k)),
+            "b": (codes_b, (model.k, model.n)),
+            "c": (codes_c, (model.m, model.n)),
+        },
+    )
+    codes_a, codes_b, codes_c = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (codes_a, codes_b, codes_c))
+    scales = _scales(name, model, scale_a, scale_b)
+    if scales is not None:
+        blocks = model.k // (model.scale_block or 1)
+        shapes = {"scale_a": (scales[0], (model.m, blocks)), "scale_b": (scales[1], (blocks, model.n))}
+        _leading(name, shapes, lead)
+        scales = (
+            np.broadcast_to(scales[0], (*lead, model.m, blocks)),
+            np.broadcast_to(scales[1], (*lead, blocks, model.n)),
+        )
+    d = _compute(name, model, spec, (codes_a, codes_b, codes_c), scales, scale_d)
+    return array_of(d, format_of(spec.d)) if typed else d
+
+
+def dot(
+    device: DeviceModel,
+    name: str,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    *,
+    scale_a: npt.ArrayLike | None = None,
+    scale_b: npt.ArrayLike | None = None,
+    scale_d: int = 0,
+) -> npt.NDArray[Any]:
+    """Compute one element of a matrix instruction; see hwsim.devices.device.Device.dot."""
+    model, spec = instruction(device, name), dot_spec(device, name)
+    if model.formats:
+        _forbid_pattern(name, model)
+    codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
+    codes_c, typed = _accumulator(name, c, spec)
+    if not codes_a.ndim or not codes_b.ndim or codes_a.shape[-1] != codes_b.shape[-1] or codes_a.shape[-1] > model.k:
+        raise InputError(
+            f"{name}: a and b (..., K') with one K' of at most {model.k} are needed; "
+            f"got {codes_a.shape} and {codes_b.shape}"
+        )
+    lead = _broadcast(name, codes_a.shape[:-1], codes_b.shape[:-1], codes_c.shape)
+    row, column = (_padded(np.broadcast_to(x, (*lead, x.shape[-1])), model.k) for x in (codes_a, codes_b))
+    scales = _scales(name, model, scale_a, scale_b)
+    if scales is not None:
+        blocks = model.k // (model.scale_block or 1)
+        for which, scale in zip(("scale_a", "scale_b"), scales, strict=True):
+            if not scale.ndim or scale.shape[-1] != blocks:
+                raise InputError(
+                    f"{name}: {which} (..., {blocks}) is needed, one per {model.scale_block} of k; got {scale.shape}"
+                )
+        _broadcast(name, lead, *(scale.shape[:-1] for scale in scales))
+        one, other = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
+        scales = one[..., None, :], other[..., :, None]
+    operands = (row[..., None, :], column[..., :, None], np.broadcast_to(codes_c, lead)[..., None, None])
+    d: npt.NDArray[Any] = _compute(name, model, spec, operands, scales, scale_d)[..., 0, 0]
+    return array_of(d, format_of(spec.d)) if typed else d
+
+
+def scaled_accumulator(c: Codes, fmt: Format, scale_d: int, rule: str) -> tuple[Codes, npt.NDArray[np.bool_]]:
+    """Codes of c * 2^-scale_d, and a mask of the elements that the format cannot represent (their codes are unchanged).
+
+    rule "exact" leaves values below the normal range to the caller, who must scale them beyond the format's range;
+    "RZ", "RNE" and "flush" round them to the format, so the mask is empty. Zeros, infinities and NaNs are not changed.
+    """
+    fraction = fmt.fraction_bits + fmt.ignored_bits
+    biased = c >> c.dtype.type(fraction) & c.dtype.type((1 << fmt.exponent_bits) - 1)
+    ordinary = biased != (1 << fmt.exponent_bits) - 1
+    scaled = np.where(ordinary & (biased > scale_d), c - c.dtype.type(scale_d << fraction), c)
+    is_zero = c & c.dtype.type((1 << (fmt.bits - 1)) - 1) == 0
+    left = ordinary & (biased <= scale_d) & ~is_zero
+    if rule == "exact":
+        return scaled, left
+    for place in zip(*np.nonzero(left), strict=True):
+        scaled[place] = _scaled_code(int(c[place]), fmt, scale_d, rule)
+    return scaled, np.zeros_like(left)
+
+
+def _scaled_code(code: int, fmt: Format, scale_d: int, rule: str) -> int:
+    value = decode(fmt, code)
+    lower = Exact("finite", value.sign, value.significand, value.exponent - scale_d)
+    if rule == "flush":
+        return fmt.zero_code(value.sign)
+    return round_to(fmt, lower, "RZ" if rule == "RZ" else "RNE")
+
+
+def _compute(
+    name: str,
+    model: InstructionModel,
+    spec: DotSpec,
+    operands: tuple[Codes, Codes, Codes],
+    scales: tuple[Codes, Codes] | None,
+    scale_d: int,
+) -> Codes:
+    """Codes of the result; all arrays have the same leading dimensions."""
+    a, b, c = operands
+    left = None
+    if isinstance(scale_d, bool) or not isinstance(scale_d, int | np.integer) or scale_d < 0:
+        raise InputError(f"{name}: scale_d = {scale_d!r}; allowed: an integer of at least 0")
+    if scale_d:
+        if scale_d > (model.scale_input_d or 0):
+            allowed = f"0 to {model.scale_input_d}" if model.scale_input_d else "0; it does not scale its accumulator"
+            raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
+        c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
+    if _kernel_for(spec):
+        threads = (os.cpu_count() or 1) if c.size * a.shape[-1] >= THREADED else 1
+        scale_a, scale_b = scales or (None, None)
+        d = _kernels.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
+    else:
+        d = _by_reference(spec, (a, b, c), scales)
+    if left is not None:
+        for place in zip(*np.nonzero(left), strict=True):
+            *lead, i, j = place
+            d[place] = reference.dot(
+                spec, a[(*lead, i)].tolist(), b[(*lead, slice(None), j)].tolist(), int(c[place]), scale_d=int(scale_d)
+            )
+    return d
+
+
+def _kernel_for(spec: DotSpec) -> bool:
+    """The compiled kernel for this unit and these formats, or None; found by a call with no rows."""
+    known = _has_kernel.get(spec)
+    if known is None:
+        a, b = (np.zeros(shape, code_dtype(format_of(fmt))) for shape, fmt in (((0, 1), spec.a), ((1, 1), spec.b)))
+        scale_a = scale_b = None
+        if spec.scale_format is not None:
+            codes = code_dtype(format_of(spec.scale_format))
+            scale_a, scale_b = np.zeros((0, 1), codes), np.zeros((1, 1), codes)
+        try:
+            _kernels.gemm(spec, a, b, scale_a=scale_a, scale_b=scale_b)
+            known = True
+        except (UnsupportedError, InputError):  # the reference says what is wrong, if anything is
+            known = False
+        _has_kernel[spec] = known
+    return known
+
+
+def _by_reference(spec: DotSpec, operands: tuple[Codes, Codes, Codes], scales: tuple[Codes, Codes] | None) -> Codes:
+    a, b, c = operands
+    d = np.empty(c.shape, code_dtype(format_of(spec.d)))
+    for at in np.ndindex(c.shape[:-2]):
+        scale_a, scale_b = (None, None) if scales is None else (scales[0][at], scales[1][at])
+        d[at] = reference.gemm(spec, a[at], b[at], c[at], scale_a=scale_a, scale_b=scale_b)
+    return d
+
+
+def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: InstructionModel) -> Codes:
+    codes = _codes(name, which, np.asarray(array), fmt)
+    if model.operand_rounding is None:
+        return codes
+    if codes.dtype != np.uint32:
+        raise UnsupportedError(f"{name}: operands of {fmt} are not 32-bit words, so they cannot be rounded to it")
+    return encode(codes.view(np.float32), format_of(fmt), model.operand_rounding)
+
+
+def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, bool]:
+    """Codes of c, and whether c was a typed array."""
+    array = np.asarray(c)
+    return _codes(name, "c", array, spec.c), array.dtype != code_dtype(format_of(spec.c))
+
+
+def _codes(name: str, which: str, array: npt.NDArray[Any], fmt: str) -> Codes:
+    known = format_of(fmt)
+    if array.dtype not in (array_dtype(known), code_dtype(known)):
+        raise InputError(
+            f"{name}: {which} is {fmt}; allowed: {array_dtype(known)}, or {code_dtype(known)} for codes; "
+            f"got {array.dtype}"
+        )
+    return codes_of(array, known)
+
+
+def _scales(
+    name: str, model: InstructionModel, scale_a: npt.ArrayLike | None, scale_b: npt.ArrayLike | None
+) -> tuple[Codes, Codes] | None:
+    fmt = model.scale_format
+    if fmt is None:
+        if scale_a is not None or scale_b is not None:
+            raise InputError(f"{name} takes no scale_a and scale_b")
+        return None
+    if scale_a is None or scale_b is None:
+        raise InputError(f"{name} needs scale_a and scale_b: {fmt}, one per {model.scale_block} of k")
+    return (_codes(name, "scale_a", np.asarray(scale_a), fmt), _codes(name, "scale_b", np.asarray(scale_b), fmt))
+
+
+def _forbid_pattern(name: str, model: InstructionModel) -> None:
+    if model.n_last is not None or model.formats:
+        said = Choices(model.n, model.n_last, model.n_also, model.formats)
+        raise InputError(
+            f"{name} stands for several instructions ({said}); name one, for example "
+            f"{spell(name, model.n, model.a, model.b)}"
+        )
+
+
+def _leading(
+    name: str, arrays: dict[str, tuple[Codes, tuple[int, int]]], lead: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """The common (broadcast) leading dimensions of arrays of these shapes."""
+    for which, (array, shape) in arrays.items():
+        if array.shape[-2:] != shape:
+            raise InputError(f"{name}: {which} (..., {shape[0]}, {shape[1]}) is needed; got {array.shape}")
+    shapes = [array.shape[:-2] for array, _ in arrays.values()]
+    return _broadcast(name, *shapes, *([lead] if lead is not None else []))
+
+
+def _broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InputError(f"{name}: leading dimensions do not fit together; got {', '.join(map(str, shapes))}") from None
+
+
+def _padded(codes: Codes, k: int) -> Codes:
+    """Codes padded with zeros to length k (+0 has the code 0 in every operand format)."""
+    if codes.shape[-1] == k:
+        return codes
+    full = np.zeros((*codes.shape[:-1], k), codes.dtype)
+    full[..., : codes.shape[-1]] = codes
+    return full

@@ -1,0 +1,222 @@
+"""Queries on a device: instructions by name or format, their dot units, and the evidence for the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import TYPE_CHECKING, Any
+
+from hwsim.datafiles.provenance import Level
+from hwsim.devices.patterns import Choices, match, spell
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
+from hwsim.numerics import units
+
+if TYPE_CHECKING:
+    from hwsim.devices.model import DeviceModel, InstructionModel
+
+UNITS: dict[str, type[Any]] = {unit.model: unit for unit in typing.get_args(units.Unit)}
+
+
+def instruction(device: DeviceModel, name: str) -> InstructionModel:
+    """The instruction called `name`, with N and formats as in the name.
+
+    The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
+    """
+    found = find(device, name)
+    if found is None:
+        known = list(device.matrix_instructions)
+        open_ones = {key: str(choices(device, key)) for key in known}
+        near = nearest(name, [*known, *(example(device, key) for key in known)])
+        listed = "; ".join(f"{key} ({said})" if said else key for key, said in open_ones.items())
+        raise UnsupportedError(f"{device.name} has no instruction '{name}'{near}; it has: {listed}")
+    return found
+
+
+def find(device: DeviceModel, name: str) -> InstructionModel | None:
+    """The instruction called `name` (see `instruction`), or None."""
+    known = device._resolved.get(name)
+    if known is None:
+        key = entry(device, name)
+        if key is None:
+            return None
+        known = device.matrix_instructions[key]
+        chosen = match(key, choices(device, key), name)
+        if chosen is not None:
+            given = {"n": chosen.n, "a": chosen.a, "b": chosen.b}
+            closed = {"n_last": None, "n_also": (), "formats": ()}
+            known = known.model_copy(update={k: v for k, v in given.items() if v is not None} | closed)
+        device._resolved[name] = known
+    return known
+
+
+def entry(device: DeviceModel, name: str) -> str | None:
+    """The key of the device's entry that describes the instruction `name` (itself, or a pattern), or None."""
+    if name in device.matrix_instructions:
+        return name
+    return next((key for key in device.matrix_instructions if match(key, choices(device, key), name)), None)
+
+
+def choices(device: DeviceModel, key: str) -> Choices:
+    """The free parameters of the entry `key`; empty as text where it describes one instruction."""
+    model = device.matrix_instructions[key]
+    return Choices(model.n, model.n_last, model.n_also, model.formats)
+
+
+def example(device: DeviceModel, key: str, *, n: int | None = None, a: str | None = None, b: str | None = None) -> str:
+    """The full name of one instruction of the entry `key`: with this N and these formats, or the smallest N and the
+    entry's own.
+    """
+    model = device.matrix_instructions[key]
+    return spell(key, model.n if n is None else n, a or model.a, b or model.b)
+
+
+def native_format(device: DeviceModel, input_format: str) -> str:
+    """The format in which a native GEMM without `format` computes: the operands' own, or the device's default."""
+    return input_format if input_format in device.native else device.default_format
+
+
+def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
+    """The dot unit and formats of the instruction `name`, which fix its bits. Repeated calls return the same object."""
+    found = device._specs.get(name)
+    if found is None:
+        model = instruction(device, name)
+        found = units.DotSpec(
+            _record(device.dot_units[model.unit]),
+            model.a,
+            model.b,
+            model.c,
+            model.d,
+            model.scale_format,
+            model.scale_block,
+        )
+        device._specs[name] = found
+    return found
+
+
+def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
+    """The name of the instruction for operands of these formats: `wanted`, the device's native one, or its widest.
+
+    For two different formats, a variant of a native instruction is preferred. Raises UnsupportedError when the device
+    has none or `wanted` is for other formats, InputError for a pattern.
+    """
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        model = find(device, wanted)
+        assert model is not None
+        if model.n_last is not None or model.formats:
+            raise InputError(
+                f"instruction {wanted} stands for several; name one, for example {example(device, wanted)}"
+            )
+        if (spec.a, spec.b) != (a, b):
+            raise UnsupportedError(f"instruction {wanted} multiplies {spec.a} by {spec.b}; the plan needs {a} by {b}")
+        name = wanted
+    elif a == b and a in device.native:
+        name = device.native[a]
+    else:
+        name = _native_variant(device, a, b) or _widest(device, a, b)
+    if dot_spec(device, name).scale_format is not None:
+        raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
+    return name
+
+
+def instruction_taking(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
+    """As `instruction_for`; `wanted` may also be an instruction for wider floats, which hold these exactly."""
+    if wanted is not None:
+        spec = dot_spec(device, wanted)
+        if format_of(spec.a).holds(format_of(a)) and format_of(spec.b).holds(format_of(b)):
+            a, b = spec.a, spec.b
+    return instruction_for(device, a, b, wanted)
+
+
+def _native_variant(device: DeviceModel, a: str, b: str) -> str | None:
+    """The variant of the native instruction of either format that differs from it only in operand formats."""
+    for fmt in (a, b):
+        name = device.native.get(fmt)
+        key = None if name is None else entry(device, name)
+        if name is None or key is None or not {a, b} <= set(device.matrix_instructions[key].formats):
+            continue
+        model = find(device, name)
+        assert model is not None
+        return example(device, key, n=model.n, a=a, b=b)
+    return None
+
+
+def _widest(device: DeviceModel, a: str, b: str) -> str:
+    fits: list[tuple[int, str]] = []
+    for key, model in device.matrix_instructions.items():
+        is_open = a in model.formats and b in model.formats
+        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
+            fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
+    if not fits:
+        known = list(device.native)
+        raise UnsupportedError(
+            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
+            f"{nearest(a, known)}"
+        )
+    return max(fits, key=lambda fit: fit[0])[1]
+
+
+def specials(model: Any) -> units.Specials:
+    """The `specials` block of a model (a dot unit's, or the vector unit's) as a Specials record."""
+    return units.Specials(**model.model_dump())
+
+
+def weakest(device: DeviceModel, *prefixes: str) -> Level:
+    """The weakest evidence level of the numbers whose dotted path is, or starts with, one of `prefixes`.
+
+    Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
+    Raises KeyError where there is no such number.
+    """
+    known = device._levels.get(prefixes)
+    if known is None:
+        found = [
+            about.evidence
+            for path, about in device.evidence.items()
+            if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
+        ]
+        known = device._levels[prefixes] = _weakest(found, prefixes)
+    return known
+
+
+def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -> Level:
+    """The weakest evidence level behind the bits of the instruction `name`.
+
+    That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
+    """
+    unit, own = instruction(device, name).unit, f"instructions.{entry(device, name)}"
+    return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
+
+
+def timing_evidence(device: DeviceModel, name: str) -> Level:
+    """The weakest evidence level behind the instruction's times: all numbers except arithmetic and other
+    instructions.
+    """
+    instruction(device, name)
+    own = entry(device, name)
+    key = ("times", str(own))  # no number of a device file stands below "times"
+    known = device._levels.get(key)
+    if known is None:
+        others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
+        bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
+        aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
+        found = [about.evidence for path, about in device.evidence.items() if not path.startswith(aside)]
+        known = device._levels[key] = _weakest(found, (name,))
+    return known
+
+
+def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:
+    if not found:
+        raise KeyError(f"no number under {', '.join(asked)}")
+    return max(found, key=list(Level).index)
+
+
+def _record(model: Any) -> Any:
+    """The record of hwsim.numerics.units with the fields of a unit's model."""
+    cls = UNITS[model.model]
+    given = {field.name: getattr(model, field.name) for field in dataclasses.fields(cls)}
+    if "specials" in given:
+        given["specials"] = specials(given["specials"])
+    if "inner" in given:
+        given["inner"] = _record(given["inner"])
+    return cls(**given)

@@ -1,0 +1,178 @@
+"""Finds device files by name. It knows the search path, not what is in a file.
+
+Order: a path; the folders of $HWSIM_CONFIG_PATH; ./configs/devices; the user's config folder; plug-ins (entry points of
+the group "hwsim.devices"); the package. Of a name found twice the first is used, with a warning unless the files are
+the same.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwsim.datafiles import places
+from hwsim.errors import InputError, UnsupportedError, nearest
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+GROUP = "hwsim.devices"
+SUFFIXES = (".yaml", ".yml")
+
+Content = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """A device that can be loaded: its name, where it was found, and how to read it (text or a mapping)."""
+
+    name: str
+    where: str
+    read: Callable[[], Content]
+
+
+def is_path(device: str | Path) -> bool:
+    """Whether `device` is a file rather than a name."""
+    return isinstance(device, Path) or device.endswith(SUFFIXES) or "/" in device or os.sep in device
+
+
+def names() -> list[tuple[str, str]]:
+    """(name, where) of every available device, sorted; shadowed ones are left out."""
+    return sorted((entry.name, entry.where) for entry in _first().values())
+
+
+def shipped() -> list[str]:
+    """The names, sorted, that refer to device files shipped with hwsim, or to identical copies."""
+    chosen = _first()
+    return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
+
+
+def are_from_package(wanted: Iterable[str]) -> bool:
+    """Whether all these names refer to device files shipped with hwsim. Quick; no file is read."""
+    return _are_from_package(tuple(wanted), state())
+
+
+@lru_cache(maxsize=8)
+def _are_from_package(wanted: tuple[str, ...], _state: tuple[object, ...]) -> bool:
+    chosen, own = _first(), {entry.name: entry.where for entry in _files(package_folder())}
+    return all(name in own and chosen[name].where == own[name] for name in wanted)
+
+
+def read(device: str | Path) -> tuple[Content, str]:
+    """The text (or a plug-in's mapping) of a device, and where it was found.
+
+    Raises UnsupportedError for an unknown name, InputError for a file that cannot be read.
+    """
+    if isinstance(device, Path) or is_path(device):
+        return _text(Path(device)), str(device)
+    entries = _first(device)
+    if device not in entries:
+        known = sorted(_first())
+        raise UnsupportedError(f"no device '{device}'; known: {', '.join(known) or 'none'}{nearest(device, known)}")
+    entry = entries[device]
+    return entry.read(), entry.where
+
+
+def state() -> tuple[object, ...]:
+    """The state of the search path, for cache validation: folders and their file names, not the files' texts. Cheap."""
+    times: list[object] = [os.getcwd()]  # noqa: PTH109 (a path object costs as much as the rest)
+    for folder in (*_listed(), str(package_folder())):
+        try:
+            found = os.stat(folder)  # noqa: PTH116 (so here)
+            times += (folder, found.st_mtime_ns, found.st_ino)
+        except OSError:
+            times += (folder, 0)
+    return tuple(times)
+
+
+def search_path() -> list[str]:
+    """The places where device names are looked up, in order, whether they exist or not."""
+    return [*map(str, _folders()), f"plugins (entry points {GROUP})", str(package_folder())]
+
+
+def package_folder() -> Traversable:
+    """The folder of the device files shipped with hwsim."""
+    return places.package_folder("devices")
+
+
+def _first(only: str | None = None) -> dict[str, DeviceEntry]:
+    """The entry that each name refers to. `only`: warn about duplicates of this name alone, or (None) about none."""
+    chosen: dict[str, DeviceEntry] = {}
+    for entry in _entries():
+        first = chosen.setdefault(entry.name, entry)
+        if entry.name == only and first.where != entry.where and not _same(first, entry):
+            warnings.warn(f"device '{entry.name}' is taken from {first.where}, not {entry.where}", stacklevel=4)
+    return chosen
+
+
+def _same(one: DeviceEntry, other: DeviceEntry) -> bool:
+    """Whether two entries are identical, as ./configs/devices of a checkout and the package are."""
+    try:
+        return one.read() == other.read()
+    except InputError:
+        return False
+
+
+def _entries() -> Iterator[DeviceEntry]:
+    for folder in _folders():
+        yield from _files(folder)
+    yield from _plugins()
+    yield from _files(package_folder())
+
+
+def _folders() -> list[Path]:
+    return [folder for folder in map(Path, _listed()) if not _is_package_folder(folder)]
+
+
+def _listed() -> list[str]:
+    """The folders that are searched before the package's, which may be among them."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
+    parts = [part for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
+    return [*parts, "configs/devices", os.path.join(home, "hwsim", "devices")]  # noqa: PTH118
+
+
+def _is_package_folder(folder: Path) -> bool:
+    """Whether the folder is the package's own: in the source tree ./configs/devices is, and it is no duplicate."""
+    package = package_folder()
+    return isinstance(package, Path) and folder.resolve() == package.resolve()
+
+
+def _files(folder: Traversable) -> Iterator[DeviceEntry]:
+    if folder.is_dir():
+        for file in sorted(folder.iterdir(), key=lambda item: item.name):
+            if file.name.endswith(SUFFIXES):
+                name = file.name.rsplit(".", 1)[0]
+                yield DeviceEntry(name, _shown(file), partial(_text, file))
+
+
+def _plugins() -> Iterator[DeviceEntry]:
+    for point in entry_points(group=GROUP):
+        where = f"plugin {point.value}"
+        try:
+            loaded = point.load()
+            given = loaded() if callable(loaded) else loaded
+            if isinstance(given, Mapping):
+                yield DeviceEntry(point.name, where, lambda given=given: given)  # type: ignore[misc]
+            elif isinstance(given, str | Path):
+                yield DeviceEntry(point.name, str(given), partial(_text, Path(given)))
+            else:
+                raise TypeError(f"gives {type(given).__name__}; needs a mapping, a path, or a callable of one")
+        except Exception as error:  # one broken plugin must not hide the others
+            warnings.warn(f"device plugin '{point.name}' ({point.value}) is left out: {error}", stacklevel=2)
+
+
+def _text(file: Path | Traversable) -> str:
+    return places.text_of(file, "device")
+
+
+def _shown(file: Traversable) -> str:
+    """The path relative to the current folder where that is shorter."""
+    text = str(file)
+    folder = str(Path.cwd()) + os.sep
+    return text.removeprefix(folder)

@@ -1,0 +1,90 @@
+"""Modified copies of a device: another clock, or other values for a study.
+
+Changed devices are validated like loaded ones. Sources and hash stay those of the file; results record the change
+themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from hwsim.devices.device import Device
+from hwsim.devices.ranges import LEAST_MHZ, MOST_MHZ
+from hwsim.errors import InputError
+
+CLOCKS = 64  # of one device, kept at most
+
+_lock = Lock()
+
+
+def checked_clock(mhz: object) -> float:
+    """A user's core clock in MHz, validated. Raises InputError for an invalid one."""
+    is_number = isinstance(mhz, int | float | np.integer | np.floating) and not isinstance(mhz, bool)
+    if not is_number or not LEAST_MHZ <= mhz <= MOST_MHZ:  # type: ignore[operator]
+        raise InputError(
+            f"clock_mhz = {mhz!r}; allowed: a number of MHz of at least {LEAST_MHZ:g} and at most {MOST_MHZ:,}"
+        )
+    return float(mhz)  # type: ignore[arg-type]
+
+
+def at_clock(device: Device, mhz: float) -> Device:
+    """The device with its core clock fixed at `mhz`, whatever it multiplies. L2 and HBM rates are unchanged.
+
+    Returns the same object for the same clock, for the last CLOCKS clocks. Raises InputError for an invalid clock (see
+    `checked_clock`).
+    """
+    mhz = checked_clock(mhz)
+    with _lock:
+        known = device._clocked
+        made = known.pop(mhz, None)
+        if made is None:  # these values are valid beside whatever else a device has: no field is checked against them
+            made = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+            made._asked_mhz = mhz
+            for name in ("_resolved", "_fitted", "_variants", "_specs", "_levels"):  # the clock has no part in them
+                made.__dict__[name] = getattr(device, name)
+        known[mhz] = made
+        while len(known) > CLOCKS:
+            del known[next(iter(known))]
+    return made
+
+
+def sustained_clock(device: Device, format: str) -> float:
+    """The clock, MHz, under continuous matrix multiplication with operands of `format`."""
+    given = device.sustained_clock_mhz
+    return given.get(format, given.get("default", device.clock_mhz))
+
+
+def limited_clock(device: Device, format: str, busy_ms: float) -> float:
+    """The sustained clock for work of `busy_ms`: the power limit applies only if the work lasts long enough."""
+    limit = device.power_limit
+    if limit is None or busy_ms < limit.after_ms:
+        return sustained_clock(device, format)
+    return limit.clock_mhz.get(format, sustained_clock(device, format))
+
+
+def changed(device: Device, changes: Mapping[str, Any]) -> Device:
+    """A copy of `device` with other values at dotted paths ("links.GM_L1.bytes_per_cycle"; keys may contain dots).
+
+    Raises InputError for a path that the device does not have, ValueError (pydantic) for an invalid value.
+    """
+    tree = device.model_dump(by_alias=True)
+    for path, value in changes.items():
+        block, rest = tree, path
+        while rest not in block:
+            inner = (key for key, part in block.items() if rest.startswith(f"{key}.") and isinstance(part, dict))
+            key = max(inner, key=len, default="")
+            if not key:
+                raise InputError(f"{device.name} has no '{path}'")
+            block, rest = block[key], rest[len(key) + 1 :]
+        block[rest] = value
+    made = Device.model_validate(tree)
+    made._evidence.update(device.evidence)
+    made._citations.update(device.citations)
+    made._sha256 = hashlib.sha256(made.canonical().encode()).hexdigest()
+    made._asked_mhz = device.asked_mhz
+    return made

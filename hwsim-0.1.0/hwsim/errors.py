@@ -1,0 +1,89 @@
+"""The exceptions that hwsim raises for errors that a user can correct. The command line maps them to exit codes."""
+
+from __future__ import annotations
+
+import difflib
+
+# Common names of number formats, and what hwsim calls them: a suggestion names these where they are allowed.
+ALIASES = {
+    "half": ("fp16",),
+    "float16": ("fp16",),
+    "bfloat16": ("bf16",),
+    "single": ("fp32",),
+    "float": ("fp32",),
+    "float32": ("fp32",),
+    "double": ("fp64",),
+    "float64": ("fp64",),
+    "fp8": ("e4m3", "e5m2"),
+    "float8": ("e4m3", "e5m2"),
+}
+
+
+class HwsimError(Exception):
+    """Base class of every error that a user can correct; `hwsim` exits with 2 (1 for `MismatchError`).
+
+    Its text has no control characters but line breaks: what a file or a caller said is shown with escapes.
+    """
+
+    exit_code = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class InputError(HwsimError, ValueError):
+    """An argument, option or file is not valid; the message says which, the value given, and what is allowed."""
+
+
+class ConfigError(HwsimError):
+    """A device or library file is not valid. `problems`: one line per problem, sorted by position; kind: "device",
+    "library".
+    """
+
+    def __init__(self, problems: list[str], kind: str = "device") -> None:
+        self.problems = problems
+        self.kind = kind
+        super().__init__("\n".join(problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str], str]]:
+        """For pickle, which would call it with the text."""
+        return type(self), (self.problems, self.kind)
+
+
+class ProgramError(HwsimError):
+    """A program breaks a rule of its device: capacity, shape, alignment, ordering, deadlock, leak."""
+
+
+class UnsupportedError(HwsimError):
+    """The device cannot do what was requested; the message says what it can do."""
+
+
+class NotBuiltError(HwsimError, ImportError):
+    """The compiled extension modules are missing: the source tree has not been built."""
+
+
+class MismatchError(HwsimError):
+    """A computed result differs from the reference that it was compared with."""
+
+    exit_code = 1
+
+
+def printable(text: str) -> str:
+    """The text with escapes (\\x1b) in place of what a terminal would not show; line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join(x if x == "\n" or x.isprintable() else repr(x)[1:-1] for x in text)
+
+
+def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
+    """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string.
+
+    A common name of a format (`ALIASES`) gives the allowed ones that it stands for. Among the close ones, one with the
+    same letters (fp61, fp16) comes first.
+    """
+    meant = [word for word in ALIASES.get(name.lower(), ()) if word in allowed]
+    if meant and name not in allowed:
+        return f"; did you mean {' or '.join(repr(word) for word in meant)}?"
+    close = difflib.get_close_matches(name, allowed)
+    close.sort(key=lambda word: sorted(word) != sorted(name))
+    return f"; did you mean '{close[0]}'?" if close else ""

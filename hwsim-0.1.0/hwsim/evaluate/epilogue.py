@@ -1,0 +1,130 @@
+"""Evaluation of the epilogue: D = alpha * acc + beta * C + bias, rounded to the output format.
+
+The module knows epilogues, working types and a device's lanes; it knows no plan and no product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.exact_sum import ExactSum
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.errors import InputError
+from hwsim.formats import code_dtype, format_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.evaluate.join import Join
+    from hwsim.gemm.schedule import Epilogue
+    from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+Array = NDArray[Any]
+INT32_LIMIT, INT64_LIMIT = 1 << 31, 1 << 63
+
+
+class EpilogueEvaluator:
+    """Applies an epilogue to finished sums. has_c: whether a C is given; from_c: the accumulator started from it.
+
+    join: the arithmetic of the sums. output: format of D. Raises InputError for a beta without a C.
+    """
+
+    def __init__(
+        self, epilogue: Epilogue, join: Join, device: Device, spec: DotSpec, output: str, has_c: bool, from_c: bool
+    ) -> None:
+        self.epilogue, self.join, self.device, self.spec = epilogue, join, device, spec
+        self.output, self.from_c = output, from_c
+        self.beta = epilogue.beta if epilogue.beta is not None else float(has_c)
+        if self.beta and not has_c:
+            raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
+
+    def is_plain(self, bias: Array | None) -> bool:
+        """Whether the epilogue only rounds: alpha = 1, no C, no bias."""
+        return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
+
+    def apply(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
+        """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""
+        lanes, fmt = self.join.lanes, format_of(self.output)
+        if isinstance(acc, ExactSum):
+            if self.is_plain(bias):
+                return acc.rounded(fmt, saturate=lanes.saturates)
+            acc = lanes.load(acc.rounded(self.join.format, saturate=lanes.saturates))
+        if acc.dtype.kind == "i":
+            if fmt.is_integer:
+                return self._whole(acc, c, bias)
+            acc = acc.astype(np.float64 if fmt.bits > 32 else np.float32)
+            lanes = Lanes(self.device, dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32"))
+        return self.biased_codes(self.scaled_sum(acc, c, slices, lanes), lanes, bias, threads)
+
+    def scaled_sum(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
+        """The value alpha * acc + beta * C in the working type."""
+        lanes, epilogue = lanes or self.join.lanes, self.epilogue
+        alpha, beta = epilogue.alpha, self.beta
+        if not beta or self.from_c:
+            value = lanes.multiply(alpha, acc) if alpha != 1 else acc
+            return value if epilogue.product_format is None else narrowed(lanes, value, epilogue.product_format)
+        assert c is not None
+        source = lanes.values(c, format_of(self.output))
+        contraction = epilogue.contraction or ("alpha" if slices == 1 else "beta")
+        if epilogue.product_format is None and contraction == "alpha":
+            return lanes.fused(alpha, acc, lanes.multiply(beta, source))
+        if epilogue.product_format is None and contraction == "beta":
+            return lanes.fused(beta, source, lanes.multiply(alpha, acc))
+        scaled = lanes.multiply(alpha, acc)
+        if epilogue.product_format is not None:
+            scaled = narrowed(lanes, scaled, epilogue.product_format)
+        return lanes.add(scaled, lanes.multiply(beta, source))
+
+    def biased_codes(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
+        """Codes of value + bias, rounded to the output format."""
+        if bias is not None:
+            value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
+        return lanes.store(value, format_of(self.output), self.epilogue.output_rounding, threads)
+
+    def _whole(self, acc: Array, c: Codes | None, bias: Array | None) -> Codes:
+        """Codes of D for integer sums, which wrap at the width of the output format."""
+        alpha, beta, fmt = self.epilogue.alpha, self.beta, format_of(self.output)
+        for name, factor in (("alpha", alpha), ("beta", beta)):
+            if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= INT32_LIMIT:
+                raise InputError(f"{name} = {factor:g}; allowed for integer sums: whole numbers below 2^31")
+        value = acc.astype(np.int64)
+        if alpha != 1:
+            value = value * int(alpha)
+        if beta and not self.from_c:
+            assert c is not None
+            value = value + c.view(fmt.dtype_name).astype(np.int64) * int(beta)
+        if bias is not None:
+            wrong = ~((bias == np.rint(bias)) & (bias >= -INT64_LIMIT) & (bias < INT64_LIMIT))
+            if wrong.any():
+                raise InputError(
+                    f"bias has {bias[wrong].flat[0]}; allowed for integer sums: whole numbers from -2^63 to 2^63 - 1"
+                )
+            value = value + bias.astype(np.int64)
+        return value.astype(fmt.dtype_name, copy=False).view(code_dtype(fmt))
+
+
+def narrowed(lanes: Lanes, values: Array, fmt: str) -> Array:
+    """The values rounded to a format where it is narrower than their dtype."""
+    if format_of(fmt).bits >= values.dtype.itemsize * 8:
+        return values
+    return lanes.rounded(values, format_of(fmt))
+
+
+def to_odd(total: Array, left: Array, right: Array) -> Array:
+    """left + right rounded to odd: of the two numbers around a sum that is not exact, the one whose last digit is odd.
+
+    total: the sum rounded to nearest, of the same float dtype. Rounded to a format with two digits less or fewer, the
+    result is that of one rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = total - left
+        error = (left - (total - own)) + (right - own)  # exact (Knuth's TwoSum)
+        is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
+        odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
+    result: Array = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
+    return result

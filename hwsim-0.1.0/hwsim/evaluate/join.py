@@ -1,0 +1,225 @@
+"""Arithmetic outside the matrix unit: term values are added, scaled and combined, in each arithmetic type of a plan.
+
+Float types follow the device's elementwise lanes, integers wrap, exact sums do not round. The module knows plans'
+expressions; it knows no instruction, no schedule and no operand arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.exact_sum import ExactSum
+from hwsim.arithmetic.lanes import AdditionSpecials, Lanes
+from hwsim.errors import UnsupportedError
+from hwsim.formats import Format, array_dtype, format_of
+from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
+
+if TYPE_CHECKING:
+    from hwsim._kernels.lanes import Step
+    from hwsim.devices.device import Device
+    from hwsim.numerics.units import DotSpec
+
+Array = NDArray[Any]
+Value = Any  # an array of the working type, or an ExactSum
+STEPS = 60  # of one fused pass over the terms
+FUSED = 32
+PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
+
+
+class Join(Protocol):
+    """The arithmetic on values of one working type. format, dtype: of its arrays (for exact sums, of the rounded
+    result). is_array: whether values are arrays.
+    """
+
+    lanes: Lanes
+    format: Format
+    dtype: np.dtype[Any]
+    is_array: bool
+
+    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
+        """The values of a unit's results (`spec.d`), rounded to the working type where it is narrower."""
+
+    def zeros(self, shape: tuple[int, ...]) -> Value:
+        """An array of sums that start at +0."""
+
+    def add(self, left: Value, right: Value, *, own: bool = False, threads: int = 1) -> Value:
+        """The sum left + right. own: left may be overwritten."""
+
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
+        """Parameters with which the kernels do this arithmetic's additions beside a unit; None where they cannot."""
+
+    def scaled(self, value: Value, exponent: int) -> Value:
+        """The value times 2^exponent."""
+
+    def raised(self, value: Value, exponents: Array) -> Value:
+        """The value times 2^exponents, elementwise."""
+
+    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+        """The value of an expression over the terms' values. extra: values of its OperandSum and Depth nodes, int64."""
+
+
+def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str) -> Join:
+    """The arithmetic of that name ("fp32", ...), beside a unit like `spec`. output: format that an exact sum is rounded
+    to.
+    """
+    if arithmetic in ("int32", "int64"):
+        return IntegerJoin(arithmetic, device, spec)
+    if arithmetic == "exact":
+        return ExactJoin(output, device, spec)
+    return FloatJoin(arithmetic, device, spec)
+
+
+class _Base:
+    """Base class: evaluates an expression by the operations of the subclass."""
+
+    is_array = True
+
+    def __init__(self, fmt: str, device: Device, spec: DotSpec) -> None:
+        self.device, self.format = device, format_of(fmt)
+        self.lanes = Lanes(device, dataclasses.replace(spec, d=fmt))
+        if fmt == "fp32" and spec.d != fmt:  # the NaN of the unit's narrower results
+            self.lanes.all_ones = Lanes(device, spec).all_ones
+        self.dtype: np.dtype[Any] = array_dtype(self.format)
+        self._sources: dict[str, Lanes] = {}
+
+    def _unit_values(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+        """The values of the unit's results in the unit's own type."""
+        if spec.d == self.format.name:
+            return self.lanes.load(codes, threads, own=True)
+        if spec.d not in self._sources:
+            self._sources[spec.d] = Lanes(self.device, spec)
+        return self._sources[spec.d].load(codes, threads)
+
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
+        return None
+
+    def joined(self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+        later = []  # right operands of the sums on the left edge: those of many slices are deeper than calls may be
+        while isinstance(expression, Sum):
+            later.append(expression.right)
+            expression = expression.left
+        match expression:
+            case TermValue(term):
+                total = terms[term]
+            case Scaled(value, exponent):
+                total = self.scaled(self.joined(value, terms, extra), exponent)
+            case _:
+                total = self._whole(extra[expression])
+        for right in reversed(later):
+            total = self.add(total, self.joined(right, terms, extra))
+        return total
+
+    def _whole(self, values: Array) -> Value:
+        raise UnsupportedError("sums of operands are for plans in integer arithmetic")
+
+
+class FloatJoin(_Base):
+    """fp32 or fp64 arithmetic by the device's lanes, rounded to nearest even each time."""
+
+    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+        values = self._unit_values(codes, spec, threads)
+        return values.astype(self.dtype, copy=False)
+
+    def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
+        is_alike = spec.c == spec.d == self.format.name
+        return AdditionSpecials(self.lanes.saturates, self.lanes.nan_code(self.dtype)) if is_alike else None
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        return np.zeros(shape, self.dtype)
+
+    def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
+        return self.lanes.add(left, right, out=left if own else None, threads=threads)
+
+    def scaled(self, value: Array, exponent: int) -> Array:
+        if abs(exponent) <= PLAIN_EXPONENT:
+            return self.lanes.multiply(2.0**exponent, value)
+        return self.lanes.multiply(1.0, np.ldexp(value, exponent))
+
+    def raised(self, value: Array, exponents: Array) -> Array:
+        return self.lanes.multiply(1.0, np.ldexp(value, exponents))
+
+    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+        """Evaluate the expression, in one pass over memory where it is short."""
+        steps: list[Step] = []
+        if isinstance(expression, TermValue):
+            return terms[expression.term]
+        if len(terms) <= FUSED and _program(expression, steps) and len(steps) <= STEPS:
+            return self.lanes.combine(terms, steps)
+        return super().joined(expression, terms, extra)
+
+
+class IntegerJoin(_Base):
+    """Wrapping int32 or int64 arithmetic."""
+
+    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+        if not format_of(spec.d).is_integer:
+            raise UnsupportedError(f"the unit gives {spec.d}; {self.format.name} sums need an integer unit")
+        values: Array = codes.view(format_of(spec.d).dtype_name).astype(self.dtype, copy=False)
+        return values
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        return np.zeros(shape, self.dtype)
+
+    def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
+        total: Array = np.add(left, right, out=left if own else None)
+        return total
+
+    def scaled(self, value: Array, exponent: int) -> Array:
+        if exponent < 0:
+            raise UnsupportedError(f"an integer cannot be scaled by 2^{exponent} without a rounding")
+        width = self.dtype.itemsize * 8
+        return value << self.dtype.type(exponent) if exponent < width else np.zeros_like(value)
+
+    def raised(self, value: Array, exponents: Array) -> Array:
+        raise UnsupportedError("slices have exponents; integer arithmetic has no place for them")
+
+    def _whole(self, values: Array) -> Array:
+        return values.astype(self.dtype)  # wraps
+
+
+class ExactJoin(_Base):
+    """Arithmetic without rounding; `format` is what its sums are rounded to at the end."""
+
+    is_array = False
+
+    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> ExactSum:
+        return ExactSum.of(self._unit_values(codes, spec))
+
+    def zeros(self, shape: tuple[int, ...]) -> ExactSum:
+        return ExactSum({0: np.zeros(shape, np.int64)})
+
+    def add(self, left: ExactSum, right: ExactSum, *, own: bool = False, threads: int = 1) -> ExactSum:
+        return left.plus(right)
+
+    def scaled(self, value: ExactSum, exponent: int) -> ExactSum:
+        return value.scaled(exponent)
+
+    def raised(self, value: ExactSum, exponents: Array) -> ExactSum:
+        return value.raised(exponents)
+
+    def _whole(self, values: Array) -> ExactSum:
+        return ExactSum.of(values)
+
+
+def _program(expression: Expression, steps: list[Step]) -> bool:
+    """Append the steps of an expression; False where one of its nodes is not supported in a single pass."""
+    match expression:
+        case TermValue(term):
+            steps.append(("load", term))
+            return True
+        case Sum(left, right):
+            if not (_program(left, steps) and _program(right, steps)):
+                return False
+            steps.append(("add",))
+            return True
+        case Scaled(value, exponent):
+            if abs(exponent) > PLAIN_EXPONENT or not _program(value, steps):
+                return False
+            steps.append(("scale", 2.0**exponent))
+            return True
+    return False

@@ -1,0 +1,179 @@
+"""GEMMs whose blocks use different plans (Ape, section 5): the plan of each block, and the bits.
+
+Blocks are classified by the range of their elements; a product of two blocks uses the more general of their plans. The
+module knows plans and devices; it knows no scheme's split, no program (hwsim.dataflows.mixed) and no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.devices import dot_spec, instruction
+from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate.split import Pieces, pieces_of
+from hwsim.gemm.mixed import BlockCounts, one_for_all
+from hwsim.gemm.plan import Mixed, Plan, Side
+from hwsim.gemm.schedule import Schedule
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.operands import Operand
+
+Array = NDArray[Any]
+SIDES: tuple[Side, Side] = ("a", "b")
+
+
+# --- which block takes which plan ------------------------------------------------------------------------------------
+
+
+def types_of(
+    values: Array, block: tuple[int, int], ranges: Sequence[tuple[float, float]], zeros_fit: bool = True
+) -> NDArray[np.int8]:
+    """The index of the first plan that handles each block of rows x columns; len(ranges) where none does.
+
+    values: (..., rows, columns), fp32. ranges: smallest and largest magnitude that each plan handles, and 0 where
+    zeros fit; NaN and infinity never.
+    """
+    if values.ndim > 2:
+        parts = [types_of(one, block, ranges, zeros_fit) for one in values.reshape(-1, *values.shape[-2:])]
+        return np.stack(parts).reshape(*values.shape[:-2], *parts[0].shape)
+    rows, columns = values.shape
+    starts = np.arange(0, columns, block[1])
+    found = []
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        for row in range(0, rows, block[0]):
+            part = np.abs(values[row : row + block[0]])
+            largest = np.maximum.reduceat(part.max(axis=0), starts).astype(np.float64)
+            part = np.where(part == 0, np.inf, part) if zeros_fit else part
+            least = np.minimum.reduceat(part.min(axis=0), starts).astype(np.float64)
+            fits = [(least >= low) & (largest <= high) for low, high in ranges]  # not met by NaN
+            found.append(np.select(fits, range(len(ranges)), len(ranges)))
+    return np.stack(found).astype(np.int8)
+
+
+def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
+    """Number of block products per plan, from the blocks' plan indices of A (..., rows, K) and B (..., K, columns).
+
+    Each count is the sum over all elements of the product of two masks (1: this plan or a cheaper one suffices), as in
+    section 5.3.
+    """
+    upto = [int(((a <= p).sum(axis=-2) * (b <= p).sum(axis=-1)).sum()) for p in range(plans)]
+    return BlockCounts(tuple(int(x) for x in np.diff(upto, prepend=0)))
+
+
+def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Array]:
+    """The plan index of each block of A and of B."""
+    m, n, k = mixed.block
+    left = types_of(a.fp32().array, (m, k), mixed.ranges, mixed.zeros_fit)
+    return left, types_of(b.fp32().array, (k, n), mixed.ranges, mixed.zeros_fit)
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+def evaluate_mixed(
+    chip: Device,
+    mixed: Mixed,
+    a: Operand,
+    b: Operand,
+    *,
+    threads: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Array:
+    """The fp32 codes (m, n) of A (m, k) times B (k, n) under a mixed plan.
+
+    For every block of the output, each plan computes its blocks of K, concatenated in order; the plans' results are
+    added in their order, fp32, nearest even. Plans without a block add nothing.
+    """
+    parts = {plan.scheme: _PlanProducts(chip, plan, a, b, threads) for plan in mixed.plans}
+    whole = one_for_all(mixed)
+    if whole is not None:
+        return parts[whole.scheme].codes(None, None, None, progress)
+    lanes = Lanes(chip, parts[mixed.plans[-1].scheme].spec)
+    out = np.empty((a.shape[0], b.shape[1]), np.uint32)
+    regions = list(_regions(*types_of_operands(mixed, a, b)))
+    for index, (rows, columns, pattern) in enumerate(regions):
+        at_m, at_n = (
+            _elements(blocks, size, limit)
+            for blocks, size, limit in ((rows, mixed.block[0], out.shape[0]), (columns, mixed.block[1], out.shape[1]))
+        )
+        codes: Array | None = None
+        for number, plan in enumerate(mixed.plans):
+            blocks = np.flatnonzero(pattern == number)
+            if not len(blocks):
+                continue
+            part = parts[plan.scheme].codes(at_m, at_n, _elements(blocks, mixed.block[2], a.shape[1]), None)
+            codes = part if codes is None else lanes.add(lanes.load(codes), lanes.load(part)).view(np.uint32)
+        assert codes is not None
+        out[np.ix_(at_m, at_n)] = codes
+        if progress is not None:
+            progress((index + 1) / len(regions))
+    return out
+
+
+class _PlanProducts:
+    """Products by one plan; operands are split on first use."""
+
+    def __init__(self, chip: Device, plan: Plan, a: Operand, b: Operand, threads: int) -> None:
+        self.chip, self.plan, self.operands, self.threads = chip, plan, (a, b), threads
+        self.schedule = scheduled.resolved(Schedule(), plan, chip)
+        self.unit = scheduled.first_unit(plan, self.schedule, chip)
+        self.spec = dot_spec(chip, self.unit)
+        self._pieces: tuple[Pieces, Pieces] | None = None
+
+    def pieces(self) -> tuple[Pieces, Pieces]:
+        """The pieces of A and B."""
+        if self._pieces is None:
+            own = instruction(self.chip, self.unit).operand_rounding
+            a, b = (
+                pieces_of(given, self.plan, side, self.chip, word_rounding=own, threads=self.threads)
+                for given, side in zip(self.operands, SIDES, strict=True)
+            )
+            self._pieces = a, b
+        return self._pieces
+
+    def codes(
+        self,
+        rows: Array | None,
+        columns: Array | None,
+        depth: Array | None,
+        progress: Callable[[float], None] | None,
+    ) -> Array:
+        """Codes of these rows and columns, over this part of K (None: all)."""
+        a, b = self.pieces()
+        if rows is not None:
+            a, b = (
+                Pieces(tuple(_some(x, rows, depth) for x in a.codes)),
+                Pieces(tuple(_some(x, depth, columns) for x in b.codes)),
+            )
+        return scheduled.evaluate(self.plan, self.schedule, self.chip, a, b, threads=self.threads, progress=progress)
+
+
+def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:
+    if rows is not None and len(rows) < codes.shape[0]:
+        codes = codes[rows]
+    if columns is not None and len(columns) < codes.shape[1]:
+        codes = codes[:, columns]
+    return codes
+
+
+def _elements(blocks: Array, size: int, limit: int) -> Array:
+    """Indices of the elements in these blocks."""
+    found: Array = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
+    return found[found < limit]
+
+
+def _regions(a: Array, b: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Groups of output blocks with the same plans along K: (rows of blocks, columns of blocks, plan of each block of
+    K).
+    """
+    kinds, which = np.unique(a, axis=0, return_inverse=True)
+    for number, kind in enumerate(kinds):
+        along, column = np.unique(np.maximum(kind[:, None], b), axis=1, return_inverse=True)
+        for index in range(along.shape[1]):
+            yield np.flatnonzero(which.ravel() == number), np.flatnonzero(column.ravel() == index), along[:, index]

@@ -1,0 +1,48 @@
+"""The memory that the evaluator takes for a product besides its operands, as a number of bytes before it takes any.
+
+It knows records, sizes and how the evaluator cuts C into blocks; it knows no values and not what there is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwsim.evaluate.evaluator import block_at_once, sums_at_once
+from hwsim.formats import code_dtype, format_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hwsim.gemm.plan import Piece, Plan
+    from hwsim.gemm.record import Gemm
+
+#: Bytes of an element that a split of an operand holds at once, beside the codes: residual, digit, and their next ones.
+SPLIT_BYTES = {"round": 8, "bytes": 8, "signed_bytes": 8, "slices": 56}
+VALUE_BYTES = {"fp32": 4, "fp64": 8, "int32": 8, "int64": 8, "exact": 16}  # by the plan's arithmetic
+CODE_BYTES = 4  # of a term's value as the unit gives it, held until it is loaded into that arithmetic
+BLOCK_COPIES = 4  # arrays of values that combining the terms of a block of C holds at once
+
+
+def bytes_needed(gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int) -> int:
+    """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
+    B, a block of C with all its terms, and the codes of C. A mixture is counted as its most general plan.
+    """
+    (m, n, k), plan = sizes, gemm.single
+    copies, splitting = 0, 0
+    for count, given, pieces in zip((m * k, k * n), formats, (plan.a_pieces, plan.b_pieces), strict=True):
+        if own := _copied_bytes(given, pieces, plan):
+            copies += count * own
+            splitting = max(splitting, count * SPLIT_BYTES[plan.split])
+    sums = sums_at_once(plan, gemm.schedule, len(gemm.schedule.layout(k).slices))
+    rows, cols = block_at_once(plan, n, k, sums)
+    value = VALUE_BYTES[plan.arithmetic]
+    block = min(m, rows * threads) * min(n, cols) * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value)
+    return copies + max(splitting, block + m * n * code_dtype(format_of(gemm.output)).itemsize)
+
+
+def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:
+    """Bytes of an element of an operand beside the operand itself: in the plan's input format, and its pieces."""
+    converted = 0 if given == plan.input_format else code_dtype(format_of(plan.input_format)).itemsize
+    if len(pieces) == 1 and pieces[0].format == given == plan.input_format:
+        return 0
+    return converted + sum(code_dtype(format_of(piece.format)).itemsize for piece in pieces)

@@ -1,0 +1,258 @@
+"""The bits of a record: operands are split, multiplied, combined, and the epilogue applied, without a program.
+
+The module reads the record of a GEMM and its device; it knows no scheme, no tile and no time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.lanes import Lanes
+from hwsim.devices import dot_spec, instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import evaluator
+from hwsim.evaluate.mixed import evaluate_mixed
+from hwsim.evaluate.split import Pieces, pieces_of
+from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.gemm.plan import Mixed
+from hwsim.operands import Operand, operand, selected_indices
+from hwsim.threads import worth_starting
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.plan import Plan, Side
+    from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Layout, Schedule
+    from hwsim.gemm.summation import Range
+
+Array = NDArray[Any]
+MATRICES_AT_ONCE = 2  # of a stack, at least: fewer gain nothing
+ELEMENTS_AT_ONCE = 1 << 20  # of a stack: what fits the caches
+
+
+class Evaluator:
+    """Computes the bits of one record on its device. It keeps no operand data."""
+
+    def __init__(self, gemm: Gemm, device: Device) -> None:
+        self.gemm, self.device = gemm, device
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; of a mixture the most general one."""
+        return self.gemm.single
+
+    @property
+    def schedule(self) -> Schedule:
+        """The resolved schedule."""
+        return self.gemm.schedule
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether each row of the result depends on no other row of A (in mixtures, the rows of a block depend on each
+        other).
+        """
+        return not isinstance(self.gemm.plan, Mixed)
+
+    def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
+        """The plan's pieces of A and B."""
+        model = instruction(self.device, self.gemm.unit)
+        sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
+        left, right = (
+            pieces_of(
+                given.converted(self.plan.input_format),
+                self.plan,
+                side,
+                self.device,
+                rounding=self.schedule.operand_rounding,
+                word_rounding=model.operand_rounding,
+                threads=threads,
+            )
+            for given, side in sides
+        )
+        return left, right
+
+    def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
+        """Codes of C in the output format. Raises InputError for another shape, or values that are not real."""
+        fmt = format_of(self.gemm.output)
+        x = np.asarray(c)
+        if x.shape != shape:
+            raise InputError(f"C has shape {x.shape}; allowed: {shape}")
+        if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):
+            return operand("C", x, input_format=self.gemm.output).codes
+        given = operand("C", x)
+        if given.format == self.gemm.output:
+            return given.codes
+        if fmt.is_integer:
+            low, high = -(1 << (fmt.bits - 1)), 1 << (fmt.bits - 1)
+            if x.dtype.kind not in "iu" or int(x.min(initial=0)) < low or int(x.max(initial=0)) >= high:
+                raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
+            return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
+        lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit))
+        values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values()
+        return (
+            lanes.store(values, fmt, "RNE")
+            if values.dtype != np.float16
+            else lanes.store(values.astype(np.float32), fmt, "RNE")
+        )
+
+    def evaluate(
+        self,
+        a: Pieces | Sequence[Array],
+        b: Pieces | Sequence[Array],
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        layout: Layout | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes of the result; arguments as of hwsim.evaluate.evaluator.evaluate.
+
+        Raises UnsupportedError for mixtures, whose pieces differ from block to block.
+        """
+        if isinstance(self.gemm.plan, Mixed):
+            raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
+        return evaluator.evaluate(
+            self.plan,
+            self.schedule,
+            self.device,
+            a,
+            b,
+            c=c,
+            bias=bias,
+            layout=layout,
+            threads=threads,
+            progress=progress,
+        )
+
+    def product(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        at: tuple[Array, Array] | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array:
+        """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values.
+
+        at: the rows and columns of the whole product that these are, where its order of summation differs by region.
+        """
+        threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.plan.products)
+        if not isinstance(self.gemm.plan, Mixed):
+            left, right = self.pieces(a, b, threads)
+            if self.schedule.regions:
+                return self._by_region(left, right, c, bias, at, threads)
+            return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)
+        fmt = self.plan.input_format
+        operands = a.converted(fmt), b.converted(fmt)
+        codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
+        return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
+
+    def _by_region(
+        self,
+        a: Pieces,
+        b: Pieces,
+        c: Array | None,
+        bias: Array | None,
+        at: tuple[Array, Array] | None,
+        threads: int,
+    ) -> Array:
+        """Every region in its own order of summation."""
+        rows, cols = (np.arange(a.shape[0]), np.arange(b.shape[1])) if at is None else at
+        plain = dataclasses.replace(self.schedule, regions=())
+        out = np.zeros((len(rows), len(cols)), code_dtype(format_of(self.gemm.output)))
+        left = np.ones(out.shape, bool)
+        orders = [
+            (dataclasses.replace(plain, sum=region.sum, split_k=1, slice_k=None), region.rows, region.cols)
+            for region in self.schedule.regions
+        ]
+        for schedule, of_rows, of_cols in orders:
+            mine = np.ix_(_within(rows, of_rows), _within(cols, of_cols))
+            if mine[0].size and mine[1].size:
+                out[mine] = self._part(schedule, a, b, c, bias, mine, threads)
+                left[mine] = False
+        if left.any():
+            mine = np.ix_(np.nonzero(left.any(1))[0], np.nonzero(left.any(0))[0])
+            rest = self._part(plain, a, b, c, bias, mine, threads)
+            out[mine] = np.where(left[mine], rest, out[mine])
+        return out
+
+    def _part(
+        self,
+        schedule: Schedule,
+        a: Pieces,
+        b: Pieces,
+        c: Array | None,
+        bias: Array | None,
+        mine: tuple[Array, ...],
+        threads: int,
+    ) -> Array:
+        rows, cols = (x.ravel() for x in mine)
+        return evaluator.evaluate(
+            self.plan,
+            schedule,
+            self.device,
+            a.picked("a", rows),
+            b.picked("b", cols),
+            c=None if c is None else c[mine],
+            bias=None if bias is None else bias[cols],
+            threads=threads,
+        )
+
+    def stack(
+        self,
+        a: Operand,
+        b: Operand,
+        *,
+        c: Array | None = None,
+        bias: Array | None = None,
+        threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Array | None:
+        """Codes (count, m, n) of the products of two stacks, a (count, m, k) and b (count, k, n), some matrices a call.
+
+        c: codes (count, m, n). bias: (n,) values. None where each matrix has to be computed by itself.
+        """
+        count, (m, k), n = len(a.codes), a.shape, b.shape[1]
+        at_once = evaluator.rows_at_once(self.plan, n, k) // m if m * n else 0
+        if isinstance(self.gemm.plan, Mixed) or not evaluator.takes_stacks(self.schedule) or at_once < MATRICES_AT_ONCE:
+            return None
+        at_once = min(at_once, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
+        out = np.empty((count, m, n), code_dtype(format_of(self.gemm.output)))
+        threads = worth_starting(threads, min(count, at_once) * m * n * k * self.plan.products)
+        for start in range(0, count, at_once):
+            some = slice(start, start + at_once)
+            left, right = self.pieces(Operand(a.codes[some], a.format), Operand(b.codes[some], b.format), threads)
+            codes_c = None if c is None else c[some]
+            out[some] = self.evaluate(left, right, c=codes_c, bias=bias, threads=threads)
+            if progress is not None:
+                progress(min(1.0, (start + at_once) / count))
+        return out
+
+    def typed(self, codes: Array) -> Array:
+        """The result's codes as an array of the output format's dtype."""
+        return array_of(codes, format_of(self.gemm.output))
+
+
+def _within(index: Array, part: Range) -> Array:
+    """Where in `index` the indices are that a range names."""
+    inside = (index >= part.start) & (index < part.stop) & ((index - part.start) % part.step < part.block)
+    return np.nonzero(inside)[0]
+
+
+def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
+    """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
+    codes = given.codes
+    if rows is not None:
+        codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
+    if cols is not None:
+        codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
+    return Operand(codes, given.format)

@@ -1,0 +1,183 @@
+"""Splits an operand into the pieces of a plan: successive rounding, bytes, or slices with a scale per row or column.
+
+The module knows plans' pieces, formats and a device's conversions; it knows no instruction and no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import encode, split
+from hwsim.arithmetic.vector import VectorUnit
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
+from hwsim.operands import Operand
+from hwsim.threads import for_elements
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.plan import Piece, Plan, Side
+
+Array = NDArray[Any]
+BYTE_BIAS = 128  # of a low byte that is held as int8
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """The pieces of one operand: an array of codes for each, (rows, columns) or a stack (count, rows, columns), any
+    strides.
+
+    exponents: for slices, e of each row of A or column of B. source: the unsplit operand, where something besides the
+    products needs it.
+    """
+
+    codes: tuple[Array, ...]
+    exponents: Array | None = None
+    source: Operand | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape (rows, columns)."""
+        rows, columns = self.codes[0].shape[-2:]
+        return int(rows), int(columns)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The number of matrices of a stack, as a shape; () for a matrix."""
+        return self.codes[0].shape[:-2]
+
+    def picked(self, side: Side, index: Array | slice) -> Pieces:
+        """Some rows of A's pieces, or some columns of B's."""
+        at: tuple[slice | Array, ...] = (index,) if side == "a" else (slice(None), index)
+        exponents = None if self.exponents is None else self.exponents[index]
+        source = None if self.source is None else Operand(self.source.codes[at], self.source.format)
+        return Pieces(tuple(codes[at] for codes in self.codes), exponents, source)
+
+    def contiguous(self) -> Pieces:
+        """The same pieces with codes in C order."""
+        return Pieces(tuple(np.ascontiguousarray(x) for x in self.codes), self.exponents, self.source)
+
+
+def as_pieces(given: Pieces | Sequence[Array]) -> Pieces:
+    """Pieces from pieces, or from plain codes."""
+    return given if isinstance(given, Pieces) else Pieces(tuple(given))
+
+
+def pieces_of(
+    given: Operand,
+    plan: Plan,
+    side: Side,
+    device: Device,
+    *,
+    rounding: str | None = None,
+    word_rounding: str | None = None,
+    threads: int = 1,
+) -> Pieces:
+    """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
+    are).
+
+    rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
+    already, where the instruction rounds them itself (None: it ignores their low bits).
+    Raises InputError for a rounding of several pieces.
+    """
+    pieces = plan.a_pieces if side == "a" else plan.b_pieces
+    if rounding is not None and len(pieces) > 1:
+        raise InputError(f"schedule: operand_rounding is for plans with one piece; this one has {len(pieces)}")
+    is_needed = plan.specials == "fma_chain" or plan.split != "round"
+    source = given if is_needed else None
+    if plan.split in ("bytes", "signed_bytes"):
+        return Pieces(_bytes(given, pieces, plan.split == "signed_bytes"), None, source)
+    if plan.split == "slices":
+        codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
+        return Pieces(codes, exponents, source)
+    return Pieces(_rounded(given, pieces, plan.clamp, device, rounding, word_rounding, threads), None, source)
+
+
+def _rounded(
+    given: Operand,
+    pieces: Sequence[Piece],
+    clamp: bool,
+    device: Device,
+    rounding: str | None,
+    word_rounding: str | None,
+    threads: int,
+) -> tuple[Array, ...]:
+    vector, threads = VectorUnit(device.vector), for_elements(threads, given.codes.size)
+    only = pieces[0]
+    fmt = format_of(only.format)
+    if len(pieces) == 1 and not only.scale_exponent and not clamp:
+        if given.format == only.format:
+            if word_rounding is None:
+                return (given.codes,)
+            return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
+        if only.format == "fp64":
+            with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
+                return (given.values().astype(np.float64).view(np.uint64),)
+        values, overflow = _floats(given), only.overflow or vector.overflow
+        is_by_columns = values.strides[-1] > values.strides[-2]  # as it lies in memory: the kernels read rows
+        given_rows = values.swapaxes(-1, -2) if is_by_columns else values
+        codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
+        return (codes.swapaxes(-1, -2) if is_by_columns else codes,)
+    steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
+    values = _floats(given)
+    return tuple(split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
+
+
+def _floats(given: Operand) -> Array:
+    """The values as fp32, or fp64 for an fp64 operand."""
+    return given.array if given.format == "fp64" else given.fp32().array
+
+
+def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Array, ...]:
+    """The (high byte, low byte) pieces of int16. is_signed: the low byte is a signed number."""
+    if given.format != "int16" or len(pieces) != 2:
+        raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
+    high, low = given.codes >> np.uint16(8), given.codes & np.uint16(0xFF)
+    if is_signed:
+        code = low.astype(np.uint8)
+        return ((given.codes.astype(np.int32) - code.view(np.int8)) >> 8).astype(np.uint8), code
+    if pieces[1].format == "int8":
+        low = low - np.uint16(BYTE_BIAS)  # the low 8 bits are those of the difference
+    return high.astype(np.uint8), low.astype(np.uint8)
+
+
+def _slices(
+    given: Operand, pieces: Sequence[Piece], side: Side, bits: int, device: Device
+) -> tuple[tuple[Array, ...], Array]:
+    """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
+
+    A last slice beyond an integer format is clamped to its largest value.
+    """
+    axis = -1 if side == "a" else -2
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        x = given.values().astype(np.float64)
+    finite = np.isfinite(x)
+    if not finite.all():
+        x = np.where(finite, x, 0.0)
+    exponents: Array = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    place, rest, codes = np.expand_dims(exponents, axis), x, []
+    for i, piece in enumerate(pieces):
+        place = place - bits  # of the slice's units; every step below is exact
+        digit = np.ldexp(rest, -place)
+        digit = np.trunc(digit) if i < len(pieces) - 1 else _whole(digit, piece.rounding)
+        rest = rest - np.ldexp(digit, place)
+        codes.append(encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
+    return tuple(codes), exponents
+
+
+def _whole(x: Array, rounding: str) -> Array:
+    """The values of x rounded to integers."""
+    cut: Array = np.trunc(x)
+    if rounding == "RNE":
+        cut = np.rint(x)
+    elif rounding == "RNA":
+        cut = cut + np.copysign(np.abs(x - cut) >= HALF, x)
+    elif rounding != "RZ":
+        cut = np.ceil(x) if rounding == "RU" else np.floor(x)
+    return cut

@@ -1,0 +1,167 @@
+"""What runs a product: settings of the forward pass and of the two gradients, for each layer by name patterns.
+
+Settings have a key, by which operators name them inside compiled graphs. The module knows the arguments of `hwsim.run`;
+it knows no framework.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Literal
+
+from hwsim.devices import load
+from hwsim.devices.device import Device
+from hwsim.errors import InputError, nearest
+from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, sort_by_owner
+from hwsim.schemes import Scheme, scheme_of
+
+Stage = Literal["forward", "backward_input", "backward_weight"]
+STAGES: tuple[Stage, ...] = ("forward", "backward_input", "backward_weight")
+PLAIN = "plain"  # PyTorch's own product
+POWER_OF_TWO = "power-of-two"
+#: Arguments of `hwsim.run` that each product has of its own.
+TAKEN = (
+    *("a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols", "shape", "at", "conv", "gemm", "alpha", "beta"),
+    *("bias", "output", "input_format", "a_layout", "b_layout", "progress"),
+)
+OWN = ("gradient_format", "scale")
+Given = Mapping[str, Any] | str | None
+
+
+@dataclass(frozen=True, eq=False)
+class PassSettings:
+    """How the products of one pass are computed.
+
+    arguments: of `hwsim.run`, with the device and the scheme loaded; None: PyTorch's own product. gradient_format:
+    format of the operand that is a gradient, where it differs from `format`. scale: "power-of-two": each operand is
+    first multiplied by the power of two that brings its largest value just below the format's largest one, and the
+    result divided by both. ready: what hwsim.frameworks.product keeps, by kind of operands.
+    """
+
+    arguments: Mapping[str, Any] | None
+    gradient_format: str | None = None
+    scale: str | None = None
+    ready: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The settings in one line, equal where they compute the same."""
+        if self.arguments is None:
+            return PLAIN
+        device, scheme = self.arguments["device"], self.arguments["scheme"]
+        rest = sorted((k, v) for k, v in self.arguments.items() if k not in ("device", "scheme"))
+        more = [f"{name}={value}" for name, value in rest if value is not None]
+        more += [f"{name}={getattr(self, name)}" for name in OWN if getattr(self, name) is not None]
+        return " ".join([device.name, device.sha256[:12], scheme.name, *more])
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The settings of all layers: the first pattern that a layer's name matches, else `base`.
+
+    base: by pass. patterns: (pattern as of fnmatch, settings by pass). key: equal for settings that compute the same.
+    """
+
+    base: Mapping[Stage, PassSettings]
+    patterns: tuple[tuple[str, Mapping[Stage, PassSettings]], ...] = ()
+    key: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        parts = [self.base[stage].text for stage in STAGES]
+        for pattern, passes in self.patterns:
+            parts += [pattern, *(passes[stage].text for stage in STAGES)]
+        object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
+
+    def of(self, layer: str, stage: Stage) -> PassSettings:
+        """The settings of one pass of a layer (a module's qualified name; "" for products outside of modules)."""
+        return _passes(self, layer)[stage]
+
+
+@lru_cache(maxsize=1 << 14)
+def _passes(settings: Settings, layer: str) -> Mapping[Stage, PassSettings]:
+    return next((passes for pattern, passes in settings.patterns if fnmatchcase(layer, pattern)), settings.base)
+
+
+def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | None = None) -> Settings:
+    """Settings from the arguments of a framework's `emulate`.
+
+    arguments: those of `hwsim.run`, gradient_format and scale, for all passes, and by the name of a pass what differs
+    in it: a mapping, or "plain". modules: {name pattern: the arguments of such layers instead, or "plain"}.
+    Raises InputError for names that are no arguments, and what loading a device or scheme raises.
+    """
+    base = _by_stage(arguments, "")
+    patterns = []
+    for pattern, given in (modules or {}).items():
+        where = f"modules[{pattern!r}]"
+        if given is None or given == PLAIN:
+            own: dict[Stage, PassSettings] = dict.fromkeys(STAGES, PassSettings(None))
+        else:
+            own = _by_stage(_mapping(given, where), where)
+        patterns.append((pattern, own))
+    return Settings(base, tuple(patterns))
+
+
+def _mapping(given: Given, where: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: got {given!r}; allowed: a mapping of arguments of hwsim.run, or {PLAIN!r}")
+    return given
+
+
+def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[Stage, PassSettings]:
+    common = {name: value for name, value in arguments.items() if name not in STAGES}
+    found: dict[Stage, PassSettings] = {}
+    for stage in STAGES:
+        given = arguments.get(stage)
+        if given == PLAIN:
+            found[stage] = PassSettings(None)
+            continue
+        own = {} if given is None else _mapping(given, stage)
+        found[stage] = _of_pass({**common, **own}, f"{where} {stage}".strip())
+    return found
+
+
+def _of_pass(given: Mapping[str, Any], where: str) -> PassSettings:
+    taken = [name for name in TAKEN if name in given]
+    if taken:
+        raise InputError(f"{where}: {', '.join(taken)}: each product has its own; leave it out")
+    full = {name: value for name, value in given.items() if value is not None and name not in OWN}
+    full["device"] = load(full.get("device", DEFAULT_DEVICE))
+    scheme = full.get("scheme", DEFAULT_SCHEME)
+    full["scheme"] = made = scheme_of(scheme) if isinstance(scheme, str) else scheme
+    assert isinstance(made, Scheme)
+    sort_by_owner({name: value for name, value in full.items() if name not in ("device", "scheme")}, made)
+    scale, gradient = given.get("scale"), given.get("gradient_format")
+    if scale not in (None, POWER_OF_TWO):
+        raise InputError(
+            f"{where}: scale={scale!r}; allowed: None, {POWER_OF_TWO!r}{nearest(str(scale), [POWER_OF_TWO])}"
+        )
+    if (scale or gradient) and full.get("format") is None:
+        name = "scale" if scale else "gradient_format"
+        raise InputError(f"{where}: {name} needs format=, of the operands that are no gradients")
+    return PassSettings(full, gradient, scale)
+
+
+def describe(settings: Settings) -> str:
+    """The settings of the three passes in words."""
+    lines = [f"{stage}: {settings.base[stage].text}" for stage in STAGES]
+    return "\n".join(lines if len({line.partition(": ")[2] for line in lines}) > 1 else [settings.base["forward"].text])
+
+
+def power_of_two(largest: float, top: float) -> int:
+    """The exponent e with largest * 2^e in (top / 2, top]; 0 for zero, infinity and NaN."""
+    if not math.isfinite(largest) or largest == 0:
+        return 0
+    exponent = math.floor(math.log2(top) - math.log2(largest))
+    while math.ldexp(largest, exponent) > top:  # the logarithms are rounded
+        exponent -= 1
+    while math.ldexp(largest, exponent + 1) <= top:
+        exponent += 1
+    return exponent
+
+
+__all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "Stage", "describe", "power_of_two", "settings_of"]

@@ -1,0 +1,184 @@
+"""Serialisation of frozen dataclasses to plain JSON data and back; the resolved record is written and hashed with it.
+
+A dataclass becomes a mapping with its class name under "is" and the fields that differ from their defaults; tuples
+become lists. `decode` accepts only the classes that it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hwsim.errors import InputError, nearest
+
+KIND = "is"
+#: Of a long chain of one class, each the first field of the next: the other fields of all but the innermost, in turn.
+THEN = "and then"
+LONG = 100  # JSON and Python nest no deeper than some hundreds
+SHOWN = 40  # characters of a value in a message
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def encode(value: Any) -> Any:
+    """The plain data of a frozen dataclass, a tuple or a scalar. Raises TypeError for anything else."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {KIND: "float", "value": str(value)}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} is no part of a record")
+    of_kind: tuple[dataclasses.Field[Any], ...] = fields_of(kind)
+    first = of_kind[0].name if of_kind else ""
+    outer: list[Any] = []
+    while type(inner := getattr(value, first, None)) is kind:
+        outer.append(value)
+        value = inner
+    found: dict[str, Any] = {KIND: kind.__name__}
+    found |= {entry.name: _field(value, entry) for entry in of_kind if not _is_left_out(value, entry)}
+    rest = [
+        {entry.name: _field(one, entry) for entry in of_kind[1:] if not _is_left_out(one, entry)} for one in outer[::-1]
+    ]
+    if len(rest) > LONG:
+        return found | {THEN: rest}
+    for one in rest:
+        found = {KIND: kind.__name__, first: found} | one
+    return found
+
+
+def _is_left_out(value: Any, entry: dataclasses.Field[Any]) -> bool:
+    return _is_default(entry, getattr(value, entry.name))
+
+
+def _field(value: Any, entry: dataclasses.Field[Any]) -> Any:
+    item = getattr(value, entry.name)
+    return item if type(item) is int else encode(item)
+
+
+@functools.cache
+def fields_of(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a dataclass, asked for once: `dataclasses.fields` makes a tuple of unknown length each time, whose
+    memory CPython does not use again for the next one until 2,000 of its length are free.
+    """
+    return dataclasses.fields(kind)
+
+
+def decode(data: Any, classes: Iterable[type], where: str = "record") -> Any:
+    """The value that `encode` was given. classes: the dataclasses that are allowed.
+
+    Raises InputError, which names the place, for an unknown class, field or kind of data, and for values that the
+    class itself refuses.
+    """
+    return _decode(data, {one.__name__: one for one in classes}, where)
+
+
+def _decode(data: Any, known: dict[str, type], where: str) -> Any:
+    if isinstance(data, list):
+        return tuple(_decode(item, known, f"{where}[{index}]") for index, item in enumerate(data))
+    if not isinstance(data, dict):
+        return data
+    kind = data.get(KIND)
+    if kind == "float" and data.get("value") in _SPECIAL:
+        return _SPECIAL[data["value"]]
+    if kind not in known:
+        raise InputError(f"{where}: {KIND} = {kind!r}; allowed: {', '.join(sorted(known))}")
+    if THEN in data:
+        return _chained(data, known, where)
+    record = known[kind]
+    fields = {entry.name: entry for entry in dataclasses.fields(record)}
+    given = {}
+    for name, value in data.items():
+        if name == KIND:
+            continue
+        if name not in fields:
+            raise InputError(
+                f"{where}: {kind} has no {name!r}; it has {', '.join(fields)}{nearest(name, list(fields))}"
+            )
+        given[name] = _decode(value, known, f"{where}.{name}")
+    missing = [
+        name
+        for name, entry in fields.items()
+        if name not in given and entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise InputError(f"{where}: {kind} lacks {', '.join(missing)}")
+    hints = get_type_hints(record)
+    for name, value in given.items():
+        if not _fits(value, hints[name]):
+            shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
+            raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
+    return record(**given)
+
+
+def _chained(data: dict[str, Any], known: dict[str, type], where: str) -> Any:
+    """The outermost value of a long chain."""
+    rest = data[THEN]
+    if not isinstance(rest, list) or not all(isinstance(one, dict) for one in rest):
+        raise InputError(f"{where}.{THEN}: allowed: a list of fields")
+    record = known[data[KIND]]
+    first = fields_of(record)[0].name
+    value = _decode({name: one for name, one in data.items() if name != THEN}, known, where)
+    for index, one in enumerate(rest):
+        place = f"{where}.{THEN}[{index}]"
+        for name in one:
+            if name not in {entry.name for entry in fields_of(record)[1:]}:
+                raise InputError(f"{place}: {data[KIND]} has no {name!r} here")
+        more = {name: _decode(item, known, f"{place}.{name}") for name, item in one.items()}
+        hints = get_type_hints(record)
+        if {entry.name for entry in fields_of(record)[1:]} - set(more) or not all(
+            _fits(item, hints[name]) for name, item in more.items()
+        ):
+            raise InputError(f"{place}: allowed: {', '.join(entry.name for entry in fields_of(record)[1:])}")
+        value = record(**{first: value, **more})
+    return value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has an annotated type: scalars, literals, unions, tuples and classes."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in of)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in of)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(of) == 2 and of[1] is Ellipsis:
+            return all(_fits(item, of[0]) for item in value)
+        return len(value) == len(of) and all(map(_fits, value, of))
+    if origin is Annotated:
+        return _fits(value, of[0])
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, type(None) if hint is None else hint)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON of `encode(value)`: equal values have equal digests on every machine."""
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_default(entry: dataclasses.Field[Any], item: Any) -> bool:
+    if entry.default is not dataclasses.MISSING:
+        default = entry.default
+    elif entry.default_factory is not dataclasses.MISSING:
+        default = entry.default_factory()
+    else:
+        return False
+    return type(default) is type(item) and bool(default == item)

@@ -1,0 +1,85 @@
+"""Analysis of the expression that combines a plan's terms: as sequential additions, and its operations per element.
+
+It knows expressions; it knows no device and no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValue
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStep:
+    """One sequential addition: C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
+
+    term: int
+    own: int
+    exponent: int
+    order: str
+
+
+def sequential_form(expression: Expression) -> list[JoinStep] | None:
+    """The expression as steps that each add one term to C, or None where it has another form."""
+    steps: list[JoinStep] = []  # the last first; a loop, as sums of many slices are deeper than Python calls may be
+    while True:
+        exponent = 0
+        while isinstance(expression, Scaled):
+            exponent += expression.exponent
+            expression = expression.value
+        if isinstance(expression, TermValue):
+            return [JoinStep(expression.term, exponent, 0, "value"), *reversed(steps)]
+        if not isinstance(expression, Sum) or exponent:
+            return None
+        leaf, rest, order = expression.right, expression.left, "c"
+        own = _leaf(leaf)
+        if own is None:
+            leaf, rest, order = rest, leaf, "value"
+            own = _leaf(leaf)
+        if own is None:
+            return None
+        scale = 0
+        while isinstance(rest, Scaled) and _leaf(rest) is None:
+            scale += rest.exponent
+            rest = rest.value
+        steps.append(JoinStep(own[0], own[1], scale, order))
+        expression = rest
+
+
+def _leaf(expression: Expression) -> tuple[int, int] | None:
+    """(term, exponent), for a term times a power of two."""
+    exponent = 0
+    while isinstance(expression, Scaled):
+        exponent += expression.exponent
+        expression = expression.value
+    return (expression.term, exponent) if isinstance(expression, TermValue) else None
+
+
+def scaled(value: Expression, exponent: int) -> Expression:
+    """The expression value * 2^exponent."""
+    return Scaled(value, exponent) if exponent else value
+
+
+def parts_of(expression: Expression) -> list[Expression]:
+    """All nodes of an expression."""
+    found: list[Expression] = []
+    left = [expression]
+    while left:
+        part = left.pop()
+        found.append(part)
+        if isinstance(part, Sum):
+            left += [part.right, part.left]
+        elif isinstance(part, Scaled):
+            left.append(part.value)
+    return found
+
+
+def has_integer_parts(expression: Expression) -> bool:
+    """Whether the expression has nodes for integer plans only (OperandSum, Depth)."""
+    return any(isinstance(part, OperandSum | Depth) for part in parts_of(expression))
+
+
+def operations(expression: Expression) -> int:
+    """The number of elementwise operations of an expression, including the conversion of each term."""
+    return sum(0 if isinstance(part, Depth) else 1 for part in parts_of(expression))

@@ -1,0 +1,197 @@
+"""The plan: a GEMM scheme as data, independent of any device.
+
+A plan describes how operands are split into pieces, which products are formed, and how partial sums are combined. It
+knows no engines, tiles or cycles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["a", "b"]
+Split = Literal["round", "bytes", "signed_bytes", "slices"]
+Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
+OrderOrigin = Literal["calls", "ours"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of a split operand: the current residual, times 2^scale_exponent, rounded to `format`.
+
+    The residual for the next piece is (scaled residual - piece), kept at that scale; both steps are in the input's type
+    (fp32, or fp64 for fp64 operands). overflow: for values beyond the format; None: as the device's conversions do.
+    """
+
+    format: str
+    rounding: str = "RNE"
+    scale_exponent: int = 0
+    overflow: Literal["ieee", "saturate"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Products (piece of A, piece of B) that alternate on one accumulator: for the K of each instruction, all of them
+    in order.
+
+    scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (tcgen05's scale-input-d).
+    """
+
+    products: tuple[tuple[int, int], ...]
+    scale_exponent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One accumulator of the matrix unit, with the stages that run on it one after another, each over the whole run of
+    K.
+
+    k_group: promotion interval: the length of K that is accumulated in the unit from zero; the partial sums are added
+    outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": one instruction, each.
+    None: the plan's.
+    """
+
+    stages: tuple[Stage, ...]
+    k_group: int | Literal["instruction"] | None = None
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Products of all stages, in order."""
+        return tuple([pair for stage in self.stages for pair in stage.products])
+
+
+def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
+    """A term of these products, which alternate per instruction or ("k") each run over all of K before the next."""
+    if interleave == "instruction":
+        return Term((Stage(products),))
+    return Term(tuple(Stage((product,)) for product in products))
+
+
+@dataclass(frozen=True, slots=True)
+class TermValue:
+    """Expression node: the value of a term."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Expression node: left + right, one addition in the plan's arithmetic."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Expression node: value * 2^exponent."""
+
+    value: Expression
+    exponent: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperandSum:
+    """Expression node: factor * the sum over K of the unsplit operand, per row of A or per column of B (integers
+    only).
+    """
+
+    side: Side
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Expression node: factor * K (integers only)."""
+
+    factor: int
+
+
+Expression = TermValue | Sum | Scaled | OperandSum | Depth
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How C is computed from products of pieces.
+
+    a_pieces, b_pieces: the split of each operand (of `input_format` elements); a single piece of that same format is
+    the operand itself. split says how pieces are made:
+        "round": each is rounded from the residual of the one before (see Piece);
+        "bytes": int16 as (high byte, low byte); a low piece of int8 holds the byte less 128;
+        "signed_bytes": int16 as (h, l), l the low byte as a signed number, h = (x - l) / 256, which wraps;
+        "slices": per row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)), e the least with
+            all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, truncated
+            toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C is
+            then multiplied by 2^(e of its row + e of its column).
+    clamp: infinities become the largest finite value of the input format before the split.
+    terms: accumulators of the unit. combine: how their values are combined to C, outside the unit, in `arithmetic`:
+        "fp32", "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output
+        format).
+    join: "end" combines the terms once, after all of K; "group" combines them after every `k_group` of K and adds the
+        combined value to C (both outside the unit).
+    k_group: promotion interval: length of K that one term accumulates in the unit from zero; None: all of K, or chosen
+        by the dataflow. The values of successive groups are added outside, in `arithmetic`, in order of K.
+    specials: "unit": NaNs and infinities propagate through the unit's arithmetic; "fma_chain": an element of C whose
+        row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for that output;
+        NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
+    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel splits operands.
+    calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
+    order: origin of the order of the products and of the additions outside the unit. "calls": that of library calls
+        and elementwise steps which were run so on a chip, and compared (the authors' released code, or the recordings
+        of tests/golden); "ours": of a kernel that nobody has published, chosen here where the paper leaves it open.
+    """
+
+    scheme: str
+    a_pieces: tuple[Piece, ...]
+    b_pieces: tuple[Piece, ...]
+    terms: tuple[Term, ...]
+    combine: Expression
+    join: Literal["end", "group"] = "end"
+    k_group: int | None = None
+    input_format: str = "fp32"
+    output_format: str = "fp32"
+    split: Split = "round"
+    slice_bits: int = 0
+    clamp: bool = False
+    arithmetic: Arithmetic = "fp32"
+    specials: Literal["unit", "fma_chain"] = "unit"
+    split_in: Literal["pass", "kernel"] = "pass"
+    calls: bool = False
+    order: OrderOrigin = "ours"
+
+    @property
+    def products(self) -> int:
+        """Number of products of pieces that the matrix unit computes."""
+        return sum(len(term.products) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A GEMM whose blocks use different plans, according to the range of their elements (Ape, section 5).
+
+    plans: from the cheapest to the most general. ranges: for each plan but the last, the smallest and largest magnitude
+    of elements that it handles (zero always). A block of A and one of B, block[0] x block[2] and block[2] x block[1]
+    elements (m, n, k), use the first plan that handles both; partial sums over K of each plan are combined by that
+    plan, then added in order of `plans`, fp32, nearest even. strategy: "hybrid" (each block its own plan), the short
+    name of one plan for all blocks, or "decide" (the fastest of these). wide_percent: without operands, the share of
+    block products that need the second plan. blocks: number of block products per plan, once the operands were
+    inspected. decided: the outcome of "decide". zeros_fit: whether a zero is in every range, or below each.
+    """
+
+    scheme: str
+    plans: tuple[Plan, ...]
+    ranges: tuple[tuple[float, float], ...]
+    block: tuple[int, int, int]
+    strategy: str = "hybrid"
+    wide_percent: int | None = None
+    blocks: tuple[int, ...] = ()
+    decided: str = ""
+    zeros_fit: bool = True
+
+
+def sums(*values: Expression) -> Expression:
+    """The expression ((v0 + v1) + v2) + ..., in this order."""
+    total = values[0]
+    for value in values[1:]:
+        total = Sum(total, value)
+    return total

@@ -1,0 +1,78 @@
+"""The GEMM problem: sizes, operand formats and storage orders, before any choice of how to compute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hwsim.gemm.layouts import Order
+
+
+@dataclass(frozen=True, slots=True)
+class OperandScale:
+    """Scale factors of an operand: one per tensor, one per row of A or column of B, or one per block.
+
+    block: (rows of A or columns of B, elements of K) that share a factor; (0, 0): all of that direction.
+    """
+
+    side: Literal["a", "b"]
+    format: str
+    block: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """Structured sparsity of A: `nonzero` of every `of` elements along K (2:4), stored with their positions."""
+
+    nonzero: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The matrix in memory that A's elements are gathered from, one per matrix of a batch: an implicit GEMM's input.
+
+    rows: pixels of all images. cols: channels. read: how many of its elements belong to any row of A.
+    """
+
+    rows: int
+    cols: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The GEMM C[m, n] = A[m, k] B[k, n] with elements of `input_format`.
+
+    lead: leading dimensions of a batch of such products, in one launch. group: (m, n, k) of further products of other
+    sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns" (column-major). has_c: whether a C is
+    read. bias: its format, one value per column, or None. scales, sparsity: of the operands.
+    image: what A is gathered from (None: A itself is in memory); of time alone.
+    """
+
+    input_format: str
+    m: int
+    n: int
+    k: int
+    lead: tuple[int, ...] = ()
+    group: tuple[tuple[int, int, int], ...] = ()
+    a_layout: Order = "rows"
+    b_layout: Order = "rows"
+    has_c: bool = False
+    bias: str | None = None
+    scales: tuple[OperandScale, ...] = ()
+    sparsity: Sparsity | None = None
+    image: Image | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The sizes (m, n, k)."""
+        return self.m, self.n, self.k
+
+    @property
+    def matrices(self) -> int:
+        """Number of products in the batch."""
+        count = 1
+        for extent in self.lead:
+            count *= extent
+        return count

@@ -1,0 +1,147 @@
+"""The resolved record of a GEMM: everything that fixes the bits and the cycles of one GEMM on one device.
+
+Records are made by hwsim.resolve only, once per request. The evaluator computes the bits from it, a dataflow writes the
+program from it, reports print it, `hwsim run --gemm FILE` runs it again. It holds no array and computes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hwsim.errors import InputError
+from hwsim.gemm import codec, plan, summation
+from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.problem import Image, OperandScale, Problem, Sparsity
+from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.notebook import card
+
+SCHEMA = "hwsim.gemm/1"
+By = Literal["user", "scheme", "device", "library", "estimate", "default"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice in the record: what was decided, by whom, and on which evidence.
+
+    by: the user's request, the scheme, the device file, a library's data, an estimate of hwsim's, or hwsim's default.
+    evidence: a level of hwsim.datafiles.provenance, for choices that claim to be what a chip or its library does; empty
+    where there is no such claim.
+    """
+
+    name: str
+    value: str
+    by: By
+    evidence: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceId:
+    """Identity of a device: name, SHA-256 of its data, and a core clock in MHz where it is not the file's."""
+
+    name: str
+    sha256: str
+    clock_mhz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryId:
+    """Identity of a library whose choices the record follows: name and version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One GEMM on one device, resolved: the record that fixes its bits and cycles.
+
+    scheme_options: complete. plan: with its result formats filled in. unit: the matrix instruction of the first
+    product. schedule: complete: split-K, order of summation and epilogue. mapping: None where no program was asked for
+    or none exists. parts: for blocks that use different plans (`Mixed`), the GEMM of each plan. decisions: who chose
+    what; they affect neither bits nor cycles and are left out of `digest`.
+    """
+
+    device: DeviceId
+    problem: Problem
+    scheme: str
+    scheme_options: tuple[Setting, ...]
+    plan: Plan | Mixed
+    unit: str
+    output: str
+    schedule: Schedule
+    mapping: GemmMapping | None = None
+    parts: tuple[Gemm, ...] = ()
+    library: LibraryId | None = None
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """The epilogue of the schedule."""
+        return self.schedule.epilogue
+
+    @property
+    def single(self) -> Plan:
+        """The plan; of a mixture the most general one, which gives the format of the results."""
+        return self.plan.plans[-1] if isinstance(self.plan, Mixed) else self.plan
+
+    def _repr_html_(self) -> str:
+        pairs = [
+            ("device", self.device.name),
+            ("scheme", self.scheme),
+            ("problem", self.problem),
+            ("digest", self.digest),
+        ]
+        rows = [(one.name, one.value, one.by, one.evidence, one.why) for one in self.decisions]
+        return card("hwsim resolved GEMM", pairs, ("decision", "value", "by", "evidence", "why"), rows)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that fixes bits and cycles."""
+        return codec.digest(replace(self, decisions=()))
+
+    def decided(self, name: str) -> Decision | None:
+        """The decision of that name, or None."""
+        return next((one for one in self.decisions if one.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data, ready for JSON; `from_dict` reads it. Fields at their defaults are left out."""
+        data: dict[str, Any] = {"schema": SCHEMA, "digest": self.digest}
+        data.update(codec.encode(self))
+        return data
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> Gemm:
+        """The record that `to_dict` wrote.
+
+        Raises InputError for another schema, unknown or missing fields, and a digest that is not the data's.
+        """
+        if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
+            found = given.get("schema") if isinstance(given, Mapping) else type(given).__name__
+            raise InputError(f"gemm record: schema = {found!r}; allowed: {SCHEMA!r}")
+        said = given.get("digest")
+        data = {name: value for name, value in given.items() if name not in ("schema", "digest")}
+        record = codec.decode(data, CLASSES, "gemm record")
+        if not isinstance(record, Gemm):
+            raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
+        if said is not None and said != record.digest:
+            raise InputError(
+                "gemm record: its digest is not that of its data; leave `digest` out of a file edited by hand"
+            )
+        return record
+
+
+CLASSES: tuple[type, ...] = (
+    *(Gemm, Decision, DeviceId, LibraryId, Problem, Image, OperandScale, Sparsity, Setting, Tile),
+    *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
+    *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
+    *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),
+)

@@ -1,0 +1,322 @@
+"""The schedule: the order of summation over K and the epilogue of a GEMM, as far as they change bits.
+
+A plan says which products are computed and how they are combined; a schedule says how each product is executed on a
+real chip: by which instruction, with which split of K and reduction, and with which epilogue. It knows no device, no
+scheme and no array; a device fills in what is left open (`instruction`, `slice_multiple`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from hwsim.errors import InputError, nearest
+from hwsim.formats import Rounding, format_of
+from hwsim.gemm import codec
+from hwsim.gemm.summation import FORMATS, Chain, Range, Reduction, Region
+
+MergeOrder = Literal["ascending", "descending", "pairwise"]
+MergeInto = Literal["sum", "output"]
+Contraction = Literal["none", "alpha", "beta"]
+Span = tuple[int, int]
+Run = tuple[Span, ...]
+
+ROUNDINGS: tuple[str, ...] = get_args(Rounding)
+MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
+CONTRACTIONS: tuple[str, ...] = get_args(Contraction)
+MERGE_FORMATS = FORMATS
+SLICE_MULTIPLE = 64
+SUMS = (Chain, Range, Reduction, Region)
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """The epilogue, applied to the finished sum `acc`: D = round(alpha * acc + beta * C + bias), in this order.
+
+    Each operation is one of the accumulator's type (fp32; fp64 and int32 where the unit gives those), nearest even:
+    alpha * acc, then beta * C, then their sum, then + bias (one value per column). alpha = 1 changes nothing;
+    with beta = 0 C is not read. beta None: 1 where a C is given, else 0. As in BLAS alpha and beta may be infinite or
+    NaN, and what follows is that of the operations named; int32 sums take whole numbers below 2^31 and wrap;
+    into another output format they become fp32 first.
+    contraction: "alpha": alpha * acc + (beta * C rounded) is one fused multiply-add; "beta": (alpha * acc rounded) +
+        beta * C is; "none": every operation is rounded; None: "alpha" for one slice, "beta" for merged ones, as
+        cuBLAS 13 on an H200 did for alpha and beta other than 1 and 0 (tf32, fp16 and bf16; fp32 and fp16 outputs;
+        with alpha or beta 0 or both 1 they give the same bits; fp16 and bf16 with beta = 1 and a C of fp32: "none").
+    product_format: alpha * acc is rounded to it before beta * C or the bias is added to it, nearest even (cuBLAS's
+        kernels for fp16 whose names end in "badd": fp16; its matrix-vector products with a bias); excludes contraction.
+        None: not rounded but to the accumulator's type.
+    output_format: of D, None: what the unit gives. output_rounding: into a narrower one; beyond its range as the
+        device's own conversions do (IEEE, or saturating where its file says so).
+    """
+
+    alpha: float = 1.0
+    beta: float | None = None
+    contraction: Contraction | None = None
+    product_format: str | None = None
+    output_format: str | None = None
+    output_rounding: Rounding = "RNE"
+
+    def __post_init__(self) -> None:
+        _number("epilogue.alpha", self.alpha)
+        if self.beta is not None:
+            _number("epilogue.beta", self.beta)
+        if self.contraction is not None:
+            _choice("epilogue.contraction", self.contraction, CONTRACTIONS)
+        if self.product_format is not None:
+            _choice("epilogue.product_format", self.product_format, MERGE_FORMATS)
+            if self.contraction not in (None, "none"):
+                raise InputError("epilogue: product_format rounds alpha * acc, a contraction of it does not; give one")
+        _choice("epilogue.output_rounding", self.output_rounding, ROUNDINGS)
+        if self.output_format is not None:
+            format_of(_text("epilogue.output_format", self.output_format))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; `from_dict` takes it back."""
+        return {entry.name: getattr(self, entry.name) for entry in codec.fields_of(type(self))}
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> Epilogue:
+        """The epilogue that `to_dict` wrote. Raises InputError for unknown keys and values that are not allowed."""
+        return Epilogue(**_known("epilogue", given, Epilogue))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The order of summation over K of each product. The default is one chain in order of K by the device's widest
+    instruction.
+
+    instruction: name of the matrix instruction; None: the device's for the operands' format. Each chain fills up its
+        last instruction with zeros.
+    split_k, slice_k: K is cut into slices, each accumulated from zero and merged afterwards. split_k: how many;
+        each is then ceil(K / slice_multiple / split_k) * slice_multiple long, the last one shorter (cuBLAS on an
+        H200, slice_multiple 64). slice_k: their length instead, or all lengths. slice_multiple None: the device
+        file's, or 64.
+    merge_order: of the additions of slices: "ascending" ((s0 + s1) + s2, cuBLAS), "descending", "pairwise" (a
+        balanced tree of neighbours), or the slices' indices in the order in which they are added.
+    partial_format: in which each slice's sum is stored before the merge, rounded to nearest even.
+    merge_format: in which the merge adds: operands and sums are rounded to it, to nearest even. None (both): what
+        the unit gives. Both count only where there is more than one slice.
+    merge_into: "sum": slices are merged, then the epilogue follows; "output": the epilogue of the first slice (of the
+        merge order) gives D, to which alpha times each later slice, rounded, is added in turn (CUTLASS's serial
+        split-K, cuBLAS where it starts no reduction). For fp32 and fp64 outputs that are the unit's own.
+    promotion_k: the partial sum of every so many k (from the slice's start) starts from zero in the unit and is added
+        outside it to a sum that starts at +0, nearest even, in order of K; None: one chain.
+    k_permutation: within each block of len(k_permutation) of K, position i of the chain takes element
+        k_permutation[i]; incomplete blocks are filled up with zeros. Blocks are counted from where a run of K begins;
+        with remainder "first" the K mod tile_k elements and the whole tiles behind them are two runs, each permuted
+        by itself.
+    remainder, tile_k: "first": a chain takes the K mod tile_k elements of its slice before the whole tiles of
+        tile_k (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions; "last": in order.
+    operand_rounding: of the operands to the unit's format, for plans with one piece each; None: the plan's.
+    start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
+    sum: the order of summation written out, for kernels that follow none of the rules above but promotion_k, which then
+        counts from the start of each chain. regions: the same for parts of C, where it differs from tile to tile; what
+        lies in no region follows `sum`, or the rules.
+    shape: (m, n) of the product that regions count in, where it is known; a library's choice holds it.
+
+    Raises InputError for a value that is not allowed or two that exclude each other.
+    """
+
+    instruction: str | None = None
+    split_k: int = 1
+    slice_k: int | tuple[int, ...] | None = None
+    slice_multiple: int | None = None
+    merge_order: MergeOrder | tuple[int, ...] = "ascending"
+    partial_format: str | None = None
+    merge_format: str | None = None
+    merge_into: MergeInto = "sum"
+    promotion_k: int | None = None
+    k_permutation: tuple[int, ...] | None = None
+    remainder: Literal["last", "first"] = "last"
+    tile_k: int | None = None
+    operand_rounding: Rounding | None = None
+    start: Literal["zero", "c"] = "zero"
+    epilogue: Epilogue = field(default_factory=Epilogue)
+    sum: Chain | Reduction | None = None
+    regions: tuple[Region, ...] = ()
+    shape: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.instruction is not None:
+            _text("instruction", self.instruction)
+        _count("split_k", self.split_k)
+        if isinstance(self.slice_k, tuple):
+            if not self.slice_k:
+                raise InputError("schedule: slice_k = (); allowed: a length, or at least one of them")
+            for length in self.slice_k:
+                _count("slice_k", length)
+        elif self.slice_k is not None:
+            _count("slice_k", self.slice_k)
+        for name in ("slice_multiple", "promotion_k", "tile_k"):
+            if getattr(self, name) is not None:
+                _count(name, getattr(self, name))
+        for name in ("partial_format", "merge_format"):
+            if getattr(self, name) is not None:
+                _choice(name, getattr(self, name), MERGE_FORMATS)
+        _choice("merge_into", self.merge_into, get_args(MergeInto))
+        if self.merge_into == "output" and (
+            self.merge_order == "pairwise" or self.partial_format is not None or self.merge_format is not None
+        ):
+            raise InputError(
+                "schedule: merge_into='output' adds slice after slice to D; leave out merge_order='pairwise', "
+                "partial_format and merge_format"
+            )
+        for name, order in (("merge_order", self.merge_order), ("k_permutation", self.k_permutation)):
+            if isinstance(order, tuple) and sorted(order, key=repr) != sorted(range(len(order)), key=repr):
+                raise InputError(f"schedule: {name} = {order}; allowed: each of 0 to {len(order) - 1} once")
+        if not isinstance(self.merge_order, tuple):
+            _choice("merge_order", self.merge_order, MERGE_ORDERS)
+        if self.k_permutation is not None and (not isinstance(self.k_permutation, tuple) or not self.k_permutation):
+            raise InputError(f"schedule: k_permutation = {self.k_permutation!r}; allowed: a tuple of positions")
+        _choice("remainder", self.remainder, ("last", "first"))
+        if (self.remainder == "first") != (self.tile_k is not None):
+            raise InputError("schedule: remainder='first' and tile_k belong together; give both or neither")
+        if self.tile_k is not None and self.promotion_k is not None:
+            raise InputError("schedule: remainder='first' and promotion_k exclude each other")
+        if self.operand_rounding is not None:
+            _choice("operand_rounding", self.operand_rounding, ROUNDINGS)
+        _choice("start", self.start, ("zero", "c"))
+        if self.shape is not None:
+            if not isinstance(self.shape, tuple) or len(self.shape) != 2:
+                raise InputError(f"schedule: shape = {self.shape!r}; allowed: (m, n)")
+            for extent in self.shape:
+                _count("shape", extent)
+        if self.sum is not None and (self.split_k != 1 or self.slice_k is not None or self.remainder == "first"):
+            raise InputError("schedule: `sum` says how K is cut; leave out split_k, slice_k and remainder")
+        if not isinstance(self.epilogue, Epilogue):
+            raise InputError(f"schedule: epilogue = {self.epilogue!r}; allowed: an Epilogue")
+        if self.start == "c" and (self.epilogue.alpha != 1 or self.epilogue.beta not in (None, 1)):
+            raise InputError("schedule: start='c' puts C into the accumulator: alpha and beta must be 1")
+
+    @property
+    def m(self) -> int | None:
+        """Rows of the product that the schedule is of, where it is of one."""
+        return None if self.shape is None else self.shape[0]
+
+    @property
+    def n(self) -> int | None:
+        """Columns of the product that the schedule is of, where it is of one."""
+        return None if self.shape is None else self.shape[1]
+
+    def slice_lengths(self, k: int) -> tuple[int, ...]:
+        """Lengths of the split-K slices for K = k, in order. Raises InputError where they do not fit k."""
+        if isinstance(self.slice_k, tuple):
+            if sum(self.slice_k) != k or self.split_k not in (1, len(self.slice_k)):
+                raise InputError(
+                    f"schedule: slice_k = {self.slice_k} adds up to {sum(self.slice_k)}, with split_k = "
+                    f"{self.split_k}; allowed: lengths that add up to K = {k}, split_k 1 or their number"
+                )
+            return self.slice_k
+        length = self.slice_k
+        if length is None:
+            multiple = self.slice_multiple or SLICE_MULTIPLE
+            length = k if self.split_k == 1 else math.ceil(math.ceil(k / multiple) / self.split_k) * multiple
+        elif self.split_k not in (1, -(-k // length)):
+            raise InputError(
+                f"schedule: slices of slice_k = {length} cut K = {k} into {-(-k // length)}, not split_k = "
+                f"{self.split_k}; leave one of them out"
+            )
+        return tuple([min(length, k - start) for start in range(0, k, length)])
+
+    def layout(self, k: int) -> Layout:
+        """The slices, runs and spans of K = k. Raises InputError where the slices, or their merge order, do not fit."""
+        slices: list[tuple[Run, ...]] = []
+        start = 0
+        for length in self.slice_lengths(k):
+            stop = start + length
+            step = self.promotion_k or length
+            if self.tile_k is not None and 0 < length % self.tile_k < length:
+                middle = start + length % self.tile_k
+                slices.append((((start, middle), (middle, stop)),))
+            else:
+                slices.append(tuple([((at, min(at + step, stop)),) for at in range(start, stop, step)]))
+            start = stop
+        if isinstance(self.merge_order, tuple) and len(self.merge_order) != len(slices):
+            raise InputError(
+                f"schedule: merge_order names {len(self.merge_order)} slices, but K = {k} is cut into {len(slices)}"
+            )
+        return Layout(tuple(slices))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schedule as plain data, ready for JSON; `from_dict` reads it."""
+        plain = {entry.name: getattr(self, entry.name) for entry in codec.fields_of(type(self))}
+        written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions", "shape")}
+        listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
+        return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> Schedule:
+        """The schedule that `to_dict` wrote; missing keys take their defaults.
+
+        Raises InputError for unknown keys and values that are not allowed.
+        """
+        known = _known("schedule", given, Schedule)
+        written = {x: codec.decode(known.pop(x), SUMS, f"schedule.{x}") for x in ("sum", "regions") if x in known}
+        known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()} | written
+        if isinstance(known.get("epilogue"), Mapping):
+            known["epilogue"] = Epilogue.from_dict(known["epilogue"])
+        return Schedule(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A partition of K: slices (split-K, merged) of runs (promoted) of spans (each one chain that begins a new
+    instruction).
+
+    Spans of a run are in the order of the chain.
+    """
+
+    slices: tuple[tuple[Run, ...], ...]
+
+    def prefix(self, k: int) -> Layout:
+        """The same partition, limited to the first k elements of K (empty slices are dropped)."""
+        prefixes = []
+        for runs in self.slices:
+            cut = tuple(tuple((start, min(stop, k)) for start, stop in run if start < k) for run in runs)
+            if any(cut):
+                prefixes.append(tuple(run for run in cut if run))
+        return Layout(tuple(prefixes))
+
+
+def schedule_of(given: Schedule | Mapping[str, Any] | None) -> Schedule:
+    """A Schedule from a schedule, its mapping form, or None (the default). Raises InputError for anything else."""
+    if given is None:
+        return Schedule()
+    if isinstance(given, Schedule):
+        return given
+    if isinstance(given, Mapping):
+        return Schedule.from_dict(given)
+    raise InputError(f"schedule: got {type(given).__name__}; allowed: a Schedule, or a mapping with its fields")
+
+
+def _known(what: str, given: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
+    allowed = [entry.name for entry in dataclasses.fields(record)]
+    for key in given:
+        if key not in allowed:
+            raise InputError(f"{what}: unknown key {key!r}; allowed: {', '.join(allowed)}{nearest(str(key), allowed)}")
+    return dict(given)
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        near = nearest(value, allowed) if isinstance(value, str) else ""
+        raise InputError(f"schedule: {name} = {value!r}; allowed: {', '.join(allowed)}{near}")
+
+
+def _count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"schedule: {name} = {value!r}; allowed: an integer of at least 1")
+
+
+def _number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"schedule: {name} = {value!r}; allowed: a number")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"schedule: {name} = {value!r}; allowed: a name")
+    return value

@@ -1,0 +1,74 @@
+"""Parser for names of NVIDIA's matrix instructions: shape and formats. It knows no device and no dot unit.
+
+Names as in the golden files: mma.mMnNkK.D.A.B.C, wmma likewise, wgmma.mMnNkK.D.A.B, tcgen05.mma.mMnNkK.KIND.D.A.B;
+integer ones may have .satfinite after the shape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwsim.errors import InputError
+from hwsim.formats import code_dtype, format_of
+
+#: What PTX calls a format -> its name in hwsim.formats.
+PTX_FORMATS = {
+    "f64": "fp64",
+    "f32": "fp32",
+    "f16": "fp16",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "uint8",
+    **{name: name for name in ("tf32", "bf16", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")},
+}
+_SHAPE = r"m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)"
+_SATURATE = r"(?:\.satfinite)?"
+_NAMES = (
+    rf"w?mma\.{_SHAPE}{_SATURATE}\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\.(?P<c>\w+)",
+    rf"wgmma\.{_SHAPE}{_SATURATE}\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)",
+    rf"tcgen05\.mma\.{_SHAPE}\.\w+\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One matrix instruction: its shape in elements and its formats, by name (hwsim.formats)."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    d: str
+
+    def dtype(self, operand: str) -> np.dtype[np.unsignedinteger]:
+        """The dtype of the codes of "a", "b", "c" or "d"."""
+        return code_dtype(format_of(getattr(self, operand)))
+
+    def shape(self, operand: str, cases: int) -> tuple[int, int, int]:
+        """The shape of an operand's array in a golden file: a (cases, M, K), b (cases, N, K), c and d (cases, M, N)."""
+        rows, columns = {"a": (self.m, self.k), "b": (self.n, self.k)}.get(operand, (self.m, self.n))
+        return cases, rows, columns
+
+
+def parse(name: str) -> Instruction:
+    """The instruction of this name. Raises InputError for a name that has none of the four forms above."""
+    for pattern in _NAMES:
+        match = re.fullmatch(pattern, name)
+        if match is None:
+            continue
+        parts = match.groupdict()
+        formats = {x: PTX_FORMATS.get(parts.get(x) or parts["d"]) for x in "abcd"}
+        if None not in formats.values():
+            return Instruction(
+                name, int(parts["m"]), int(parts["n"]), int(parts["k"]), **{x: str(f) for x, f in formats.items()}
+            )
+    raise InputError(
+        f"{name!r} is not an instruction that can be taken apart; allowed: mma.mMnNkK.D.A.B.C, wmma.mMnNkK.D.A.B.C, "
+        f"wgmma.mMnNkK.D.A.B, tcgen05.mma.mMnNkK.KIND.D.A.B with formats {', '.join(PTX_FORMATS)}"
+    )

@@ -1,0 +1,106 @@
+"""Loads a library by name, file or mapping into a validated `Library`, or reports all problems at once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hwsim.datafiles import places, provenance
+from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
+from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse, plain
+from hwsim.errors import UnsupportedError, nearest
+from hwsim.formats import FORMATS
+from hwsim.libraries.model import Library
+
+SCHEMA_VERSION = 1
+SUFFIX = ".yaml"
+
+
+def names() -> list[str]:
+    """The names of the shipped libraries, sorted."""
+    files = places.package_folder("libraries").iterdir()
+    return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
+
+
+def load(library: str | Path | Mapping[str, Any] | Library) -> Library:
+    """The library of that name, of that file (a Path) or of that mapping.
+
+    `source:` and `evidence:` have the same form as in device files. A shipped file is read once per process. Raises
+    ConfigError with every problem, UnsupportedError for an unknown name, InputError for an unreadable file.
+    """
+    if isinstance(library, str):
+        return _shipped(library)
+    if isinstance(library, Path):
+        return _built(*parse(places.text_of(library, "library"), str(library)))
+    if isinstance(library, Mapping):
+        return _built(*from_data(library, "<mapping>"))
+    return library
+
+
+@functools.cache
+def _shipped(name: str) -> Library:
+    known = names()
+    if name not in known:
+        raise UnsupportedError(f"no library '{name}'; known: {', '.join(known) or 'none'}{nearest(name, known)}")
+    file = places.package_folder("libraries") / f"{name}{SUFFIX}"
+    return _built(*parse(places.text_of(file, "library"), str(file)))
+
+
+def _built(tree: Node, problems: list[FileProblem]) -> Library:
+    if not isinstance(tree.value, dict):
+        problems.append(FileProblem(tree.mark, "", "a library file is a mapping of keys to values"))
+        tree = Node(tree.mark, {})
+    if not tree.value and problems:  # the text could not be read at all
+        raise refuse(problems, "library")
+    sources = sources_of(tree, problems)
+    annotated, missing = provenance.split(tree, sources)
+    result, invalid = validated(annotated, Library, SCHEMA_VERSION, provenance.UNSOURCED[1:])
+    problems += [*version_problems(tree, SCHEMA_VERSION), *missing, *invalid, *_format_problems(annotated.tree)]
+    if problems or result is None:
+        raise refuse(problems, "library")
+    for path, value in leaves(plain(annotated.tree)):
+        said = annotated.attributions.get(path)
+        if said is not None and (provenance.is_fact(value, path) or said.own):
+            result._evidence[".".join(path)] = provenance_of(said)
+    result._citations.update(sources)
+    result._sha256 = hashlib.sha256(canonical(result).encode()).hexdigest()
+    return result
+
+
+def canonical(library: Library) -> str:
+    """The canonical JSON of the model, from which its hash is computed."""
+    return json.dumps(library.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def _format_problems(tree: Node) -> Iterator[FileProblem]:
+    """Problems: names of formats that hwsim does not know."""
+
+    def known(node: Node, path: str) -> Iterator[FileProblem]:
+        if isinstance(node.value, str) and node.value not in FORMATS:
+            text = f"'{node.value}' is not a known format; allowed: {', '.join(sorted(FORMATS))}"
+            yield FileProblem(node.mark, path, text + nearest(node.value, list(FORMATS)))
+
+    for chip, seen in _block(tree, "observations").items():
+        at = f"observations.{chip}"
+        for key in ("in_order", "split_k_instructions"):
+            if (table := _entries(seen).get(key)) is not None:
+                for name in _entries(table):
+                    yield from known(Node(table.keys[name], name), f"{at}.{key}.{name}")
+        for name, entry in _block(seen, "in_order").items():
+            for key in ("outputs", "with_c"):
+                listed = _entries(entry).get(key)
+                for i, item in enumerate(listed.value if listed and isinstance(listed.value, list) else ()):
+                    yield from known(item, f"{at}.in_order.{name}.{key}.{i}")
+
+
+def _entries(node: Node) -> dict[str, Node]:
+    return node.value if isinstance(node.value, dict) else {}
+
+
+def _block(node: Node, key: str) -> dict[str, Node]:
+    found = _entries(node).get(key)
+    return {} if found is None else _entries(found)

@@ -1,0 +1,173 @@
+"""The reference functional machine: executes one instruction at a time, with real copies, in any legal order.
+
+It gives the same bits as `functional`, which coalesces, and is thousands of times slower. Each core has its streams,
+its in-order engine queues and its semaphores; `order` selects at random which stream issues or which engine executes
+its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions, unless `dots` gives
+another way to compute them. For small problems, to check the fast machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.instruction_order import whole
+from hwsim.arithmetic.scaled import scaled_reference
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.devices import dot_spec, instruction
+from hwsim.errors import ProgramError
+from hwsim.formats import code_dtype, format_of
+from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.words import as_read
+from hwsim.numerics import reference
+from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
+from hwsim.program.values import derive, evaluate
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+Values = dict[str, int]
+
+
+def run(
+    program: Program,
+    device: Device,
+    inputs: Mapping[str, Codes],
+    *,
+    order: int = 0,
+    dots: Callable[[DotSpec, Codes, Codes, Codes], Codes] = reference.gemm,
+) -> Codes:
+    """Execute a program and return the codes of its output.
+
+    order: seed of the random order of execution. dots: computes the products of an instruction from its dot unit and
+    the codes of A, B and the accumulator.
+
+    Raises ProgramError for a deadlock.
+    """
+    inputs = as_read(program, device, inputs)
+    arrays = {
+        a.name: np.array(inputs[a.name])
+        if a.name in inputs
+        else np.zeros((a.rows, a.cols), code_dtype(format_of(a.format)))
+        for a in program.arrays
+    }
+    formats = {a.name: a.format for a in program.arrays}
+    choose = random.Random(order)
+    vector = VectorUnit(device.vector, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
+    for kernel in program.kernels:
+        cores = [
+            _Core(kernel, device, vector, dots, arrays, formats, group.streams, group.first + i)
+            for group in kernel.groups
+            for i in range(group.count)
+        ]
+        while cores:
+            core = choose.choice(cores)
+            if not core.step(choose):
+                cores.remove(core)
+    return arrays[program.output]
+
+
+class _Core:
+    """One core that executes one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        device: Device,
+        vector: VectorUnit,
+        dots: Callable[[DotSpec, Codes, Codes, Codes], Codes],
+        arrays: dict[str, Codes],
+        formats: dict[str, str],
+        streams: Any,
+        core: int,
+    ) -> None:
+        self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
+        self.device, self.dot_spec = device, dot_spec
+        self.vector, self.dots = vector, dots
+        self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
+        self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
+        self.counts = {s.name: s.initial for s in kernel.semaphores}
+        room = bytes_per_slot_byte(kernel.instrs())
+        self.slots = {b.name: [np.zeros(b.slot_bytes * room, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
+
+    def step(self, choose: random.Random) -> bool:
+        """Issue or execute one instruction; False when everything is done."""
+        ready = [
+            queue
+            for queue in self.queues.values()
+            if queue and all(self.counts[w.semaphore] >= w.count for w in queue[0][0].waits)
+        ]
+        if self.streams and (not ready or choose.random() < 0.5):
+            stream = choose.choice(self.streams)
+            try:
+                instr, values = next(stream)
+            except StopIteration:
+                self.streams.remove(stream)
+            else:
+                self.queues[instr.engine].append((instr, values))
+            return True
+        if ready:
+            instr, values = choose.choice(ready).popleft()
+            for wait in instr.waits:
+                self.counts[wait.semaphore] -= wait.count
+            for _ in range(instr.repeat):
+                self._execute(instr, values)
+            for signal in instr.signals:
+                self.counts[signal.semaphore] += signal.count
+            return True
+        if any(self.queues.values()):
+            raise ProgramError(f"kernel {self.kernel.name}, core {self.index}: the engines wait for each other")
+        return False
+
+    def _view(self, tile: Tile, values: Values) -> tuple[Codes, str]:
+        if isinstance(tile, GlobalTile):
+            row, col = evaluate(tile.row, values), evaluate(tile.col, values)
+            return self.arrays[tile.array][row : row + tile.rows, col : col + tile.cols], self.formats[tile.array]
+        slots = self.slots[tile.buffer]
+        dtype, width = code_dtype(format_of(tile.format)), tile.width or tile.cols
+        rows = tile.row + tile.rows
+        flat = slots[evaluate(tile.slot, values) % len(slots)][: rows * width * dtype.itemsize]
+        return flat.view(dtype).reshape(rows, width)[tile.row :, tile.col : tile.col + tile.cols], tile.format
+
+    def _execute(self, instr: Instr, values: Values) -> None:
+        if instr.opcode == "sync":
+            return
+        target, *sources = [self._view(tile, values) for tile in (*instr.writes, *instr.reads)]
+        if instr.opcode == "mma":
+            assert instr.unit is not None and isinstance(instr.writes[0], LocalTile)
+            zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
+            start = np.zeros_like(target[0]) if zero else target[0].copy()
+            spec, model = self.dot_spec(self.device, instr.unit), instruction(self.device, instr.unit)
+            span = (0, sources[0][0].shape[1])
+            a, b = (whole(x, span, model.k, None, axis) for (x, _), axis in zip(sources, (1, 0), strict=True))
+            if instr.scale_exponent and not zero:
+                rule = model.scale_input_d_rule
+                target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
+            else:
+                target[0][...] = self.dots(spec, a, b, start)
+            return
+        with np.errstate(all="ignore"):
+            self.vector.execute(
+                instr, (target[0], format_of(target[1])), [(codes, format_of(name)) for codes, name in sources]
+            )
+
+
+def _issued(body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[tuple[Instr, Values]]:
+    """Yield the instructions of a stream in order of issue, each with the values of its variables."""
+    for node in body:
+        if isinstance(node, Loop):
+            for i in range(node.count):
+                values[node.name] = i
+                yield from _issued(node.body, derived, values)
+        elif isinstance(node, Advance):
+            values[node.counter] = values.get(node.counter, 0) + node.by
+        else:
+            derive(derived, values)
+            yield node, dict(values)

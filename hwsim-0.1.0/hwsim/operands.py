@@ -1,0 +1,159 @@
+"""Conversion of a caller's arrays to operands: codes of a number format.
+
+The module knows formats and arrays; it knows no plan and no device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._kernels.convert import decode, encode
+from hwsim.errors import InputError
+from hwsim.formats import FORMATS, Format, array_dtype, array_of, code_dtype, codes_of, format_of
+
+Array = NDArray[Any]
+TYPED = (
+    "fp64",
+    "fp32",
+    "fp16",
+    "bf16",
+    "e4m3",
+    "e5m2",
+    "e4m3fnuz",
+    "e5m2fnuz",
+    "e3m2",
+    "e2m3",
+    "e2m1",
+    "int16",
+    "int8",
+    "int4",
+)
+NARROW_BITS = 16
+MATRIX = 2  # dimensions
+WIDE_INTEGERS = ("int64", "int32")  # that fp32 does not hold
+ALLOWED = (
+    "float16, float32, float64, integers (those that are no format of the unit's are rounded to fp32), an ml_dtypes "
+    "format, or codes: unsigned integers with input_format=, or of the width of a format= of 16 bits or fewer"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A matrix, or a stack of matrices, as codes of a format (hwsim.formats).
+
+    codes: (..., rows, columns), of the format's code dtype, any strides. format: its name.
+    """
+
+    codes: Array
+    format: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the matrix."""
+        rows, columns = self.codes.shape[-2:]
+        return int(rows), int(columns)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Leading dimensions of a stack."""
+        return self.codes.shape[:-2]
+
+    @property
+    def array(self) -> Array:
+        """The codes viewed as an array of the format's own dtype."""
+        return array_of(self.codes, format_of(self.format))
+
+    def values(self) -> Array:
+        """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
+        rounded).
+        """
+        if self.format in ("fp16", "fp32", "fp64"):
+            return self.array
+        if self.format in WIDE_INTEGERS:
+            return self.array.astype(np.float64)
+        return decode(self.codes, format_of(self.format), np.float32)
+
+    def fp32(self) -> Operand:
+        """The values as float32, rounded where the format holds more."""
+        return self.converted("fp32")
+
+    def converted(self, name: str) -> Operand:
+        """The operand rounded to nearest even to another format; for integer formats values saturate and NaN becomes
+        0.
+        """
+        if self.format == name:
+            return self
+        fmt, values = format_of(name), self.values()
+        if name in ("fp32", "fp64"):
+            with np.errstate(over="ignore", invalid="ignore"):  # signalling NaNs become quiet
+                return Operand(values.astype(fmt.dtype_name).view(code_dtype(fmt)), name)
+        wide = values.astype(np.float32) if values.dtype == np.float16 else values
+        nan = "zero" if fmt.nan == "none" else "quiet"
+        return Operand(encode(wide, fmt, "RNE", "saturate" if fmt.is_integer else "ieee", nan=nan), name)
+
+
+def operand(name: str, given: Any, *, input_format: str | None = None, format: str | None = None) -> Operand:
+    """Convert what a caller passed for operand `name` ("A", "B") to an Operand: a matrix or a stack, typed or as codes.
+
+    input_format: the elements' format; the array is of its dtype, or unsigned and as wide: codes. Without it, an
+    unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
+    as what they are; other integers are rounded to fp32. Raises InputError for anything else.
+    """
+    x: Array = np.asarray(given)
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if x.ndim < MATRIX:
+        raise InputError(f"{name} has shape {x.shape}; allowed: a matrix (two dimensions), or a stack of them (more)")
+    if input_format is not None:
+        return Operand(_codes(name, x, format_of(input_format)), input_format)
+    if x.dtype.kind == "u" and format is not None:
+        fmt = format_of(format)
+        if fmt.bits <= NARROW_BITS and x.dtype == code_dtype(fmt):
+            return Operand(_codes(name, x, fmt), format)
+    for known in TYPED:
+        if x.dtype == array_dtype(FORMATS[known]):
+            return Operand(codes_of(x, FORMATS[known]), known)
+    if x.dtype.kind in "iu":
+        return Operand(x.astype(np.float32).view(np.uint32), "fp32")
+    raise InputError(f"{name} has dtype {x.dtype}; allowed: {ALLOWED}")
+
+
+def _codes(name: str, x: Array, fmt: Format) -> Array:
+    try:
+        return codes_of(x, fmt)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """Convert two operands to a common format: their own if equal, fp64 if either is fp64, otherwise fp32."""
+    if a.format == b.format:
+        return a, b
+    common = "fp64" if "fp64" in (a.format, b.format) else "fp32"
+    return a.converted(common), b.converted(common)
+
+
+def selected_indices(name: str, index: Any, size: int) -> slice | Array:
+    """The row or column indices that a caller selected by a slice, by indices (negative ones count from the end), or by
+    a mask.
+
+    Raises InputError for anything else, and for an index out of range.
+    """
+    if isinstance(index, slice):
+        return index
+    found = np.asarray(index)
+    if found.ndim == 1 and found.dtype == np.bool_ and found.size == size:
+        return np.nonzero(found)[0]
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        if found.size == 0 and found.ndim == 1:
+            return found.astype(np.intp)
+        raise InputError(
+            f"{name}: got {found.dtype} of shape {found.shape}; allowed: a slice, a list of indices, or {size} booleans"
+        )
+    if found.size and (int(found.min()) < -size or int(found.max()) >= size):
+        raise InputError(f"{name}: index {found.max() if found.max() >= size else found.min()}; there are {size}")
+    return found.astype(np.intp)

@@ -1,0 +1,233 @@
+"""The bits of a run: operands, C and bias through the evaluator or the program, for all of C or some rows and columns.
+
+The module knows resolved records and arrays; it makes no decision about how a GEMM is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.analysis.error_map import ErrorMap, error_map
+from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
+from hwsim.environment import in_default_environment
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.need import bytes_needed
+from hwsim.evaluate.product import subset
+from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.machines import functional
+from hwsim.memory import check_memory
+from hwsim.operands import Operand, selected_indices
+
+if TYPE_CHECKING:
+    from hwsim.evaluate.product import Evaluator
+    from hwsim.gemm.record import Gemm
+    from hwsim.resolve.resolver import Resolved
+
+_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
+WHOLE_BYTE = 8  # bits
+Array = NDArray[Any]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arrays of a run: A (..., m, k), B (..., k, n), leading dimensions of the product, C, bias (n,), selected rows
+    and columns.
+    """
+
+    a: Operand
+    b: Operand
+    lead: tuple[int, ...] = ()
+    c: Any = None
+    bias: Any = None
+    rows: Any = None
+    cols: Any = None
+    at: tuple[Array, Array] | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only some rows or columns of C are computed."""
+        return self.rows is not None or self.cols is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """A callable that computes the error metrics of a product; nothing is computed before it is called."""
+
+    a: Operand
+    b: Operand
+    product: Array
+    epilogue: LinearEpilogue
+
+    @in_default_environment
+    def __call__(self) -> dict[str, Any]:
+        return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
+
+    def by_place(self) -> ErrorMap | None:
+        """Where the error is (see `error_map`)."""
+        return error_map(self.a.values(), self.b.values(), self.product, self.epilogue)
+
+
+def compute(
+    resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
+) -> tuple[Array, Errors]:
+    """The product of a resolved run, and a callable for its errors. Raises UnsupportedError where no program gives
+    these bits.
+    """
+    if by_program:
+        return _by_program(resolved, arrays, threads, progress)
+    evaluator, record = resolved.evaluator, resolved.gemm
+    a, b, lead = arrays.a, arrays.b, arrays.lead
+    shape = (a.shape[0], b.shape[1])
+    bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
+    codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
+    places = (np.arange(shape[0]), np.arange(shape[1])) if arrays.at is None else arrays.at
+    cut: Array | None = None
+    if arrays.at is not None and not evaluator.by_rows:
+        raise UnsupportedError(
+            f"at: what scheme {record.scheme} does to a row follows from the whole matrices; give these, and rows= and "
+            "cols= for a part of the result"
+        )
+    if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
+        whole = compute(
+            resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress
+        )
+        cut = whole[0] if arrays.rows is None else whole[0][..., selected_indices("rows", arrays.rows, shape[0]), :]
+        cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
+    if arrays.rows is not None:
+        a = subset(a, rows=arrays.rows)
+        places = places[0][selected_indices("rows", arrays.rows, shape[0])], places[1]
+        codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
+    if arrays.cols is not None:
+        index = selected_indices("cols", arrays.cols, shape[1])
+        b = subset(b, cols=arrays.cols)
+        places = places[0], places[1][index]
+        codes_c = None if codes_c is None else codes_c[..., index]
+        bias = None if bias is None else bias[index]
+
+    if cut is None:
+        _check_memory(record, a, b, lead, threads)
+
+    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+        codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
+        return evaluator.typed(codes)
+
+    if cut is not None:
+        product = cut
+    elif (
+        lead and not b.lead and evaluator.by_rows and not record.schedule.regions
+    ):  # one product: rows do not know of each other
+        tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
+        start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
+        product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+    else:
+        codes = _as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress) if lead else None
+        found = None if codes is None else evaluator.typed(codes)
+        product = _stacked(a, b, codes_c, lead, one, progress) if found is None else found
+    beta = record.epilogue.beta
+    added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
+    added += [] if bias is None else [(1.0, bias)]
+    return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
+
+
+def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], threads: int) -> None:
+    """Raise InputError where the product needs more memory than there is."""
+    (m, k), n = a.shape, b.shape[1]
+    single = bytes_needed(record, (m, n, k), (a.format, b.format), threads)
+    results = (math.prod(lead) - 1) * m * n * code_dtype(format_of(record.output)).itemsize
+    of_stack = f", {math.prod(lead)} times," if lead else ""
+    check_memory(
+        single + results,
+        f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{of_stack}",
+        "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
+    )
+
+
+def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
+    """The product as the functional machine computes it from the device's program."""
+    program, device, given = resolved.program, resolved.device, arrays.c is not None or arrays.bias is not None
+    if program is None or not program.computes or resolved.has_stack_program or given or arrays.is_partial:
+        raise UnsupportedError(
+            "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
+            "whole matrices, without C and bias"
+        )
+    taken = resolved.gemm.single.input_format
+    if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
+        raise UnsupportedError(
+            f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
+            f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
+        )
+    output = next(x for x in program.arrays if x.name == program.output)
+
+    def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
+        codes = [np.ascontiguousarray(side.converted(taken).codes) for side in (x, y)]
+        inputs = dict(zip(program.inputs, codes, strict=True))
+        out = functional.run(program, device, inputs, threads=threads, progress=report)
+        return array_of(out, format_of(output.format))
+
+    product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
+    return product, Errors(arrays.a, arrays.b, product, LinearEpilogue(resolved.gemm.epilogue.alpha, ()))
+
+
+def _checked_bias(given: Any, n: int) -> Array:
+    bias: Array = np.asarray(given)
+    if bias.dtype.name in _NARROW:
+        bias = bias.astype(np.float32)
+    if bias.shape != (n,) or bias.dtype.kind not in "iuf":
+        raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
+    return bias
+
+
+def _as_stack(
+    evaluator: Evaluator,
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    threads: int,
+    progress: Progress | None,
+) -> Array | None:
+    """Codes (*lead, m, n) of a stack, several matrices in each call; None where each one has to be computed alone."""
+    (m, k), n = a.shape, b.shape[1]
+    count = math.prod(lead)
+    left = Operand(np.broadcast_to(a.codes, (*lead, m, k)).reshape(count, m, k), a.format)
+    right = Operand(np.broadcast_to(b.codes, (*lead, k, n)).reshape(count, k, n), b.format)
+    start = None if c is None else c.reshape(count, m, n)
+    codes = evaluator.stack(left, right, c=start, bias=bias, threads=threads, progress=progress)
+    return None if codes is None else codes.reshape(*lead, m, n)
+
+
+def _stacked(
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    lead: tuple[int, ...],
+    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    progress: Progress | None,
+) -> Array:
+    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    if not lead:
+        return one(a, b, c, progress)
+    left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
+    product: Array | None = None
+    total = math.prod(lead)
+    for index, at in enumerate(np.ndindex(*lead)):
+
+        def report(share: float, index: int = index) -> None:
+            if progress is not None:
+                progress((index + share) / total)
+
+        pair = Operand(left[at], a.format), Operand(right[at], b.format)
+        part = one(*pair, None if c is None else c[at], report)
+        if product is None:
+            product = np.empty((*lead, *part.shape), part.dtype)
+        product[at] = part
+    assert product is not None
+    return product

@@ -1,0 +1,332 @@
+"""The program representation: what every core of a device executes, with loops kept as loops.
+
+A program has buffers, tiles, instructions and their order; it does not know which scheme it computes, which bits come
+out, or how long anything takes. Two machines interpret it (hwsim.machines).
+
+A core runs one or more *streams*. A stream issues its instructions in order into the in-order queues of the core's
+*engines*, which run concurrently; semaphores order engines among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+from hwsim.gemm.layouts import Order
+from hwsim.gemm.record import Gemm
+from hwsim.program.quick import quick
+
+CORE = "core"  # the variable that holds a core's absolute index in every Affine
+
+Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """An affine expression: constant + sum of coefficient * variable, where a variable is a loop, a counter, a derived
+    variable or CORE.
+    """
+
+    constant: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms) if other else self
+        if not other.terms:
+            return Affine(self.constant + other.constant, self.terms) if other.constant else self
+        if not self.terms:
+            return Affine(self.constant + other.constant, other.terms) if self.constant else other
+        joined = dict(self.terms)
+        for name, coefficient in other.terms:
+            joined[name] = joined.get(name, 0) + coefficient
+        return Affine(self.constant + other.constant, tuple([term for term in joined.items() if term[1]]))
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
+        if not self.terms:
+            return Affine(self.constant * factor) if self.constant else self
+        return Affine(self.constant * factor, tuple([(n, c * factor) for n, c in self.terms if c * factor]))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+ZERO = Affine()
+
+
+@lru_cache(maxsize=4096)
+def variable(name: str) -> Affine:
+    """The expression that is just this variable: a loop, a counter, or CORE."""
+    return Affine(0, ((name, 1),))
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A derived variable: of // divisor, or of % divisor, for example the row and column of a tile number.
+
+    `of` may name CORE, loops, counters and other derived variables of the stream, but no derived one before itself.
+    """
+
+    name: str
+    of: Affine
+    divisor: int
+    part: Literal["quotient", "remainder"]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class GlobalArray:
+    """A matrix in global memory: rows x cols elements of a format (hwsim.formats), stored by rows or by columns.
+
+    order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
+    of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
+    rows of a matrix); reads: how many elements of that it shows. Views are of time alone.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    format: str
+    order: Order = "rows"
+    of: str = ""
+    reads: int = 0
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """(lines, elements per line): the contiguous lines in memory."""
+        return (self.rows, self.cols) if self.order == "rows" else (self.cols, self.rows)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer in one of a core's memories (the device's name for it): `slots` slots of `slot_bytes` each.
+
+    spread: cores beside each other over whose memories a slot lies, in equal parts, for instructions of all of them.
+    spilled: bytes that take no room in the memory, because they lie in local memory between uses: the program's copies
+    move them there and back.
+    """
+
+    name: str
+    memory: str
+    slots: int
+    slot_bytes: int
+    spread: int = 1
+    spilled: int = 0
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that all slots need in the memory of one core."""
+        return self.slots * self.slot_bytes // self.spread - self.spilled
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """A counting semaphore of one core. A wait subtracts from it, a signal adds to it.
+
+    pieces: of time alone: what is signalled is handed over piece by piece, so that the wait is over when the signaller
+    begins, and what waited does not end before it (timing machine).
+    """
+
+    name: str
+    initial: int = 0
+    pieces: bool = False
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A wait for, or a signal of, `count` of a semaphore."""
+
+    semaphore: str
+    count: int = 1
+
+
+@lru_cache(maxsize=4096)
+def one_of(semaphore: str) -> Sync:
+    """A wait for, or a signal of, one of a semaphore."""
+    return Sync(semaphore)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class GlobalTile:
+    """A tile of a global array: rows x cols elements from (row, col)."""
+
+    array: str
+    row: Affine
+    col: Affine
+    rows: int
+    cols: int
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class LocalTile:
+    """A tile in one slot of a buffer: rows x cols elements from (row, col) within the slot.
+
+    The slot taken is `slot` modulo the buffer's number of slots, evaluated when the stream issues.
+    `width`: elements per row of what lies in the slot, when the tile is a part of it (0: `cols`). `order`: what follows
+    one another in the memory; of time alone, as a GlobalArray's.
+    """
+
+    buffer: str
+    rows: int
+    cols: int
+    format: str
+    slot: Affine = ZERO
+    row: int = 0
+    col: int = 0
+    width: int = 0
+    order: Order = "rows"
+
+    def part(self, row: int, rows: int) -> LocalTile:
+        """The rows row .. row + rows - 1 of this tile."""
+        return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
+
+
+Tile = GlobalTile | LocalTile
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """One instruction: its engine, operation, operands, waits and signals.
+
+    copy    writes[0] = reads[0] (formats equal)
+    mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
+            matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
+            (zero_at=() accumulates never; None always).
+    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
+            (None: as the device's conversions do)
+    add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even (add also of int32, wrapping)
+    scale   writes[0] = reads[0] * scalar, fp32, nearest even
+    fill    writes[0] = scalar
+    sync    nothing but its waits and signals
+    multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
+    each receive it whole: only the traffic of L2 is shared, in bytes and in time. Into a slot that is spread each
+    receives its part.
+    scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
+    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
+    Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
+    """
+
+    engine: str
+    opcode: Opcode
+    writes: tuple[Tile, ...] = ()
+    reads: tuple[Tile, ...] = ()
+    waits: tuple[Sync, ...] = ()
+    signals: tuple[Sync, ...] = ()
+    unit: str | None = None
+    zero_at: tuple[str, ...] | None = ()
+    scalar: float = 0.0
+    rounding: str = "RNE"
+    overflow: Literal["ieee", "saturate"] | None = None
+    scale_exponent: int = 0
+    multicast: int = 1
+    repeat: int = 1
+    label: str = ""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of `count` iterations over `body`; `name` is the loop's variable, unique in the stream."""
+
+    name: str
+    count: int
+    body: tuple[Node, ...]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Adds `by` to a counter of the stream (counters start at 0), for example the cursor of a ring buffer."""
+
+    counter: str
+    by: int = 1
+
+
+Node = Instr | Loop | Advance
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One instruction stream of a core. derived: variables for the affine expressions in it."""
+
+    name: str
+    body: tuple[Node, ...]
+    derived: tuple[Derived, ...] = ()
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class CoreGroup:
+    """Cores first .. first + count - 1, which all run the same streams (addresses may depend on CORE)."""
+
+    first: int
+    count: int
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One device kernel (a phase); it starts when the previous one has finished on all cores.
+
+    original: the kernel that this one is a renamed copy of (set by hwsim.program.rename alone). names: the arrays of
+    the copy, by the names that they have in the original.
+    """
+
+    name: str
+    groups: tuple[CoreGroup, ...]
+    buffers: tuple[Buffer, ...] = ()
+    semaphores: tuple[Semaphore, ...] = ()
+    original: Kernel | None = field(default=None, init=False, compare=False, repr=False)
+    names: Mapping[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def instrs(self) -> Iterator[Instr]:
+        """Every instruction as written (loop bodies once), in the order of groups and streams."""
+        found: list[Instr] = []
+        for group in self.groups:
+            for stream in group.streams:
+                _collect(stream.body, found)
+        return iter(found)
+
+
+def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+    for node in body:
+        if type(node) is Instr:
+            found.append(node)
+        elif type(node) is Loop:
+            _collect(node.body, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
+
+    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone. gemm:
+    the record that it was made from, if any.
+    """
+
+    arrays: tuple[GlobalArray, ...]
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[str, ...]
+    output: str
+    computes: bool = True
+    gemm: Gemm | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def units(self) -> set[str]:
+        """The names of its matrix instructions."""
+        own = {id(kernel) for kernel in self.kernels}
+        kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
+        return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}

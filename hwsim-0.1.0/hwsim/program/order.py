@@ -1,0 +1,238 @@
+"""Abstract execution of one core: finds deadlocks and unordered accesses (data races) with vector clocks.
+
+Every engine is a thread of in-order instructions, so two instructions of one engine are ordered. A semaphore is a queue
+of tokens; a token carries the clock of its signaller, and a wait joins the clocks of the tokens it takes. Time is not
+modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
+
+`counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
+a suspicion (hwsim.program.check repeats with the true counts before it refuses).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hwsim._kernels.engine import in_order
+from hwsim.errors import ProgramError
+from hwsim.program.flat import TILE_GLOBAL, FlatKernel
+from hwsim.program.ir import CORE, Advance, CoreGroup, Derived, GlobalTile, Instr, Kernel, Loop, Node, Tile
+from hwsim.program.resolve import Scope
+from hwsim.program.values import derive, evaluate
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+Values = dict[str, int]
+Clock = dict[str, int]
+Rect = tuple[int, int, int, int]  # first row, row after the last, first column, column after the last
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    index: int
+    instr: Instr
+    accesses: tuple[tuple[str, int, Rect, bool], ...]  # object, slot (-1: global), rectangle, written
+
+
+def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int) -> None:
+    """Execute the streams of a core of `group` abstractly, for at most `budget` instructions.
+
+    numbers: position of an instruction in the kernel, by id() of the object. counts: passes taken of a loop
+    with that count. Raises ProgramError for a deadlock, or two unordered accesses to overlapping elements of
+    one slot, or of one global array, of which one is a write.
+    """
+    _Walk(scope, group, numbers, counts).run(budget)
+
+
+class Walker:
+    """A compiled version of `walk` for all groups of a kernel, which only says whether there is a violation; `walk`
+    reports it.
+
+    engines, flat: of the kernel, as from hwsim.program.flat.flattened.
+    """
+
+    def __init__(self, kernel: Kernel, device: Device, engines: tuple[str, ...], flat: FlatKernel) -> None:
+        self.kernel, self.flat = kernel, flat
+        slots = flat.buffer_slots
+        depths = [device.engines[name].queue_depth for name in engines]
+        self.tables = {
+            **flat.walked,
+            "queue_depth": np.array(depths, np.int64),
+            "buffer_slots": slots,
+            "first_slot": np.cumsum(slots) - slots,
+        }
+        self.arrays = 1 + max(flat.tile[flat.tile[:, 0] == TILE_GLOBAL, 1].tolist(), default=-1)
+
+    def is_orderly(self, group: int, period: int, budget: int) -> bool:
+        """Whether `walk` of a core of that group finds no violation. False also where only `walk` can decide.
+
+        period: loops of more than three of them take two and what the count leaves (0: all take all passes).
+        """
+        first = sum(len(one.streams) for one in self.kernel.groups[:group])
+        one = self.kernel.groups[group]
+        return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, budget)
+
+
+class _Walk:
+    def __init__(
+        self, scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int]
+    ) -> None:
+        self.scope, self.numbers, self.counts, self.group = scope, numbers, counts, group
+        self.streams: list[Iterator[_Queued]] = []
+        self.slots = {buffer.name: buffer.slots for buffer in scope.kernel.buffers}
+        self.watched = _watched_arrays(group)
+        for stream in group.streams:
+            self.streams.append(self._instructions(stream.body, stream.derived, {CORE: group.first}))
+        self.queues: dict[str, deque[_Queued]] = {name: deque() for name in scope.device.engines}
+        self.clocks: dict[str, Clock] = {name: {} for name in self.queues}
+        self.tokens: dict[str, deque[Clock]] = {
+            semaphore.name: deque({} for _ in range(semaphore.initial)) for semaphore in scope.kernel.semaphores
+        }
+        # (object, slot) -> (engine, rectangle, written) -> latest tick and instruction: earlier ones are ordered too
+        self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]] = {}
+
+    def run(self, budget: int) -> None:
+        """Issue and execute until everything is done, nothing can go on, or `budget` instructions have run."""
+        heads = [next(stream, None) for stream in self.streams]
+        while budget > 0:
+            before = budget
+            for i, stream in enumerate(self.streams):
+                head = heads[i]
+                while head is not None:
+                    queue = self.queues[head.instr.engine]
+                    if len(queue) >= self.scope.device.engines[head.instr.engine].queue_depth:
+                        break
+                    queue.append(head)
+                    head = next(stream, None)
+                heads[i] = head
+            for engine, queue in self.queues.items():
+                while queue and self._takes(engine, queue[0]):
+                    self._execute(engine, queue.popleft())
+                    budget -= 1
+            if budget == before:
+                if any(self.queues.values()):
+                    raise ProgramError(self._deadlock())
+                return
+
+    def _takes(self, engine: str, queued: _Queued) -> bool:
+        waits = queued.instr.waits
+        if not waits:
+            return True
+        needs: dict[str, int] = {}
+        for wait in waits:
+            needs[wait.semaphore] = needs.get(wait.semaphore, 0) + wait.count
+        if any(len(self.tokens[name]) < count for name, count in needs.items()):
+            return False
+        clock = self.clocks[engine]
+        for name, count in needs.items():
+            tokens = self.tokens[name]
+            for _ in range(count):
+                for other, tick in tokens.popleft().items():
+                    if clock.get(other, 0) < tick:
+                        clock[other] = tick
+        return True
+
+    def _execute(self, engine: str, queued: _Queued) -> None:
+        clock = self.clocks[engine]
+        tick = clock[engine] = clock.get(engine, 0) + 1
+        for name, slot, rect, written in queued.accesses:
+            seen = self.seen.setdefault((name, slot), {})
+            for (other, there, other_written), (when, before) in seen.items():
+                if (written or other_written) and other != engine and clock.get(other, 0) < when and _meet(rect, there):
+                    raise ProgramError(self._conflict(name, slot, queued, written, before, other_written))
+            seen[engine, rect, written] = (tick, queued)
+        if queued.instr.signals:
+            token = dict(clock)
+            for signal in queued.instr.signals:
+                self.tokens[signal.semaphore].extend([token] * signal.count)
+
+    def _instructions(self, body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[_Queued]:
+        for node in body:
+            if isinstance(node, Loop):
+                for turn in range(self.counts(node.count)):
+                    values[node.name] = turn
+                    yield from self._instructions(node.body, derived, values)
+            elif isinstance(node, Advance):
+                values[node.counter] = values.get(node.counter, 0) + node.by
+            else:
+                derive(derived, values)
+                yield _Queued(self.numbers[id(node)], node, tuple(self._accesses(node, values)))
+
+    def _accesses(self, instr: Instr, values: Values) -> Iterator[tuple[str, int, Rect, bool]]:
+        # An mma that accumulates also reads what it writes: a write covers that.
+        for tiles, written in ((instr.writes, True), (instr.reads, False)):
+            for tile in tiles:
+                if not isinstance(tile, GlobalTile):
+                    slot = evaluate(tile.slot, values) % self.slots[tile.buffer]
+                    yield tile.buffer, slot, (tile.row, tile.row + tile.rows, tile.col, tile.col + tile.cols), written
+                elif tile.array in self.watched:
+                    row, col = evaluate(tile.row, values), evaluate(tile.col, values)
+                    yield tile.array, -1, (row, row + tile.rows, col, col + tile.cols), written
+
+    def _deadlock(self) -> str:
+        lines = []
+        for queue in self.queues.values():
+            if not queue:
+                continue
+            waits = queue[0].instr.waits
+            wait = next(
+                w
+                for w in waits
+                if len(self.tokens[w.semaphore]) < sum(other.count for other in waits if other.semaphore == w.semaphore)
+            )
+            needs = sum(other.count for other in waits if other.semaphore == wait.semaphore)
+            lines.append(
+                f"{self.scope.place(queue[0].index, queue[0].instr)} waits for semaphore "
+                f"'{wait.semaphore}': has {len(self.tokens[wait.semaphore])}, needs {needs}"
+            )
+        return f"deadlock on core {self.group.first}: nothing can proceed.\n" + "\n".join(lines[:8])
+
+    def _conflict(
+        self, name: str, slot: int, queued: _Queued, written: bool, before: _Queued, other_written: bool
+    ) -> str:
+        where = f"slot {slot} of buffer '{name}'" if slot >= 0 else f"array '{name}'"
+        return (
+            f"{self.scope.place(queued.index, queued.instr)} {_verb(written)} {where}, which "
+            f"instruction {before.index}, {before.instr.opcode}"
+            f"{f' {before.instr.label!r}' if before.instr.label else ''} on {before.instr.engine}, "
+            f"{_verb(other_written)}; no semaphore orders the two"
+        )
+
+
+def _watched_arrays(group: CoreGroup) -> set[str]:
+    """Arrays that one engine of the core writes and another reads or writes."""
+    engines: dict[str, set[str]] = {}
+    writes: set[str] = set()
+
+    def note(tile: Tile, engine: str, written: bool) -> None:
+        if isinstance(tile, GlobalTile):
+            engines.setdefault(tile.array, set()).add(engine)
+            if written:
+                writes.add(tile.array)
+
+    def visit(body: tuple[Node, ...]) -> None:
+        for node in body:
+            if isinstance(node, Loop):
+                visit(node.body)
+            elif isinstance(node, Instr):
+                for tile in node.writes:
+                    note(tile, node.engine, True)
+                for tile in node.reads:
+                    note(tile, node.engine, False)
+
+    for stream in group.streams:
+        visit(stream.body)
+    return {name for name in writes if len(engines[name]) > 1}
+
+
+def _meet(a: Rect, b: Rect) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def _verb(written: bool) -> str:
+    return "writes" if written else "reads"

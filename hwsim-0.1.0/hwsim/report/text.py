@@ -1,0 +1,83 @@
+"""Text formatting: numbers with separators and units, aligned columns. It knows no device and no result."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+WIDTH = 100
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def count(value: float) -> str:
+    """A number rounded to an integer, with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def plural(value: int, one: str) -> str:
+    """A count with its noun: `1 core`, `1,024 cores`."""
+    return f"{count(value)} {one}{'' if value == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A ratio as a percentage."""
+    return f"{100 * share:.1f} %"
+
+
+def data(size: float) -> str:
+    """A size in the largest binary unit that gives at least one, and in bytes."""
+    power = 0
+    while power + 1 < len(BINARY) and size >= 1024 ** (power + 1):
+        power += 1
+    return f"{size / 1024**power:,.{1 if power else 0}f} {BINARY[power]}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that gives one to three digits before the decimal point."""
+    for scale, unit in SECONDS:
+        if seconds >= scale:
+            return f"{seconds / scale:,.4g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def value(item: object) -> str:
+    """A setting as text: mappings as key=value, None in words."""
+    if isinstance(item, dict):
+        return " ".join(f"{key}={value(x)}" for key, x in item.items())
+    if isinstance(item, float):
+        return f"{item:,g}"
+    return "chosen by hwsim" if item is None else count(item) if isinstance(item, int) else str(item)
+
+
+def table(
+    rows: Iterable[Sequence[str]], head: Sequence[str] = (), right: Sequence[int] = (), indent: str = "  "
+) -> list[str]:
+    """Lines of aligned columns; `right`: numbers of the columns that are right-aligned."""
+    rows = [list(head), *map(list, rows)] if head else list(map(list, rows))
+    if not rows:
+        return []
+    widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(max(map(len, rows)))]
+    return [
+        (
+            indent
+            + "  ".join(cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def facts(pairs: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
+    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before."""
+    pairs = list(pairs)
+    lead = max((len(name) for name, _ in pairs), default=0) + 2
+    lines = []
+    for name, text in pairs:
+        broken = textwrap.wrap(
+            text, max(WIDTH - lead - len(indent), 40), break_long_words=False, break_on_hyphens=False
+        ) or [""]
+        lines += [
+            (indent + name.ljust(lead) + broken[0]).rstrip(),
+            *(indent + " " * lead + line for line in broken[1:]),
+        ]
+    return lines

@@ -1,0 +1,1 @@
+"""Reports as one HTML page: sections of text, tables, drawings and plots."""

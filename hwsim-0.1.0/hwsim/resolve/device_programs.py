@@ -1,0 +1,56 @@
+"""Which native products of a device have a program, and what keeps the others from one: for a check of its file.
+
+It knows a device's native formats and the requests for them; it knows no link, engine or memory, which the dataflow
+of the device's family names where it lacks one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwsim.dataflows.registry import dataflow
+from hwsim.devices import instruction
+from hwsim.errors import ConfigError, HwsimError, UnsupportedError
+from hwsim.gemm.problem import Problem
+from hwsim.resolve.resolver import Request, resolve
+from hwsim.schemes import scheme_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+SIZE = 64  # rows, columns and K of the products
+
+
+def without_program(device: Device) -> dict[str, str]:
+    """By native format whose instruction has timing data: the reason why its product has no program.
+
+    Empty for a family without a dataflow, whose devices give bits alone.
+    """
+    try:
+        dataflow(device)
+    except UnsupportedError:
+        return {}
+    found: dict[str, str] = {}
+    for fmt, name in device.native.items():
+        if instruction(device, name).timing is None:
+            continue
+        problem = Problem(fmt, SIZE, SIZE, SIZE)
+        try:
+            resolve(Request(device, scheme_of("native"), problem, fmt, exact=False))
+        except HwsimError as error:
+            found[fmt] = str(error)
+    return found
+
+
+def check_programs(device: Device) -> None:
+    """Raise ConfigError with each native format that has timing data but no program: a link, an engine or a memory that
+    the family's dataflow needs is missing, or too small.
+    """
+    missing = without_program(device)
+    if missing:
+        raise ConfigError(
+            [
+                f"native.{fmt}: {device.native[fmt]} has timing data, but there is no program: {why}"
+                for fmt, why in missing.items()
+            ]
+        )

@@ -1,0 +1,107 @@
+"""hwsim's own estimate of what a library runs: slices of K and tile by the dataflow of the chip's family.
+
+The kernels among which it chooses are those of the library file that the device names. The module knows records,
+dataflows and whether a chip has times; no library's rules and no answers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.registry import dataflow
+from hwsim.errors import UnsupportedError
+from hwsim.gemm.layouts import order_named
+from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.libraries import library_of
+from hwsim.library_calls.choose import result_format
+from hwsim.library_calls.estimated import EstimatedTile
+from hwsim.machines import timing
+from hwsim.resolve.mapping import mapped, program_of
+from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record import record_of
+from hwsim.schemes import scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
+    from hwsim.library_calls.orders import Call
+
+CACHED = 4096  # estimates
+
+
+@dataclass(frozen=True, eq=False)
+class DataflowEstimator:
+    """The estimate of hwsim.library_calls.estimated.Estimator on a chip, by the dataflow of its family.
+
+    m is taken as whole tiles of C, of the greatest size that divides all of them: the kernels compute as much.
+    """
+
+    chip: Device
+    step: int = field(init=False)
+    timed: dict[str, str | None] = field(init=False, default_factory=dict)
+    _slices: Callable[[Call, str | None, bool, int], int] = field(init=False)
+    _tile: Callable[[Call, int, str | None, bool, int], EstimatedTile] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = library_of(self.chip)
+        groups = () if own is None else own.kernels.values()
+        sides = [side for group in groups for row in group.rows.values() for side in row.tile]
+        found: dict[str, Any] = {"step": math.gcd(*sides) or 1}
+        found |= {"_slices": lru_cache(CACHED)(self._best_slices), "_tile": lru_cache(CACHED)(self._best_tile)}
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    def slices(self, call: Call, *, instruction: str | None, promoted: bool, batch: int) -> int:
+        """The number of slices of K with the least estimated time, among those of the library file."""
+        return self._slices(self._rounded(call), instruction, promoted, batch)
+
+    def tile(self, call: Call, slices: int, *, instruction: str | None, promoted: bool, batch: int) -> EstimatedTile:
+        """The tile with the least estimated time for these slices."""
+        return self._tile(self._rounded(call), slices, instruction, promoted, batch)
+
+    def _best_slices(self, call: Call, instruction: str | None, promoted: bool, batch: int) -> int:
+        record = self._record(call, instruction, promoted, batch)
+        self._check(record)
+        found = dataflow(self.chip).split_k(record, self.chip, {})
+        return 1 if found is None else found.slices
+
+    def _best_tile(self, call: Call, slices: int, instruction: str | None, promoted: bool, batch: int) -> EstimatedTile:
+        record = self._record(call, instruction, promoted, batch)
+        self._check(record)
+        made = self._mapped(record, slices)
+        assert made.mapping is not None
+        kernel = made.mapping.kernels[0]
+        return EstimatedTile(kernel.tile.m, kernel.tile.n, kernel.tile.k, kernel.stages)
+
+    def _mapped(self, record: Gemm, slices: int) -> Gemm:
+        return mapped(record, self.chip, {"split_k": slices} if slices > 1 else {})
+
+    def _record(self, call: Call, instruction: str | None, promoted: bool, batch: int) -> Gemm:
+        a, b = order_named(call.a_layout), order_named(call.b_layout)
+        lead = (batch,) if batch > 1 else ()
+        problem = Problem(call.operand, call.m, call.n, call.k, lead=lead, a_layout=a, b_layout=b)
+        options = {"accumulate": "promoted"} if promoted else {}
+        planned = plan_for(self.chip, scheme_of("native"), problem, call.operand, options)
+        output = None if call.output == result_format(call.operand) else call.output
+        schedule = Schedule(instruction=instruction, epilogue=Epilogue(output_format=output))
+        return record_of(planned.plan, self.chip, problem, schedule)
+
+    def _check(self, record: Gemm) -> None:
+        """Raise UnsupportedError where the chip has no times for the record's instruction; looked up once for each."""
+        if record.unit not in self.timed and (reason := timing.missing(self.chip)):
+            self.timed[record.unit] = reason
+        elif record.unit not in self.timed:
+            small = replace(record.problem, m=self.step, n=self.step, k=self.step, lead=())
+            program = program_of(self._mapped(replace(record, problem=small), 1), self.chip)
+            self.timed[record.unit] = timing.missing(self.chip, program)
+        if reason := self.timed[record.unit]:
+            raise UnsupportedError(f"what a library runs cannot be estimated: {reason}; leave library out")
+
+    def _rounded(self, call: Call) -> Call:
+        return call._replace(m=-(-call.m // self.step) * self.step)

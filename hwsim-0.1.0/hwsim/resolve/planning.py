@@ -1,0 +1,117 @@
+"""Makes the plan of a scheme on a device: format, options, and the choices left to the device or the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices.query import native_format
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.evaluate import evaluator
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.resolve import hybrid
+from hwsim.resolve.mixed_choice import surveyed
+from hwsim.resolve.planned import Planned
+from hwsim.resolve.record import check_mixed
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.operands import Operand
+    from hwsim.schemes import Scheme
+
+
+def plan_for(
+    chip: Device,
+    scheme: Scheme,
+    problem: Problem,
+    format: str | None,
+    scheme_options: Mapping[str, Any],
+    operands: tuple[Operand, Operand] | None = None,
+) -> Planned:
+    """The scheme's complete options and its plan for `problem`; with hybrid=True, of it or native fp32, whichever is
+    faster.
+
+    Without `format`, a scheme with that option uses the input's format if the device has a unit for it, otherwise the
+    device's default. operands: A and B, for schemes whose options depend on the data. Of the choices that a scheme
+    leaves to the device, the first supported one is used. Raises InputError for options that do not fit,
+    UnsupportedError for a format without a unit, and where the device supports none of the choices.
+    """
+    planned = _own_plan(chip, scheme, problem, format, scheme_options, operands)
+    return hybrid.faster(chip, planned, problem) if planned.options.get("hybrid") is True else planned
+
+
+def _own_plan(
+    chip: Device,
+    scheme: Scheme,
+    problem: Problem,
+    format: str | None,
+    scheme_options: Mapping[str, Any],
+    operands: tuple[Operand, Operand] | None,
+) -> Planned:
+    options, input_format = dict(scheme_options), problem.input_format
+    if format is not None:
+        options["format"] = format
+    has_format = scheme.takes_native_formats
+    if has_format and options.get("format") is None:
+        options["format"] = native_format(chip, input_format)
+    complete = scheme.complete(options)
+    if has_format and complete["format"] not in chip.native:
+        raise UnsupportedError(
+            f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
+            f"{nearest(complete['format'], list(chip.native))}"
+        )
+    own = complete.get("format") if has_format else None
+    taken = next((x for x in (input_format, "fp32") if x in (own, *scheme.input_formats)), scheme.input_formats[0])
+    if scheme.survey is not None and operands is not None:
+        a, b = operands
+        complete = scheme.survey(a.values(), b.values(), complete)
+    known = dataclasses.replace(problem, input_format=taken)
+    name = scheme.alternatives
+    if name is None or complete[name] is not None:
+        made = scheme.plan(complete, known)
+        if isinstance(made, Mixed):
+            made, said = surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
+            complete |= said
+        return Planned(complete, made)
+    refused: dict[str, str] = {}
+    for choice in next(option.choices for option in scheme.options if option.name == name):
+        chosen_options = complete | {name: choice}
+        plan = scheme.plan(chosen_options, known)
+        reason = carries(chip, plan)
+        if reason is None:
+            return Planned(chosen_options, plan, refused)
+        refused[choice] = reason
+    reasons = list(dict.fromkeys(refused.values()))
+    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
+    raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {told}")
+
+
+def carries(device: Device, plan: Plan | Mixed) -> str | None:
+    """The reason why the device's units cannot execute the plan, or None where they can."""
+    try:
+        if isinstance(plan, Mixed):
+            check_mixed(device, plan)
+        else:
+            evaluator.resolved(Schedule(), plan, device)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def with_epilogue(
+    schedule: Schedule, *, alpha: float | None = None, beta: float | None = None, output: str | None = None
+) -> Schedule:
+    """The schedule with these values in its epilogue. Raises InputError where it already has others."""
+    plain, own = Epilogue(), schedule.epilogue
+    wanted = {"alpha": alpha, "beta": beta, "output_format": output}
+    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    for name, value in given.items():
+        said = getattr(own, name)
+        if said not in (getattr(plain, name), value):
+            raise InputError(
+                f"{name.removesuffix('_format')} = {value!r}, but the schedule says {said!r}; leave one out"
+            )
+    return dataclasses.replace(schedule, epilogue=dataclasses.replace(own, **given))  # checks the whole again

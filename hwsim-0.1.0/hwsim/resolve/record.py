@@ -1,0 +1,75 @@
+"""Makes the record of a plan on a device, without the mapping: units, order of summation and epilogue, complete.
+
+The module knows plans, schedules and devices' units; it knows no scheme and no dataflow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from hwsim.devices import dot_spec
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import evaluator
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.record import DeviceId, Gemm
+from hwsim.gemm.schedule import Epilogue, Schedule
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.mapping import Setting
+    from hwsim.gemm.problem import Problem
+
+
+def record_of(
+    plan: Plan | Mixed,
+    device: Device,
+    problem: Problem,
+    schedule: Schedule | None = None,
+    scheme_options: tuple[Setting, ...] = (),
+) -> Gemm:
+    """The record of `plan` for `problem` on `device`, without a mapping.
+
+    schedule: the requested order of summation and epilogue; the rest follows from the plan and the device. beta
+    defaults to 1 where a C is given, else to 0. Raises UnsupportedError for a plan that no instruction of the device
+    supports, InputError where plan and schedule contradict each other.
+    """
+    wanted = schedule or Schedule()
+    if isinstance(plan, Mixed):
+        if dataclasses.replace(wanted, epilogue=Epilogue()) != Schedule():
+            raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; a schedule fits none")
+        check_mixed(device, plan)
+    single = plan.plans[-1] if isinstance(plan, Mixed) else plan
+    full = evaluator.resolved(wanted, single, device)
+    unit = evaluator.first_unit(single, full, device)
+    complete = evaluator.with_result_formats(single, dot_spec(device, unit))
+    output = full.epilogue.output_format or complete.output_format
+    beta = full.epilogue.beta
+    if beta is None:
+        beta = 1.0 if problem.has_c else 0.0
+    if beta and not problem.has_c:
+        raise InputError(f"beta = {beta:g} needs a C; give c, or beta = 0")
+    epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
+    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
+    return Gemm(
+        DeviceId(device.name, device.sha256, device.asked_mhz),
+        problem,
+        plan.scheme,
+        scheme_options,
+        made,
+        unit,
+        output,
+        dataclasses.replace(full, epilogue=epilogue),
+    )
+
+
+def check_mixed(device: Device, mixed: Mixed) -> None:
+    """Raise UnsupportedError where one of the plans does not run, or its result format differs from the others'."""
+    for plan in mixed.plans:
+        unit = evaluator.first_unit(plan, evaluator.resolved(Schedule(), plan, device), device)
+        given = evaluator.with_result_formats(plan, dot_spec(device, unit)).output_format
+        if given != plan.output_format:
+            raise UnsupportedError(
+                f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "
+                f"{unit} of {device.name}"
+            )

@@ -1,0 +1,300 @@
+"""The result of one run: arrays, cycles, errors, and the evidence for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
+from hwsim.analysis.error_map import ErrorMap
+from hwsim.analysis.roofline import Roofline, roofline
+from hwsim.analysis.times import Times
+from hwsim.analysis.what_if import WhatIf, what_if
+from hwsim.errors import InputError
+from hwsim.gemm.record import Gemm
+from hwsim.machines import timing
+from hwsim.machines.trace_rows import TraceWindow
+from hwsim.notebook import card
+from hwsim.product import Errors
+from hwsim.report.text import duration, percent
+from hwsim.report_page.run_page import run_page
+from hwsim.trace.trace import Trace
+
+SCHEMA = "hwsim.run/1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """What `hwsim.run` returns: the product, its error, cycles with their breakdown, and the record of the GEMM.
+
+    c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
+    exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one matrix.
+    refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
+    schedule: the order of summation, as `Schedule.to_dict` gives it, where the direct evaluator computed the bits.
+    times: see hwsim.analysis.times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
+    why). seconds = cycles / clock, without kernel launches unless they were asked for. phases: name, cycles, seconds of
+    each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
+    took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of padded
+    tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing, and
+    (`schedule`) how well it is known that the vendor's library computes the product in this way.
+    """
+
+    device: str
+    scheme: str
+    options: dict[str, Any]
+    m: int
+    n: int
+    k: int
+    seed: int | None
+    c: NDArray[Any] | None
+    schedule: dict[str, Any] | None
+    evidence: dict[str, str]
+    device_sha256: str
+    kernel: str
+    hwsim_version: str
+    gemm: Gemm
+    times: Times
+    refused: dict[str, str] = field(default_factory=dict)
+    notices: Callable[[], list[dict[str, Any]]] = field(default=list)
+    errors: Errors | None = None
+
+    @property
+    def cycles(self) -> int | None:
+        """Core clock cycles over all phases."""
+        return self.times.cycles
+
+    @property
+    def seconds(self) -> float | None:
+        """Cycles divided by the core clock."""
+        return self.times.seconds
+
+    @property
+    def tflops(self) -> float | None:
+        """2 m n k / seconds / 1e12."""
+        return self.times.tflops
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """Achieved rate over the matrix unit's peak for this format, divided by the plan's number of products."""
+        return self.times.peak_fraction
+
+    @property
+    def phases(self) -> list[dict[str, Any]]:
+        """Name, cycles and seconds of each device kernel."""
+        return self.times.phases
+
+    @property
+    def engines(self) -> dict[str, dict[str, Any]]:
+        """Busy and stalled cycles of each engine."""
+        return self.times.engines
+
+    @property
+    def macs(self) -> dict[str, int]:
+        """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
+        return self.times.macs
+
+    @property
+    def traffic_bytes(self) -> dict[str, int]:
+        """Bytes moved over each link and shared memory."""
+        return self.times.traffic_bytes
+
+    @property
+    def occupancy(self) -> list[dict[str, Any]]:
+        """For each GEMM kernel: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
+        return self.times.occupancy
+
+    @property
+    def timing_note(self) -> str:
+        """The reason why there are no cycles; empty where there are."""
+        return self.times.note
+
+    def __repr__(self) -> str:
+        bits = "no bits" if self.c is None else f"{self.c.dtype} {self.c.shape}"
+        time = f"no cycles ({self.timing_note})" if self.cycles is None else f"{self.cycles:,} cycles"
+        return f"<Result {self.scheme} on {self.device}, {self.m} x {self.n} x {self.k}: {bits}, {time}>"
+
+    def _repr_html_(self) -> str:
+        pairs: list[tuple[str, object]] = [("device", self.device), ("scheme", self.scheme)]
+        pairs.append(
+            ("C", f"{self.m:,} x {self.n:,}, K = {self.k:,}" + ("" if self.c is None else f", {self.c.dtype}"))
+        )
+        if self.cycles is not None and self.seconds is not None and self.tflops is not None:
+            pairs.append(("time", f"{self.cycles:,} cycles, {duration(self.seconds)}, {self.tflops:,.1f} TFLOP/s"))
+        else:
+            pairs.append(("time", self.timing_note))
+        if self.c is not None and self.error is not None:
+            pairs.append(("relative error", f"{self.error['relative_frobenius']:.3g} (Frobenius norm)"))
+        pairs += [(f"evidence of {name}", level) for name, level in self.evidence.items()]
+        rows = [
+            (name, percent(x["busy_cycles"] / total), max(x["stall_cycles"], key=x["stall_cycles"].get, default=""))
+            for name, x in self.engines.items()
+            if (total := x["busy_cycles"] + sum(x["stall_cycles"].values()))
+        ]
+        return card("hwsim result", pairs, ("engine", "busy", "waits most for"), rows)
+
+    @cached_property
+    def warnings(self) -> list[dict[str, Any]]:
+        """Warnings about operands and mapping, as {"code", "count", "message"}; collected on first access."""
+        return self.notices()
+
+    @cached_property
+    def error(self) -> dict[str, Any] | None:
+        """relative_frobenius and max_relative against the exact product; `baseline` has those of a plain fp32 FMA
+        chain.
+
+        Computed when first asked for; None without exact.
+        """
+        return None if self.errors is None else self.errors()
+
+    @cached_property
+    def error_map(self) -> ErrorMap | None:
+        """The error of every element in units in the last place, and block by block; computed on first access.
+
+        None without exact, and for a product whose type has no last place (integers).
+        """
+        return None if self.errors is None else self.errors.by_place()
+
+    def report(self, path: str | Path) -> None:
+        """Write all of it as one HTML page with plots, which loads nothing from anywhere (docs/report.md).
+
+        Raises InputError for a name without .html or a file that cannot be written; UnsupportedError without plotly.
+        """
+        run_page(self).write(path)
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """The trace: one row per instruction of one core of each kind (None without timing); made on first access.
+
+        Raises InputError as `traced`.
+        """
+        return self.traced()
+
+    def traced(self, core: int | None = None, from_cycle: float = 0.0, to_cycle: float | None = None) -> Trace | None:
+        """The trace of a part of the run; None without timing.
+
+        core: the rows of this core, or of the one that stands for it (None: of one core of each kind). from_cycle,
+        to_cycle: instructions complete at the first or later, and started before the second (None: the end), in
+        cycles from the start of the run. Raises InputError for a core that the program does not use, for a time
+        below 0 or an empty interval, and where there are more than Trace.LIMIT instructions.
+        """
+        if self.times.program is None or self.times.chip is None or self.times.timed is None:
+            return None
+        last = math.inf if to_cycle is None else to_cycle
+        if not 0 <= from_cycle < last:
+            raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
+        window = TraceWindow(core, from_cycle, last)
+        if self.times.timed.instructions > Trace.LIMIT:
+            counted = self._timed(1, window).trace
+            assert counted is not None
+            if counted.events > Trace.LIMIT:
+                raise InputError(
+                    f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
+                    f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
+                    f"to_cycle=)"
+                )
+        return Trace.of(self._timed(Trace.LIMIT, window), self.times.chip)
+
+    def _timed(self, trace: int, window: TraceWindow) -> timing.Timing:
+        """The timing again, as `cycles` has it, with a trace."""
+        assert self.times.program is not None and self.times.chip is not None
+        warm = self.times.warm
+        return timing.run(self.times.program, self.times.chip, trace=trace, window=window, warm=warm)
+
+    @cached_property
+    def what_if(self) -> list[WhatIf] | None:
+        """Sensitivity by part: cycles if one engine, link, memory or opcode took no time (None without timing).
+
+        Each part needs one more timing run; computed on first access.
+        """
+        if self.times.program is None or self.times.chip is None:
+            return None
+        return what_if(self.times.program, self.times.chip, warm=self.times.warm)
+
+    def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
+        """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
+
+        changes: {path in the device file: "2x" for a factor, or a value in the file's unit}. The clock is the one of
+        this run. Raises InputError for a path or value that the device cannot have.
+        """
+        if self.times.program is None or self.times.chip is None:
+            return None
+        return with_numbers(self.times.program, self.times.chip, changes, warm=self.times.warm)
+
+    @cached_property
+    def roofline(self) -> Roofline | None:
+        """Arithmetic intensity with respect to HBM traffic, and the attainable rate (None without timing)."""
+        if self.times.timed is None or self.times.chip is None:
+            return None
+        return roofline(self.times.timed, self.times.chip, self.times.unit)
+
+    @property
+    def codes(self) -> NDArray[Any] | None:
+        """The bit patterns of `c`, unsigned integers of its format's storage width."""
+        return None if self.c is None else self.c.view(f"u{self.c.dtype.itemsize}")
+
+    @cached_property
+    def result_sha256(self) -> str | None:
+        """SHA-256 of C's elements, little-endian, row-major."""
+        if self.c is None:
+            return None
+        little = np.ascontiguousarray(self.c).astype(self.c.dtype.newbyteorder("<"), copy=False)
+        return hashlib.sha256(little.tobytes()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without the arrays, as plain data ready for JSON."""
+        names = (
+            "device",
+            "scheme",
+            "options",
+            "m",
+            "n",
+            "k",
+            "seed",
+            "schedule",
+            "cycles",
+            "seconds",
+            "tflops",
+            "peak_fraction",
+            "phases",
+            "error",
+            "result_sha256",
+            "engines",
+            "macs",
+            "traffic_bytes",
+            "occupancy",
+            "evidence",
+            "warnings",
+            "timing_note",
+            "refused",
+            "hwsim_version",
+            "kernel",
+            "device_sha256",
+        )
+        found = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
+        return found | {"gemm": self.gemm.to_dict()}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
+        return json.dumps(plain(self.to_dict()), indent=indent, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """The value with everything that JSON cannot hold replaced: NaN and infinities by None, keys by text, tuples by
+    lists.
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value

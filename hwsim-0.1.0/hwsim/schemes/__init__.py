@@ -1,0 +1,53 @@
+"""Registry of GEMM schemes: hwsim's own, and those that installed packages register.
+
+A package registers a scheme through the entry point group `hwsim.schemes` (a `Scheme` object).
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import entry_points
+
+from hwsim.errors import InputError, nearest
+from hwsim.gemm.options import Option
+from hwsim.schemes import ape, bf16, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
+from hwsim.schemes.scheme import Notice, Scheme
+
+OWN = (
+    native.SCHEME,
+    sgemm_cube.SCHEME,
+    le_gemm.SCHEME,
+    *bf16.SCHEMES,
+    *ape.SCHEMES,
+    *multiword.SCHEMES,
+    *four_products.SCHEMES,
+    *ootomo.SCHEMES,
+    quantensor.SCHEME,
+    *ozaki.SCHEMES,
+)
+
+
+def schemes() -> dict[str, Scheme]:
+    """All schemes by name; a broken plug-in causes a warning and is left out."""
+    found = {scheme.name: scheme for scheme in OWN}
+    for entry in sorted(entry_points(group="hwsim.schemes"), key=lambda e: e.name):
+        try:
+            scheme = entry.load()
+            found.setdefault(scheme.name, scheme)
+        except Exception as error:  # a plug-in may fail in any way
+            warnings.warn(f"scheme plug-in {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
+    return found
+
+
+def scheme_of(name: str) -> Scheme:
+    """The scheme called `name`. Raises InputError with a list of all schemes for an unknown name."""
+    own = next((scheme for scheme in OWN if scheme.name == name), None)
+    if own is not None:  # looking for plug-ins takes milliseconds
+        return own
+    found = schemes()
+    if name not in found:
+        raise InputError(f"no scheme {name!r}; there are {', '.join(sorted(found))}{nearest(name, list(found))}")
+    return found[name]
+
+
+__all__ = ["Notice", "Option", "Scheme", "scheme_of", "schemes"]

@@ -1,0 +1,63 @@
+"""TF32 and TF64 multiword GEMM: 1, 3 or 4 products of two pieces, one library call each (TF32/TF64, SC'23 workshops).
+
+Each call accumulates its product from zero over all of K in the unit and adds it to C outside, nearest even, as cuBLAS
+on an H200 does for accumulating calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hwsim.gemm.plan import Arithmetic, Piece, Plan, TermValue, chain, sums
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import K_GROUP, Array, Notice, Scheme, special_notices
+
+PRODUCTS = ((0, 0), (0, 1), (1, 0), (1, 1))
+COUNTS = (1, 3, 4)
+
+
+def plan(
+    name: str, piece: str, arithmetic: Arithmetic, count: int, options: Mapping[str, Any], problem: Problem
+) -> Plan:
+    """C = A1 B1; C += A1 B2; C += A2 B1; and C += A2 B2 for four."""
+    pieces = (Piece(piece),) * (1 if count == 1 else 2)
+    return Plan(
+        name,
+        pieces,
+        pieces,
+        tuple([chain(pair) for pair in PRODUCTS[:count]]),
+        sums(*(TermValue(i) for i in range(count))),
+        k_group=options["k_group"],
+        input_format=problem.input_format,
+        output_format=arithmetic,
+        arithmetic=arithmetic,
+        calls=True,
+        order="calls",
+    )
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities."""
+    return special_notices(a, b)
+
+
+def _scheme(base: str, piece: str, arithmetic: Arithmetic, what: str, count: int) -> Scheme:
+    name = f"{base}x{count}"
+    return Scheme(
+        name,
+        f"{what} from {count} product{'s' if count > 1 else ''} of {piece.upper()} pieces",
+        "Valero-Lara et al., Mixed-precision S/DGEMM using the TF32 and TF64 frameworks, SC'23 workshops",
+        (K_GROUP,),
+        partial(plan, name, piece, arithmetic, count),
+        inspect,
+        input_formats=(arithmetic,),
+    )
+
+
+SCHEMES = tuple(
+    _scheme(*family, count)
+    for family in (("tf32", "tf32", "fp32", "FP32"), ("tf64", "fp32", "fp64", "FP64"))
+    for count in COUNTS
+)

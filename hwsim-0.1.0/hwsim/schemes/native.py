@@ -1,0 +1,84 @@
+"""Native GEMM: one product of the operands, rounded to the unit's format where they are in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hwsim.errors import InputError
+from hwsim.formats import decode, format_of
+from hwsim.gemm.options import Option
+from hwsim.gemm.plan import Piece, Plan, TermValue, chain
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+
+PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
+
+
+def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """C = RN(A) RN(B), one accumulator; accumulate="promoted" is k_group = 128 (InputError where that clashes)."""
+    left, right = (Piece(options["format"]),), (Piece(options["format_b"] or options["format"]),)
+    group, fmt = options["k_group"], format_of(options["format"])
+    if options["accumulate"] == "promoted":
+        if fmt.is_integer or fmt.bits != 8:
+            raise InputError(
+                f"scheme native: accumulate='promoted' is for 8-bit float formats; got format {fmt.name}; leave it out"
+            )
+        if group not in (None, PROMOTED_K):
+            raise InputError(f"scheme native: accumulate='promoted' is k_group = {PROMOTED_K}; got k_group = {group}")
+        group = PROMOTED_K
+    return Plan(
+        "native",
+        left,
+        right,
+        (chain((0, 0)),),
+        TermValue(0),
+        k_group=group,
+        input_format=problem.input_format,
+    )
+
+
+def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities, and elements beyond the format's range."""
+    fmt = format_of(options["format"])
+    top = decode(fmt, fmt.largest_code())
+    largest = float(top.significand) * 2.0**top.exponent
+    with np.errstate(invalid="ignore"):  # signalling NaNs, which count as none
+        count = sum(int((np.isfinite(x) & (np.abs(x.astype(np.float64)) > largest)).sum()) for x in (a, b))
+    found = [Notice("operand_overflow", count, f"{count} elements are beyond the range of {fmt.name}")] if count else []
+    return special_notices(a, b) + found
+
+
+SCHEME = Scheme(
+    "native",
+    "one product in the unit's own format",
+    "the device's matrix unit",
+    (
+        Option("format", str, None, "operand format; by default the input's, or the device's default"),
+        Option(
+            "format_b",
+            str,
+            None,
+            "operand format of B where it differs from A's: e5m2 beside e4m3, on units that take both",
+        ),
+        Option(
+            "k_group",
+            int,
+            None,
+            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            least=1,
+        ),
+        Option(
+            "accumulate",
+            str,
+            "fast",
+            "fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32",
+            choices=("fast", "promoted"),
+        ),
+    ),
+    plan,
+    inspect,
+    input_formats=("fp32", "fp16"),
+)

@@ -1,0 +1,113 @@
+"""The interface of a GEMM scheme: typed options, a plan made from them, and an inspection of the operands for warnings.
+
+A scheme knows nothing of devices, engines or cycles; the plan that it returns is all that a dataflow reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import InputError
+from hwsim.gemm.options import Option, checked
+from hwsim.gemm.plan import Mixed, Plan, Term, chain
+from hwsim.gemm.problem import Problem
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning about the operands: a code for scripts, a count, and a message."""
+
+    code: str
+    count: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A GEMM scheme. plan(options, problem) and inspect(a, b, options) receive complete, validated options.
+
+    input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
+    name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
+    that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
+    operands are given.
+    """
+
+    name: str
+    title: str
+    source: str
+    options: tuple[Option, ...]
+    plan: Callable[[Mapping[str, Any], Problem], Plan | Mixed]
+    inspect: Callable[[Array, Array, Mapping[str, Any]], list[Notice]]
+    input_formats: tuple[str, ...] = ("fp32",)
+    alternatives: str | None = None
+    survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
+
+    @property
+    def takes_native_formats(self) -> bool:
+        """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
+        return any(option.name == "format" and option.default is None for option in self.options)
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Validated options with defaults. Raises InputError with a list of the options for an unknown one."""
+        return checked(self.options, given, f"scheme {self.name}")
+
+
+def special_notices(a: Array, b: Array) -> list[Notice]:
+    """Notices with the counts of NaNs and infinities in the operands."""
+    found = []
+    for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
+        count = sum(int(test(x).sum()) for x in (a, b))
+        if count:
+            found.append(Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply"))
+    return found
+
+
+K_GROUP = Option("k_group", int, None, "length of K accumulated in the unit from zero; by default all of K", least=1)
+INTERLEAVE = Option(
+    "interleave",
+    str,
+    "instruction",
+    "products of one accumulator alternate per instruction, or (k) each runs over all of K",
+    choices=("instruction", "k"),
+)
+ACCUMULATION = Option(
+    "accumulation",
+    str,
+    "chained",
+    "chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)",
+    choices=("chained", "termwise"),
+)
+
+
+def is_termwise(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the option `accumulation` asks for separate products. Raises InputError where `interleave` is given with
+    it.
+    """
+    if options["accumulation"] == "chained":
+        return False
+    if options["interleave"] != INTERLEAVE.default:
+        raise InputError(f"scheme {name}: interleave is not for accumulation='termwise'; leave it out")
+    return True
+
+
+Pair = tuple[int, int]
+
+
+def terms_of(
+    name: str, options: Mapping[str, Any], products: Sequence[Pair], calls: Sequence[Pair] | None = None
+) -> tuple[Term, ...]:
+    """The terms for a list of products (piece of A, piece of B): one chain, or one term per product, in the order of
+    `calls`.
+
+    calls: by default the order of `products`. Raises InputError as `is_termwise`.
+    """
+    if is_termwise(name, options):
+        return tuple([chain(pair) for pair in calls or products])
+    return (chain(*products, interleave=options["interleave"]),)

@@ -1,0 +1,239 @@
+"""Batch invariance: for which numbers of rows does a library give a row of a product the same bits?
+
+A row's bits depend on the kernel, and the kernel on how many rows there are. The order of summation of each choice is
+brought to one form; equal forms give equal bits for all operands, others mostly not. It knows schedules and libraries,
+and no array.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwsim.devices import dot_spec, instruction, load
+from hwsim.devices.query import instruction_for
+from hwsim.errors import InputError
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Reduction
+from hwsim.library_calls.choose import result_format
+from hwsim.numerics.units import IntegerUnit
+from hwsim.resolve import library_on_device
+from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
+from hwsim.schemes.native import PROMOTED_K
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.library_calls.choose import LibraryChoice
+    from hwsim.library_calls.sweeps import CallKind
+
+Label = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClass:
+    """Numbers of rows whose products have a row's bits in common.
+
+    label: of the order of summation of the first row. choices: the families of kernels and slices that give it, each
+    once, that of the first m first; a choice's tile and kernel's name are those of its first m. sizes_m: all of them,
+    in the order asked for. confidences: the probability for each that the choice is right. has_equal_rows: whether all
+    rows of each of these products have that order.
+    """
+
+    label: Label
+    choices: tuple[LibraryChoice, ...]
+    sizes_m: tuple[int, ...]
+    confidences: tuple[float, ...]
+    has_equal_rows: bool = True
+
+
+def invariance(
+    *,
+    n: int,
+    k: int,
+    m: Sequence[int],
+    device: str | Path | Mapping[str, Any] | Device,
+    library: str,
+    format: str,
+    output: str | None = None,
+    accumulate: str | None = None,
+    a_layout: str = "rows",
+    b_layout: str = "rows",
+    bias: bool = False,
+) -> list[Label]:
+    """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
+
+    Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
+    hold nothing, or of a K of 1). n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of
+    `hwsim.run`; output is what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). bias: one
+    value per column is added, which is another call of the library's. The label is of the first row: where several
+    CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel
+    adds in an order that is not known has a label of its own. Raises InputError for numbers and names that are not
+    allowed, UnsupportedError where the library's choice is not known.
+    """
+    call: dict[str, Any] = {"output": output, "accumulate": accumulate}
+    call |= {"a_layout": a_layout, "b_layout": b_layout, "bias": bias}
+    return [label for label, *_ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
+
+
+def batch_classes(
+    *, m: Sequence[int], progress: Callable[[float], None] | None = None, **call: Any
+) -> list[BatchClass]:
+    """The classes of m, the most frequent first; arguments and errors as of `invariance`. progress: is told the share
+    done, where choices are estimated.
+    """
+    sizes = list(dict.fromkeys(m))
+    each = _each(m=sizes, progress=progress, **call)
+    members: dict[Label, list[tuple[int, LibraryChoice, float]]] = {}
+    for size, (label, choice, sure) in zip(sizes, each, strict=True):
+        members.setdefault(label, []).append((int(size), choice, sure))
+    classes = []
+    for label, found in members.items():
+        kernels: dict[tuple[str, int], LibraryChoice] = {}
+        for _, choice, _ in found:
+            kernels.setdefault((choice.family, choice.split_k), choice)
+        own, confidences = tuple(size for size, *_ in found), tuple(sure for *_, sure in found)
+        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in found)
+        classes.append(BatchClass(label, tuple(kernels.values()), own, confidences, has_equal_rows))
+    return sorted(classes, key=lambda one: -len(one.sizes_m))
+
+
+def _has_equal_rows(schedule: Schedule) -> bool:
+    """Whether regions with an order of their own cover the same columns of every row."""
+    rows = {(region.rows.start, region.rows.stop) for region in schedule.regions}
+    return not rows or (schedule.shape is not None and rows == {(0, schedule.shape[0])})
+
+
+def _each(
+    *,
+    n: int,
+    k: int,
+    m: Sequence[int],
+    device: str | Path | Mapping[str, Any] | Device,
+    library: str,
+    format: str,
+    output: str | None = None,
+    accumulate: str | None = None,
+    a_layout: str = "rows",
+    b_layout: str = "rows",
+    bias: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> list[tuple[Label, LibraryChoice, float]]:
+    """Label, choice and its confidence of each m."""
+    try:
+        sizes = [operator.index(size) for size in m]
+    except TypeError:
+        raise InputError(f"m = {m!r}; allowed: a sequence of integers of at least 1") from None
+    if not sizes:
+        raise InputError("m: no number of rows; give at least one")
+    for name, size in (("n", n), ("k", k)):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
+    n, k = int(n), int(k)
+    if not isinstance(format, str):
+        raise InputError(f"format = {format!r}; allowed: a name, as bf16")
+    if not isinstance(bias, bool):
+        raise InputError(f"bias = {bias!r}; allowed: True, False")
+    chip = load(device)
+    wide, epilogue = output or result_format(format), EpilogueUse(has_bias=bias)
+    asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide, epilogue=epilogue)
+    choices, index, sure = asked.orders(
+        sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
+        bias=bias, reductions=told.reductions, progress=progress,
+    )  # fmt: skip
+    promoted = PROMOTED_K if accumulate == "promoted" and asked.generation.promotes else None
+    labels = [
+        (_label(chip, choice, format, promoted, k), product_format(choice, wide, epilogue, told)) for choice in choices
+    ]
+    return [
+        (labels[place] if choices[place].known else ("unknown", size), choices[place], found)
+        for size, place, found in zip(sizes, index, sure, strict=True)
+    ]
+
+
+def other_kinds(
+    *, n: int, k: int, device: str | Path | Mapping[str, Any] | Device, library: str, **call: Any
+) -> list[CallKind]:
+    """For which other calls a user's file has a weight, where it has none for this one, so that none of its answers is
+    taken; arguments and errors as of `invariance`, without m.
+    """
+    return library_on_device.library(library, device=device).other_kinds(n=n, k=k, **call)
+
+
+def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:
+    """The order of summation in one form: unit, format of the operands, sums, and where tiles have another order."""
+    schedule = choice.schedule
+    name = schedule.instruction or instruction_for(chip, format, format)
+    spec = dot_spec(chip, name)
+    if isinstance(spec.unit, IntegerUnit):
+        return ("integers",)
+    step = instruction(chip, name).k
+    if schedule.sum is not None:
+        tree = _tree(schedule.sum, step, promoted)
+    else:
+        slices = schedule.layout(k).slices
+        parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
+        tree = parts[0] if len(parts) == 1 else _added(parts, "ascending")
+    return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted))
+
+
+def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None) -> Label:
+    """The orders of the first row's columns, in runs of equal ones; `tree` where every column has it."""
+    cuts = [
+        (region.cols.start, region.cols.stop, _tree(region.sum, step, promoted))
+        for region in schedule.regions
+        if region.rows.start == 0
+    ]
+    if not cuts or schedule.shape is None:
+        return tree
+    runs: list[tuple[int, Label]] = []  # where each begins
+    at = 0
+    for start, stop, own in [*sorted(cuts, key=lambda cut: cut[:2]), (schedule.shape[1], schedule.shape[1], tree)]:
+        for begin, end, order in ((at, start, tree), (start, stop, own)):
+            if begin < end and (not runs or runs[-1][1] != order):
+                runs.append((begin, order))
+        at = stop
+    return runs[0][1] if len(runs) == 1 else tuple(runs)
+
+
+def _tree(node: Chain | Reduction, step: int, promoted: int | None) -> Label:
+    if isinstance(node, Chain):
+        return _steps([span for part in node.ranges for span in part.spans()], step, promoted)
+    parts = [_tree(part, step, promoted) for part in node.parts]
+    rounded = (node.start, node.format, node.stored)
+    if isinstance(node.order, tuple):
+        return _added([parts[index] for index in node.order], "ascending", rounded)
+    return _added(parts, node.order, rounded)
+
+
+PLAIN = ("first", None, None)  # start, format and stored format of a reduction
+
+
+def _added(parts: Sequence[Label], order: str, rounded: tuple[Any, ...] = PLAIN) -> Label:
+    """A reduction of parts, without empty ones. Its first addition has no order, as a + b = b + a."""
+    if order == "descending":
+        parts, order = parts[::-1], "ascending"
+    if len(parts) == 2 or (order == "pairwise" and len(parts) == 3):
+        order = "ascending"
+    if order == "ascending":
+        if rounded == PLAIN:
+            parts = [part for part in parts if part[0] != "chain" or len(part) > 3] or parts[:1]
+        if len(parts) == 1 and rounded == PLAIN:
+            return parts[0]
+        parts = (*sorted(parts[:2], key=repr), *parts[2:])
+    return (order, rounded, *parts)
+
+
+def _steps(spans: Sequence[tuple[int, int]], step: int, promoted: int | None) -> Label:
+    """Spans of K, joined where one ends with a whole instruction and the next goes on there."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in spans:
+        if joined and joined[-1][1] == start and (joined[-1][1] - joined[-1][0]) % step == 0:
+            joined[-1] = (joined[-1][0], stop)
+        elif start < stop:
+            joined.append((start, stop))
+    return ("chain", step, promoted, *joined)

@@ -1,0 +1,119 @@
+"""Sweeps: a grid of runs as a table, one row per point; finished points are never run twice by the same hwsim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwsim.errors import InputError
+from hwsim.notebook import card
+from hwsim.options import AUTO
+from hwsim.report.table_file import checked_table_path, write_table
+from hwsim.schemes import scheme_of
+from hwsim.studies.sweep_cluster import rows_on_cluster
+from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
+from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
+from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
+from hwsim.threads import worker_count
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTable:
+    """A sweep's rows in the order of its grid: each {column: value}, with None where there is no value.
+
+    columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    computed: int
+    cached: int
+
+    def _repr_html_(self) -> str:
+        pairs = [("points", len(self.rows)), ("computed", self.computed), ("from the cache", self.cached)]
+        shown = [name for name in self.columns if any(row.get(name) is not None for row in self.rows)]
+        return card(self.title, pairs, shown, [[row.get(name) for name in shown] for row in self.rows])
+
+    @property
+    def refused(self) -> int:
+        """The number of points that the device cannot run."""
+        return sum(row["refused"] is not None for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data ready for JSON."""
+        return {
+            "schema": "hwsim.sweep/1", "title": self.title, "columns": list(self.columns), "rows": list(self.rows),
+            "computed": self.computed, "cached": self.cached, "refused": self.refused,
+        }  # fmt: skip
+
+
+def sweep(
+    study: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    cache: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> SweepTable:
+    """Run the points of a study, a YAML file or a mapping of that shape (docs/sweeps.md), as a table.
+
+    out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow). jobs: processes, by default one per processor.
+    scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
+    cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on. progress: called
+    with shares of the points, 0 to 1. A point that the device cannot run is a row whose `refused` says why.
+    Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names and other
+    arguments, InputError for files that cannot be read or written.
+    """
+    path = None if out is None else checked_table_path(Path(out))
+    if scheduler is not None and jobs is not None:
+        raise InputError("jobs: processes of this machine; the cluster of scheduler has its own workers: leave one out")
+    workers = worker_count(jobs)
+    asked = read_study(study)
+    journal = SweepJournal(journal_folder() if cache else None)
+    table = _table(asked, scheduler or workers, journal, progress)
+    if path is not None:
+        write_table(path, table.columns, table.rows)
+    return table
+
+
+def _table(
+    asked: SweepStudy, where: str | int, journal: SweepJournal, progress: Callable[[float], None] | None
+) -> SweepTable:
+    """The table of a study. where: a number of processes, or the address of a scheduler."""
+    for scheme in asked.schemes:
+        if scheme != AUTO:
+            scheme_of(scheme)  # a wrong name is no row, but an error
+    points = list(asked.points())
+    digests = {name: device_digest(name) for name, _ in asked.devices}
+    known = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}
+    keys = [key_of(point, asked.exact, digests[point.device]) for point in points]
+    tasks: dict[str, SweepTask] = {}
+    for key, point in zip(keys, points, strict=True):
+        if key not in known and key not in tasks:
+            tasks[key] = SweepTask(point, key, digests[point.device], asked.exact)
+    cached = sum(key in known for key in keys)
+    todo = tuple(tasks.values())
+    try:
+        found = rows_on_cluster(todo, journal, where) if isinstance(where, str) else rows_of(todo, journal, where)
+        for done, (key, row) in enumerate(found if tasks else (), 1):
+            known[key] = row
+            if progress is not None:
+                progress(done / len(tasks))
+    finally:
+        journal.close()
+    results = (*RESULTS[:-1], *(ERRORS if asked.exact else ()), RESULTS[-1])
+    parameters = asked.parameters
+    rows = tuple(
+        _parameters(point, parameters) | {name: known[key].get(name) for name in results}
+        for key, point in zip(keys, points, strict=True)
+    )
+    return SweepTable(asked.title, (*parameters, *results), rows, len(tasks), cached)
+
+
+def _parameters(point: SweepPoint, names: list[str]) -> dict[str, Any]:
+    given = {**point.options, "device": point.device, "scheme": point.scheme, "shape": point.shape or None}
+    return {name: given.get(name) for name in names}

@@ -1,0 +1,95 @@
+"""The journal of sweeps: results of points, appended as they come, one file for each device. It is the cache too.
+
+A line is one JSON object, {"key", "row"}. A line that a kill cut short is passed over, so that its point runs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hwsim.cache import cache_folder, sources_digest
+from hwsim.devices import load
+from hwsim.errors import InputError
+from hwsim.files import make_folder
+from hwsim.input_files import read_bytes
+from hwsim.studies.sweep_study import SweepPoint
+
+
+def journal_folder() -> Path:
+    """The folder of the journals of this hwsim: of another, with other sources, there is another."""
+    return cache_folder("sweep") / sources_digest()[:16]
+
+
+def device_digest(name: str) -> str:
+    """SHA-256 of a device's expanded file. Raises as hwsim.device."""
+    return load(name).sha256
+
+
+def key_of(point: SweepPoint, exact: bool, device: str) -> str:
+    """The key of a point's result: device (a SHA-256), scheme, options, and whether bits were computed.
+
+    A library file counts by its contents. The version of hwsim is the folder's.
+    """
+    options = dict(point.options)
+    library = options.get("library")
+    if isinstance(library, str) and Path(library).is_file():
+        options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
+    asked = [device, point.device, point.scheme, sorted(options.items()), exact]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+class SweepJournal:
+    """Reads and appends rows. One that is None is not written: results of a sweep without a cache are not stored."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.files: dict[str, int] = {}
+        if folder is not None:
+            make_folder(folder)
+
+    def path(self, device: str) -> Path | None:
+        """The file of a device, by its SHA-256."""
+        return None if self.folder is None else self.folder / f"{device[:32]}.jsonl"
+
+    def read(self, device: str) -> dict[str, dict[str, Any]]:
+        """The rows of a device, by key."""
+        path = self.path(device)
+        if path is None or not path.exists():
+            return {}
+        found = {}
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise InputError(f"cannot read the journal {path}: {error.strerror}; see HWSIM_CACHE") from error
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                found[entry["key"]] = entry["row"]
+            except (ValueError, TypeError, KeyError):  # cut short by a kill
+                continue
+        return found
+
+    def append(self, device: str, key: str, row: Mapping[str, Any]) -> None:
+        """Append one row; the write is one call, so that processes can share a file."""
+        path = self.path(device)
+        if path is None:
+            return
+        text = json.dumps({"key": key, "row": row}).encode()
+        try:
+            if device not in self.files:
+                self.files[device] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                text = b"\n" + text  # after a line that was cut short
+            os.write(self.files[device], text + b"\n")
+        except OSError as error:
+            raise InputError(f"cannot write the journal {path}: {error.strerror}; see HWSIM_CACHE") from error
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in self.files.values():
+            os.close(descriptor)
+        self.files.clear()

@@ -1,0 +1,123 @@
+"""Points of a sweep in processes: what one run gives as a row, and workers that append rows as they come."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hwsim.api import run
+from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.studies.sweep_journal import SweepJournal
+from hwsim.studies.sweep_study import SweepPoint
+
+#: Columns of a row's results, after the parameters.
+RESULTS = (
+    *("chosen_scheme", "cycles", "seconds", "tflops", "peak_fraction", "bound"),
+    *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
+)
+ERRORS = ("relative_frobenius", "max_relative")
+BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
+AHEAD = 4  # batches in line for each worker
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """A point to run, with its key, the SHA-256 of its device, and whether bits are computed."""
+
+    point: SweepPoint
+    key: str
+    device: str
+    exact: bool
+
+
+def row_of(task: SweepTask, threads: int | None = None) -> Row:
+    """The results of a point by column; those that it lacks are None. threads: of the host, for the bits."""
+    point = task.point
+    names = (*RESULTS, *ERRORS) if task.exact else RESULTS
+    row: Row = dict.fromkeys(names)
+    try:
+        found = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
+        errors = found.error if task.exact else None
+    except HwsimError as error:
+        return row | {"refused": " ".join(str(error).split())}
+    roofline = found.roofline
+    row |= {
+        "chosen_scheme": found.scheme, "cycles": found.cycles, "seconds": found.seconds, "tflops": found.tflops,
+        "peak_fraction": found.peak_fraction, "bound": None if roofline is None else roofline.bound,
+        "numerics_evidence": found.evidence.get("numerics"), "timing_note": found.timing_note or None,
+        "timing_evidence": None if found.cycles is None else found.evidence.get("timing"),
+    }  # fmt: skip
+    return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Iterator[tuple[str, Row]]:
+    """Yield (key, row) of every task in the order in which they are done; each is in the journal by then."""
+    if jobs == 1 or len(tasks) == 1:
+        for task in tasks:
+            row = row_of(task)
+            journal.append(task.device, task.key, row)
+            yield task.key, row
+        return
+    size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
+    batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
+    method = "fork" if sys.platform == "linux" else "spawn"
+    pool = ProcessPoolExecutor(
+        jobs, multiprocessing.get_context(method), initializer=_begin, initargs=(journal.folder, os.getpid())
+    )
+    try:
+        waiting = {pool.submit(_work, batch) for batch in islice(batches, AHEAD * jobs)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
+            for one in done:
+                yield from one.result()
+    except BrokenProcessPool as error:
+        raise UnsupportedError(
+            "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
+            "run it again, with fewer --jobs"
+        ) from error
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Worker:
+    """What a worker process holds: its own descriptors of the journal."""
+
+    journal = SweepJournal(None)
+
+
+def _begin(folder: Path | None, parent: int) -> None:
+    """Set up a worker: interrupts are the parent's to handle, and it leaves when the parent has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _Worker.journal = SweepJournal(folder)
+    threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
+
+
+def _leave_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
+    found = []
+    for task in tasks:
+        row = row_of(task, 1)
+        _Worker.journal.append(task.device, task.key, row)
+        found.append((task.key, row))
+    return found

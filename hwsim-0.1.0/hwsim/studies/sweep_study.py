@@ -1,0 +1,250 @@
+"""What a sweep is asked for: a study file or mapping, validated, and the grid of its points. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse, plain
+from hwsim.errors import ConfigError, InputError, nearest
+from hwsim.gemm.options import ARRAY
+from hwsim.input_files import read_text
+from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
+from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
+
+KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
+SIZES = ("m", "n", "k")
+WORKLOAD_KEYS = ("scalesim", "onnx", "dimensions", "partial")
+#: Options of a run that the study says in its own way, or that change no row.
+APART = (*SIZES, "seed", "exact", "threads")
+DEFAULT_SIZES = (1024,)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One run: device, scheme, options of hwsim.run by name (with sizes and seed), and the name of its shape, or ""."""
+
+    device: str
+    scheme: str
+    shape: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStudy:
+    """A validated study. devices, shapes: each with options that hold for it alone; axes: option -> its values.
+
+    shapes: (name, {"m", "n", "k", ...}) in the order of the grid.
+    """
+
+    title: str
+    devices: tuple[tuple[str, Mapping[str, Any]], ...]
+    schemes: tuple[str, ...]
+    shapes: tuple[tuple[str, Mapping[str, Any]], ...]
+    axes: Mapping[str, tuple[Any, ...]]
+    seeds: tuple[int, ...]
+    exact: bool
+
+    @property
+    def parameters(self) -> list[str]:
+        """The columns of a table of points: what was asked, in the order of the grid."""
+        groups = ([options for _, options in self.devices], [options for _, options in self.shapes], [self.axes])
+        named = [name for group in groups for options in group for name in options if name not in SIZES]
+        shape = ["shape"] if any(name for name, _ in self.shapes) else []
+        seed = ["seed"] if self.exact or self.seeds != (0,) else []
+        return list(dict.fromkeys(["device", "scheme", *shape, *SIZES, *seed, *named]))
+
+    def points(self) -> Iterator[SweepPoint]:
+        """All points: the device varies slowest, then scheme, options, shape; the seed fastest.
+
+        Options of a shape take precedence over those of a device, and these over the study's.
+        """
+        for (device, fixed), scheme, values in product(self.devices, self.schemes, product(*self.axes.values())):
+            common = dict(zip(self.axes, values, strict=True)) | dict(fixed)
+            for (name, shape), seed in product(self.shapes, self.seeds):
+                yield SweepPoint(device, scheme, name, common | dict(shape) | {"seed": seed})
+
+
+def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
+    """The study in a YAML file, or in a mapping of that shape. Raises ConfigError with all problems at once."""
+    if isinstance(study, Mapping):
+        tree, problems = from_data(study, "study")
+    else:
+        text = read_text(Path(study), "study")
+        tree, problems = parse(text, str(study))
+    reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
+    found = reader.study(tree)
+    if reader.problems:
+        ordered = sorted(set(reader.problems), key=lambda one: (one.mark, one.path, one.text))
+        raise ConfigError([str(problem) for problem in ordered], "study")
+    return found
+
+
+class _Reader:
+    """Collects the problems of a study while its parts are read."""
+
+    def __init__(self, problems: list[FileProblem], folder: Path) -> None:
+        self.problems = problems
+        self.folder = folder
+        self.known = own()
+        every = [entry.option for entry in declared()]
+        self.options = [x.name for x in every if x.type is not ARRAY and x.name not in APART]
+
+    def study(self, tree: Node) -> SweepStudy:
+        entries = self._mapping(tree, "", KEYS)
+        title = entries.get("title")
+        devices = self._list(entries, "devices")
+        shapes = self._list(entries, "shapes")
+        schemes = [self._text(node, path) for path, node in self._list(entries, "schemes")]
+        return SweepStudy(
+            "" if title is None else self._text(title, "title"),
+            tuple(self._device(node, path) for path, node in devices) or ((DEFAULT_DEVICE, {}),),
+            tuple(schemes) or (DEFAULT_SCHEME,),
+            self._shapes(entries, shapes),
+            self._axes(entries.get("options")),
+            tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
+            self._truth(entries.get("exact")),
+        )
+
+    def _refuse(self, mark: Mark, path: str, text: str) -> None:
+        self.problems.append(FileProblem(mark, path, text))
+
+    def _mapping(self, node: Node, path: str, allowed: tuple[str, ...]) -> dict[str, Node]:
+        if not isinstance(node.value, dict):
+            self._refuse(node.mark, path, f"needs a mapping with keys of {', '.join(allowed)}")
+            return {}
+        for key in node.value:
+            if key not in allowed:
+                where, hint = f"{path}.{key}" if path else key, nearest(key, allowed)
+                listed = ", ".join(allowed) if len(allowed) <= len(KEYS) else "options of hwsim.run (hwsim run --help)"
+                self._refuse(node.keys[key], where, f"unknown key '{key}'; allowed: {listed}{hint}")
+        return {key: child for key, child in node.value.items() if key in allowed}
+
+    def _list(self, entries: Mapping[str, Node], key: str) -> list[tuple[str, Node]]:
+        """The values of a key, each with its path; a single value is a list of one."""
+        node = entries.get(key)
+        if node is None:
+            return []
+        if not isinstance(node.value, list):
+            return [(key, node)]
+        if not node.value:
+            self._refuse(node.mark, key, "an empty list; give at least one value, or leave the key out")
+        return [(f"{key}.{i}", child) for i, child in enumerate(node.value)]
+
+    def _text(self, node: Node, path: str) -> str:
+        if not isinstance(node.value, str) or not node.value:
+            self._refuse(node.mark, path, f"got {plain(node)!r}; needs text")
+            return ""
+        return node.value
+
+    def _whole(self, node: Node, path: str, least: int) -> int:
+        value = node.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            self._refuse(node.mark, path, f"got {plain(node)!r}; needs an integer of at least {least}")
+            return least
+        return value
+
+    def _truth(self, node: Node | None) -> bool:
+        if node is not None and not isinstance(node.value, bool):
+            self._refuse(node.mark, "exact", f"got {plain(node)!r}; needs true or false")
+        return node is not None and node.value is True
+
+    def _device(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:
+        if not isinstance(node.value, dict):
+            return self._text(node, path), {}
+        entries = self._mapping(node, path, ("device", *self.options))
+        if "device" not in entries:
+            self._refuse(node.mark, path, "missing key 'device'")
+            return "", {}
+        name = self._text(entries.pop("device"), f"{path}.device")
+        return name, {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
+
+    def _shapes(
+        self, entries: Mapping[str, Node], shapes: list[tuple[str, Node]]
+    ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        grid = {
+            size: [self._whole(x, path, 1) for path, x in self._list(entries, size)] or list(DEFAULT_SIZES)
+            for size in SIZES
+        }
+        workload = entries.get("workload")
+        if not shapes and workload is None:
+            return tuple(("", dict(zip(SIZES, sizes, strict=True))) for sizes in product(*grid.values()))
+        for size in SIZES:
+            if size in entries:
+                text = "a study has shapes or a workload, or lists of m, n and k; not both"
+                self._refuse(entries[size].mark, size, text)
+        if workload is not None:
+            if shapes:
+                self._refuse(workload.mark, "workload", "a study has shapes or a workload; not both")
+            return self._workload(workload)
+        return tuple(self._shape(node, path) for path, node in shapes)
+
+    def _workload(self, node: Node) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The layers of a workload file; equal ones are one shape, with their number in its name."""
+        entries = self._mapping(node, "workload", WORKLOAD_KEYS)
+        files = [key for key in ("scalesim", "onnx") if key in entries]
+        if len(files) != 1:
+            self._refuse(node.mark, "workload", "needs one file: {scalesim: FILE.csv} or {onnx: FILE.onnx}")
+            return ()
+        (kind,) = files
+        path = self.folder / self._text(entries[kind], f"workload.{kind}")
+        dimensions = plain(entries["dimensions"]) if "dimensions" in entries else {}
+        partial = plain(entries["partial"]) if "partial" in entries else False
+        if not isinstance(dimensions, dict) or (dimensions and kind != "onnx"):
+            text = f"got {dimensions!r}; needs a mapping of names to sizes, with an ONNX file"
+            self._refuse(entries["dimensions"].mark, "workload.dimensions", text)
+            return ()
+        if not isinstance(partial, bool):
+            self._refuse(entries["partial"].mark, "workload.partial", f"got {partial!r}; needs true or false")
+            return ()
+        try:
+            found: Workload = onnx_workload(path, dimensions) if kind == "onnx" else scalesim_workload(path)
+        except InputError as error:
+            self._refuse(node.mark, "workload", str(error))
+            return ()
+        for name, reason in () if partial else found.refused:
+            text = f"node {name} cannot be a shape: {reason}; partial: true leaves such nodes out"
+            self._refuse(node.mark, "workload", text)
+        if not found.layers:
+            self._refuse(node.mark, "workload", f"{path} has no layer that is a product of matrices")
+        return tuple(
+            (x.name if x.count == 1 else f"{x.name} (x {x.count})", {"m": x.m, "n": x.n, "k": x.k})
+            for x in merged(found.layers)
+        )
+
+    def _shape(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:
+        if isinstance(node.value, list):
+            if len(node.value) != len(SIZES):
+                self._refuse(node.mark, path, "needs three sizes, [m, n, k]")
+                return "", {}
+            sizes = zip(SIZES, node.value, strict=True)
+            return "", {size: self._whole(one, f"{path}.{size}", 1) for size, one in sizes}
+        entries = self._mapping(node, path, ("name", *SIZES, *self.options))
+        missing = [size for size in SIZES if size not in entries]
+        if missing and "conv" not in entries:
+            self._refuse(node.mark, path, f"missing {', '.join(missing)}")
+        name = self._text(entries.pop("name"), f"{path}.name") if "name" in entries else ""
+        found = {size: self._whole(entries.pop(size), f"{path}.{size}", 1) for size in SIZES if size in entries}
+        return name, found | {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
+
+    def _axes(self, node: Node | None) -> dict[str, tuple[Any, ...]]:
+        if node is None:
+            return {}
+        found = {}
+        for key in (entries := self._mapping(node, "options", tuple(self.options))):
+            values = self._list(entries, key)
+            found[key] = tuple(self._value(key, child, f"options.{path}") for path, child in values)
+        return found
+
+    def _value(self, name: str, node: Node, path: str) -> Any:
+        """An option's value; those that hwsim.options declares are checked here, the others by the run."""
+        value = plain(node)
+        if name in self.known:
+            try:
+                self.known[name].check(value)
+            except InputError as error:
+                self._refuse(node.mark, path, str(error))
+        return value

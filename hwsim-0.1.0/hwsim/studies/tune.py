@@ -1,0 +1,244 @@
+"""Search for the best mapping of a plan on a device; every configuration is a program that the timing machine times.
+
+First every tile with the other options as the dataflow chooses them, then, from the best of them, one option at a time,
+as long as that helps; or all combinations. Configurations that the dataflow refuses are kept with the reason. The
+module knows dataflows by what they declare: tiles and options.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.options import INSTRUCTION
+from hwsim.dataflows.registry import dataflow
+from hwsim.errors import HwsimError, InputError, UnsupportedError
+from hwsim.gemm.plan import Mixed, Plan
+from hwsim.resolve.cost import PlanCost, cost, plan_record
+from hwsim.studies.analytic_tiles import eq11, tlp
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
+STARTS = 3  # of the best tiles, to go on from
+BUDGET = 400  # programs timed, by default
+
+
+@dataclass(frozen=True, slots=True)
+class TunedPoint:
+    """One configuration: `options` as the dataflow takes them (absent: it chooses), and its result, or the reason why
+    there is none.
+
+    facts: the dataflow's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
+    read and written.
+    """
+
+    options: dict[str, Any]
+    cycles: int | None = None
+    seconds: float | None = None
+    tflops: float | None = None
+    hbm_bytes: int | None = None
+    refused: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """The point as a flat mapping, for a table: tile sizes by name, then the other facts, then the numbers."""
+        given = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
+        tile = given.pop("tile", None) or {}
+        sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
+        rest = {name: given[name] for name in (*self.shown, *self.options) if name in given}
+        numbers = {name: getattr(self, name) for name in ("cycles", "seconds", "tflops", "hbm_bytes", "refused")}
+        return sides | rest | numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Landscape:
+    """The result of a search. default: the dataflow's own choice. analytic: the choices of formulas, by name.
+
+    complete: whether the search finished, rather than reaching its budget.
+    """
+
+    objective: str
+    points: list[TunedPoint]
+    best: TunedPoint
+    default: TunedPoint
+    analytic: dict[str, TunedPoint]
+    complete: bool
+
+
+def tune(
+    chip: Device,
+    plan: Plan | Mixed,
+    sizes: tuple[int, int, int],
+    *,
+    objective: str = "cycles",
+    chooser: str = "search",
+    exhaustive: bool = False,
+    budget: int = BUDGET,
+    progress: Callable[[float], None] | None = None,
+) -> Landscape:
+    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the fewest cycles or bytes of HBM
+    traffic.
+
+    sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. Raises InputError for an
+    unknown objective or chooser, UnsupportedError where the device has no dataflow or no times for the plan, or the
+    formula is for other devices.
+    """
+    for name, value, allowed in (("objective", objective, OBJECTIVES), ("chooser", chooser, CHOOSERS)):
+        if value not in allowed:
+            raise InputError(f"{name} = {value!r}; allowed: {', '.join(allowed)}")
+    if isinstance(plan, Mixed):
+        raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; tune one of those")
+    if budget < 1:
+        raise InputError(f"budget = {budget}; allowed: at least 1")
+    search = _Search(chip, plan, sizes, objective, budget, progress)
+    default = search.time({})
+    if default.cycles is None:
+        raise UnsupportedError(default.refused)
+    space = _space(search)
+    if chooser == "search":
+        search.run(space, exhaustive)
+    analytic = {}
+    for name in ("eq11", "tlp"):
+        try:
+            analytic[name] = search.time({"tile": _by_formula(name, search, space)}, is_extra=True)
+        except UnsupportedError:
+            if chooser == name:
+                raise
+    measured = [point for point in search.points.values() if point.cycles is not None]
+    best = min(measured, key=search.order) if chooser == "search" else analytic[chooser]
+    return Landscape(objective, list(search.points.values()), best, default, analytic, search.complete)
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """The search space: initial tiles, and values by option; "k" is that of the tile."""
+
+    tiles: list[dict[str, int]]
+    others: dict[str, tuple[Any, ...]]
+
+
+def _space(search: _Search) -> _Space:
+    """The search space that the dataflow declares: its tiles, the axes of its options, and instructions with the same
+    bits.
+    """
+    chip, flow = search.chip, dataflow(search.chip)
+    gemm = plan_record(search.plan, chip, search.sizes, {})
+    others = {option.name: option.axis for option in flow.options if option.axis}
+    if any(option.name == INSTRUCTION.name for option in flow.options):
+        families = Instructions(chip).equivalent_families(gemm.unit)
+        if len(families) > 1:
+            others[INSTRUCTION.name] = (None, *families)
+    return _Space([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
+
+
+class _Search:
+    """The points timed so far."""
+
+    def __init__(
+        self,
+        chip: Device,
+        plan: Plan,
+        sizes: tuple[int, int, int],
+        objective: str,
+        budget: int,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
+        self.by_traffic = objective == "traffic"
+        self.points: dict[str, TunedPoint] = {}
+        self.timed, self.complete = 0, True
+        self.shown = (*(option.name for option in dataflow(chip).options), "unit")
+
+    def order(self, point: TunedPoint) -> tuple[float, float]:
+        """The sort key of a point; least at the best point."""
+        pair = (float(point.cycles or 0), float(point.hbm_bytes or 0))
+        return pair[::-1] if self.by_traffic else pair
+
+    def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
+        """Time one configuration and return its point; is_extra: also beyond the budget."""
+        given = {name: value for name, value in options.items() if value is not None}
+        key = repr(sorted(given.items(), key=lambda item: item[0]))
+        if key in self.points:
+            return self.points[key]
+        if self.timed >= self.budget and not is_extra:
+            self.complete = False
+            return TunedPoint(given, refused="not timed: the budget is spent")
+        point = self._timed(given)
+        self.points[key] = point
+        if point.cycles is not None:
+            self.timed += 1
+        return point
+
+    def _timed(self, given: dict[str, Any]) -> TunedPoint:
+        try:
+            found: PlanCost = cost(self.plan, self.chip, self.sizes, given)
+        except HwsimError as error:
+            return TunedPoint(given, refused=str(error), shown=self.shown)
+        m, n, k = self.sizes
+        return TunedPoint(
+            given,
+            found.cycles,
+            found.seconds,
+            2 * m * n * k / found.seconds / 1e12,
+            found.hbm_bytes,
+            "",
+            dict(found.facts),
+            self.shown,
+        )
+
+    def is_legal(self, tile: dict[str, int]) -> bool:
+        """Whether the dataflow accepts the tile."""
+        try:
+            plan_record(self.plan, self.chip, self.sizes, {"tile": tile})
+        except HwsimError:
+            return False
+        return True
+
+    def run(self, space: _Space, exhaustive: bool) -> None:
+        """Search the space."""
+        if exhaustive:
+            combinations = [
+                {"tile": tile, **dict(zip(space.others, values, strict=True))}
+                for tile in space.tiles
+                for values in itertools.product(*space.others.values())
+            ]
+            self._all(combinations, 0.0, 1.0)
+            return
+        found = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
+        starts = sorted((x for x in found if x.cycles is not None), key=self.order)[:STARTS]
+        for index, start in enumerate(starts):
+            self._climb(start, space)
+            self._report(0.7 + 0.3 * (index + 1) / len(starts))
+
+    def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
+        found = []
+        for index, given in enumerate(options):
+            found.append(self.time(given))
+            self._report(low + (high - low) * (index + 1) / len(options))
+        return found
+
+    def _climb(self, point: TunedPoint, space: _Space) -> None:
+        """Coordinate search: one option at a time, the best value of each, until a whole round changes nothing."""
+        while True:
+            before = point
+            for name, values in space.others.items():
+                tried = [self.time({**point.options, name: value}) for value in values]
+                point = min([point, *(x for x in tried if x.cycles is not None)], key=self.order)
+            if point is before:
+                return
+
+    def _report(self, share: float) -> None:
+        if self.progress is not None:
+            self.progress(share)
+
+
+def _by_formula(name: str, search: _Search, space: _Space) -> dict[str, int]:
+    if name == "eq11":
+        return eq11(search.chip, search.plan, *search.sizes)
+    return tlp(search.chip, space.tiles, search.is_legal, search.sizes[0], search.sizes[1])

@@ -1,0 +1,34 @@
+"""What `torch.autocast` does to the operands of a function with products: PyTorch does it below the functions that
+`emulate` replaces.
+
+The module knows autocast's rule and no product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def is_on(*values: Any) -> str | None:
+    """The type of the device of the first tensor, where autocast is on for it."""
+    first = next((x for x in values if isinstance(x, torch.Tensor)), None)
+    return None if first is None or not torch.is_autocast_enabled(first.device.type) else first.device.type
+
+
+def cast(args: tuple[Any, ...], given: Mapping[str, Any], device: str) -> Arguments:
+    """Arguments with the floating-point tensors, but fp64 ones, in autocast's dtype."""
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(_cast(x, dtype) for x in args), {name: _cast(x, dtype) for name, x in given.items()}
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_cast(x, dtype) for x in value]
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dtype == torch.float64:
+        return value
+    return value.to(dtype)

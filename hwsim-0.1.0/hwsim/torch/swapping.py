@@ -1,0 +1,100 @@
+"""`hwsim.torch.swap`: a model's linear and convolution modules compute on a simulated device from now on.
+
+No context is needed, and compiled or exported graphs hold hwsim's operators with each layer's name. The module knows
+modules of PyTorch; settings and products are others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwsim.frameworks.settings import Given, settings_of
+from hwsim.torch.emulation import Emulation
+from hwsim.torch.functions import Caller, convolution, linear, transposed
+from hwsim.torch.products import activate
+from hwsim.torch.record import EVERY, Record
+
+
+def _linear(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
+    return linear(caller, x, module.weight, module.bias)
+
+
+def _convolution(count: int) -> Callable[..., torch.Tensor | None]:
+    function = convolution(count)
+
+    def call(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
+        padding = module.padding
+        if module.padding_mode != "zeros":
+            x = nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            padding = 0
+        return function(caller, x, module.weight, module.bias, module.stride, padding, module.dilation, module.groups)
+
+    return call
+
+
+def _transposed(count: int) -> Callable[..., torch.Tensor | None]:
+    function = transposed(count)
+
+    def call(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
+        more = (module.output_padding, module.groups, module.dilation)
+        return function(caller, x, module.weight, module.bias, module.stride, module.padding, *more)
+
+    return call
+
+
+#: {class of modules: what stands in for its forward}
+MODULES: dict[type[nn.Module], Callable[..., torch.Tensor | None]] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution(1),
+    nn.Conv2d: _convolution(2),
+    nn.Conv3d: _convolution(3),
+    nn.ConvTranspose1d: _transposed(1),
+    nn.ConvTranspose2d: _transposed(2),
+    nn.ConvTranspose3d: _transposed(3),
+}
+
+
+def swap(
+    model: nn.Module,
+    *,
+    modules: Mapping[str, Given] | None = None,
+    measure_every: int = EVERY,
+    timing: bool = False,
+    **arguments: Any,
+) -> Emulation:
+    """Let the linear and convolution modules of `model` compute on a simulated device; returns the record's owner.
+
+    arguments, modules, measure_every, timing: as of `emulate`. Parameters, names and classes stay as they are: only
+    `forward` of these modules is replaced, until `unswap`. Other products (attention, functions of the model's own) are
+    left to PyTorch, or to an `emulate` around them.
+    """
+    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
+    activate(settings, record)
+    for name, module in model.named_modules():
+        function = MODULES.get(type(module))
+        if function is not None:
+            module.forward = MethodType(_forward(function, Caller(settings.key, name)), module)
+    return Emulation(settings, record)
+
+
+def unswap(model: nn.Module) -> None:
+    """Give the modules their own `forward` again."""
+    for module in model.modules():
+        if type(module) in MODULES:
+            module.__dict__.pop("forward", None)
+
+
+def _forward(function: Callable[..., torch.Tensor | None], caller: Caller) -> Callable[..., torch.Tensor]:
+    def forward(module: Any, x: torch.Tensor, *more: Any) -> torch.Tensor:
+        made = None if more else function(module, caller, x)
+        return type(module).forward(module, x, *more) if made is None else made
+
+    return forward
+
+
+__all__ = ["swap", "unswap"]

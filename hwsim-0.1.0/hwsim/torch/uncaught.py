@@ -1,0 +1,45 @@
+"""Which operators with matrix products `emulate` leaves to PyTorch: these are counted by name.
+
+The module knows names of operators, and PyTorch's own list of those that its counter of FLOPs counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+#: Names of aten's operators that multiply matrices and are not caught: each call is counted.
+NOT_CAUGHT = frozenset(
+    {
+        *("addmv", "addbmm", "addr", "ger", "vdot", "addmm_", "baddbmm_", "addbmm_", "addmv_", "linalg_vecdot"),
+        *("_addmm_activation", "_scaled_grouped_mm", "_grouped_mm", "_scaled_mm_v2", "_weight_int8pack_mm"),
+        *("_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", "_mixed_dtypes_linear", "_cslt_sparse_mm"),
+        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_fused_attention_overrideable"),
+        *("_scaled_dot_product_flash_attention_for_cpu_backward", "conv_tbc", "conv_tbc_backward"),
+        *("_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_trilinear", "mkldnn_rnn_layer"),
+        *("mkldnn_rnn_layer_backward", "mkldnn_linear", "mkldnn_convolution", "_thnn_fused_lstm_cell", "lstm", "gru"),
+        *("triangular_solve", "cholesky_solve", "cholesky_inverse", "matrix_exp", "geqrf", "ormqr", "lu_solve"),
+        *("cdist", "_cdist_forward", "_cdist_backward", "_euclidean_dist", "_sparse_mm", "_sparse_addmm", "sspaddmm"),
+        *("hspmm", "smm", "_sparse_sparse_matmul", "sparse_sampled_addmm", "quantized_linear", "slow_conv_dilated2d"),
+        *("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "convolution", "_scaled_mm", "_int_mm"),  # of other kinds
+        *(packet.__name__ for packet in flop_registry if isinstance(packet, torch._ops.OpOverloadPacket)),
+    }
+)
+#: Of linalg's operators, which multiply inside, those that do not.
+_NO_PRODUCTS = frozenset(
+    {"linalg_vector_norm", "linalg_cross", "linalg_diagonal", "linalg_vander", "_linalg_check_errors"}
+)
+#: Words in the names of other libraries' operators (quantized::linear, mkldnn::_convolution_pointwise) with products.
+_WORDS = re.compile(r"linear|conv|matmul|gemm|_mm|bmm|attention|attn|lstm|gru|rnn")
+
+
+def multiplies(func: Any) -> bool:
+    """Whether an operator of PyTorch, or of a library for it, multiplies matrices, as far as its name tells."""
+    name = func.overloadpacket.__name__
+    if func.namespace != "aten":
+        return func.namespace not in ("hwsim", "prims") and _WORDS.search(name) is not None
+    is_linalg = name.removeprefix("_").startswith("linalg_")
+    return name in NOT_CAUGHT or (is_linalg and name not in _NO_PRODUCTS)

@@ -1,0 +1,1 @@
+"""Traces of the timing machine, and their writers (Perfetto, CSV, NumPy)."""

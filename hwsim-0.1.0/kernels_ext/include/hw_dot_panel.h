@@ -1,0 +1,257 @@
+/* Rows of A and panels of B as binary32 with their exponents in bytes: what the aligning units run on.
+ *
+ * Operands with 8 exponent bits (bf16, tf32) are scaled by a power of two per line, so that exponents relative to
+ * the line's largest fit 8-bit lanes and products fit binary32. A step's products may be packed in another order
+ * than that of k.
+ *
+ * Whatever leaves the lanes' range (infinities, NaNs, a line that spans too many binades, and what the unit's row
+ * function finds) goes to the scalar code, for one row of one panel over one chunk of k. Included once per unit.
+ */
+#ifndef HW_DOT_PANEL_H
+#define HW_DOT_PANEL_H
+
+#include <stdlib.h>
+#include "hw_dot_variant.h"
+#include "hw_simd.h"
+
+enum {
+    LANES = HW_BYTES / 4,
+    VECTORS = 4,
+    WIDTH = VECTORS * LANES,    /* columns of a panel: one vector of bytes */
+    DEPTH = 128,                /* longest packed chunk of k */
+    ROWS = 1024,
+    SPAN = 45,                  /* binades of a line: sums of two reach -90, and 2^(F + 90) is a binary32 */
+    NO_TERM = -112,             /* byte sums below it come from a zero operand (-128) */
+    LOW = -100, HIGH = 120      /* tops whose scalings are binary32 normal numbers, for F <= 25 */
+};
+
+typedef struct state {
+    const hw_block *g;
+    const hw_spec *unit;        /* whose steps the lanes run: of a composite unit the inner one */
+    int packed;                 /* products of a step of g's spec as packed, in their order: */
+    int16_t order[DEPTH];       /* places in the step, or -1 for a zero */
+    hw_lines a_lines, b_lines;
+    int composite;
+    int based;                  /* lines are scaled */
+    int half;                   /* binary16 accumulator and result (held as binary32 in the lanes) */
+    int lowest;                 /* top is not below it: the unit's floor, or LOW */
+    int check_sum;              /* products and accumulator together may leave int32 */
+    float *a, *b;
+    uint32_t *a_exponent;       /* a byte, four times */
+    int8_t *b_exponent;
+    int32_t *a_base;
+    uint8_t *a_wide;
+    int32_t b_base[WIDTH];
+    int b_wide;
+    int16_t at[DEPTH];          /* order for a whole chunk; INT16_MAX for a zero */
+} state;
+
+static inline float power_of_two(int e)
+{
+    uint32_t bits = (uint32_t)(e + 127) << 23;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* The format's exponent of a binary32 value; 128 for infinities and NaNs. */
+static inline int exponent_of(float x, int emin)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    int e = (int)((bits >> 23) & 255) - 127;
+    return e < emin ? emin : e;
+}
+
+static inline int is_zero(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return !(bits << 1);
+}
+
+/* The scale of a line whose largest and least exponents these are; *wide when the lanes cannot hold it. */
+static int base_of(const state *s, int high, int low, int *wide)
+{
+    if (high == INT32_MIN)
+        return 0;
+    *wide = high >= 128 || (s->based && high - low > SPAN);
+    return s->based ? (high > 126 ? 126 : high) : 0;
+}
+
+static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t padded)
+{
+    const hw_block *g = s->g;
+    int emin = hw_emin(&s->unit->a);
+    float line[DEPTH];
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        float *x = s->a + i * padded;
+        uint32_t *e = s->a_exponent + i * padded;
+        hw_lines_read(&s->a_lines, line, from + i * g->a_row, g->a_column, depth);
+        for (ptrdiff_t k = 0; k < padded; k++)
+            x[k] = s->at[k] < depth ? line[s->at[k]] : 0;
+        int high = INT32_MIN, low = INT32_MAX, wide = 0;
+        for (ptrdiff_t k = 0; k < padded; k++) {
+            int own = exponent_of(x[k], emin), zero = is_zero(x[k]);
+            high = !zero && own > high ? own : high;
+            low = !zero && own < low ? own : low;
+        }
+        int base = base_of(s, high, low, &wide);
+        float scale = power_of_two(-base);
+        for (ptrdiff_t k = 0; k < padded; k++) {
+            int own = exponent_of(x[k], emin) - base;
+            own = is_zero(x[k]) ? -128 : own;
+            e[k] = (uint32_t)(own & 255) * 0x01010101u;
+            x[k] *= scale;
+        }
+        s->a_base[i] = base;
+        s->a_wide[i] = (uint8_t)wide;
+    }
+}
+
+static void pack_columns(state *s, const char *from, int columns, ptrdiff_t depth, ptrdiff_t padded)
+{
+    const hw_block *g = s->g;
+    int emin = hw_emin(&s->unit->b);
+    float line[DEPTH];
+    memset(s->b, 0, sizeof(float) * (size_t)(WIDTH * padded));
+    if (g->b_column == g->spec->b.storage_bits / 8) {
+        for (ptrdiff_t k = 0; k < padded; k++)
+            if (s->at[k] < depth)
+                hw_lines_read(&s->b_lines, s->b + k * WIDTH, from + s->at[k] * g->b_row, g->b_column, columns);
+    } else
+        for (int j = 0; j < columns; j++) {
+            hw_lines_read(&s->b_lines, line, from + j * g->b_column, g->b_row, depth);
+            for (ptrdiff_t k = 0; k < padded; k++)
+                s->b[k * WIDTH + j] = s->at[k] < depth ? line[s->at[k]] : 0;
+        }
+    int32_t high[WIDTH], low[WIDTH];
+    float scale[WIDTH];
+    for (int j = 0; j < WIDTH; j++) {
+        high[j] = INT32_MIN;
+        low[j] = INT32_MAX;
+    }
+    for (ptrdiff_t k = 0; k < padded; k++)
+        for (int j = 0; j < WIDTH; j++) {
+            float x = s->b[k * WIDTH + j];
+            int own = exponent_of(x, emin), zero = is_zero(x);
+            int up = zero ? INT32_MIN : own, down = zero ? INT32_MAX : own;
+            high[j] = up > high[j] ? up : high[j];
+            low[j] = down < low[j] ? down : low[j];
+        }
+    s->b_wide = 0;
+    for (int j = 0; j < WIDTH; j++) {
+        int wide = 0;
+        s->b_base[j] = base_of(s, high[j], low[j], &wide);
+        s->b_wide |= wide;
+        scale[j] = power_of_two(-s->b_base[j]);
+    }
+    for (ptrdiff_t k = 0; k < padded; k++)
+        for (int j = 0; j < WIDTH; j++) {
+            float x = s->b[k * WIDTH + j];
+            int own = exponent_of(x, emin) - s->b_base[j];
+            s->b_exponent[k * WIDTH + j] = (int8_t)(is_zero(x) ? -128 : own);
+            s->b[k * WIDTH + j] = x * scale[j];
+        }
+}
+
+/* A step as it comes. */
+static void natural_order(state *s, const hw_spec *unit)
+{
+    s->unit = unit;
+    s->packed = unit->terms;
+    for (int k = 0; k < unit->terms; k++)
+        s->order[k] = (int16_t)k;
+}
+
+/* The accumulator's codes as binary32, and back. */
+static void load_row(const state *s, float *c, const char *from, int columns)
+{
+    memset(c, 0, sizeof(float) * WIDTH);
+    if (!s->half)
+        memcpy(c, from, (size_t)columns * 4);
+#if HW_HAS_HALF
+    else {
+        uint16_t codes[WIDTH] = {0};
+        memcpy(codes, from, (size_t)columns * 2);
+        for (int v = 0; v < WIDTH; v += LANES)
+            vf_from_half(c + v, codes + v);
+    }
+#endif
+}
+
+static void store_row(const state *s, char *to, const float *c, int columns)
+{
+    if (!s->half)
+        memcpy(to, c, (size_t)columns * 4);
+#if HW_HAS_HALF
+    else {
+        uint16_t codes[WIDTH];
+        for (int v = 0; v < WIDTH; v += LANES)
+            vf_to_half(codes + v, vf_load(c + v));
+        memcpy(to, codes, (size_t)columns * 2);
+    }
+#endif
+}
+
+/* One row over `padded` products of whole steps; c: WIDTH accumulators. Returns 1 when a lane left its range. */
+typedef int run_columns(const state *s, int columns, ptrdiff_t padded, const float *a, const uint32_t *a_exponent,
+                        int a_base, float *c);
+
+static int run_blocks(state *given, const hw_block *g, run_columns *run, enum hw_lanes mode)
+{
+    state s = *given;
+    ptrdiff_t terms = g->spec->terms, steps = (g->k + terms - 1) / terms;
+    ptrdiff_t most = DEPTH / (terms > s.packed ? terms : s.packed);
+    ptrdiff_t chunk = (steps < most ? steps : most) * s.packed, natural = (steps < most ? steps : most) * terms;
+    for (ptrdiff_t k = 0; k < chunk; k++) {
+        int place = s.order[k % s.packed];
+        s.at[k] = (int16_t)(place < 0 ? INT16_MAX : k / s.packed * terms + place);
+    }
+    ptrdiff_t rows = g->m < ROWS ? g->m : ROWS;
+    char *memory = malloc((size_t)((rows * 8 + WIDTH * 5) * chunk + rows * 5 + 512));
+    if (!memory)
+        return -1;
+    s.b = hw_align(memory);
+    s.b_exponent = hw_align(s.b + WIDTH * chunk);
+    s.a = hw_align(s.b_exponent + WIDTH * chunk);
+    s.a_exponent = (uint32_t *)(s.a + rows * chunk);
+    s.a_base = (int32_t *)(s.a_exponent + rows * chunk);
+    s.a_wide = (uint8_t *)(s.a_base + rows);
+    unsigned control = hw_lanes_enter(mode);
+    int status = 0;
+    for (ptrdiff_t i0 = 0; i0 < g->m; i0 += rows) {
+        ptrdiff_t m = g->m - i0 < rows ? g->m - i0 : rows;
+        for (ptrdiff_t k = 0; k < g->k; k += natural) {
+            ptrdiff_t depth = g->k - k < natural ? g->k - k : natural, padded = (depth + terms - 1) / terms * s.packed;
+            pack_rows(&s, g->a + i0 * g->a_row + k * g->a_column, m, depth, padded);
+            for (ptrdiff_t j = 0; j < g->n; j += WIDTH) {
+                int columns = g->n - j < WIDTH ? (int)(g->n - j) : WIDTH;
+                pack_columns(&s, g->b + k * g->b_row + j * g->b_column, columns, depth, padded);
+                for (ptrdiff_t i = 0; i < m && !status; i++) {
+                    char *out = g->out + (i0 + i) * g->out_row + j * (s.half ? 2 : 4);
+                    _Alignas(64) float c[WIDTH];
+                    load_row(&s, c, out, columns);
+                    if (!s.b_wide && !s.a_wide[i]
+                        && !run(&s, columns, padded, s.a + i * padded, s.a_exponent + i * padded, s.a_base[i], c)) {
+                        store_row(&s, out, c, columns);
+                        continue;
+                    }
+                    hw_block part = *g;
+                    part.a += (i0 + i) * g->a_row + k * g->a_column;
+                    part.b += k * g->b_row + j * g->b_column;
+                    part.out = out;
+                    part.m = 1;
+                    part.n = columns;
+                    part.k = depth;
+                    status = hw_scalar_block(&part);
+                }
+            }
+        }
+    }
+    hw_lanes_leave(control);
+    free(memory);
+    return status;
+}
+
+#endif

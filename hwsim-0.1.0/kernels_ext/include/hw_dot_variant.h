@@ -1,0 +1,71 @@
+/* What the sources that are compiled once per instruction set share: names, lines of operands, fast paths. */
+#ifndef HW_DOT_VARIANT_H
+#define HW_DOT_VARIANT_H
+
+#include "hw_dot.h"
+
+#define HW_JOIN_(name, variant) name##_##variant
+#define HW_JOIN(name, variant) HW_JOIN_(name, variant)
+#define HW_BUILD(name) HW_JOIN(name, HWSIM_VARIANT)
+
+#define hw_lines_open HW_BUILD(hw_lines_open)
+#define hw_lines_read HW_BUILD(hw_lines_read)
+#define hw_lines_pack_float HW_BUILD(hw_lines_pack_float)
+#define hw_lines_pack_double HW_BUILD(hw_lines_pack_double)
+#define hw_real_float HW_BUILD(hw_real_float)
+#define hw_real_double HW_BUILD(hw_real_double)
+#define hw_fused_float HW_BUILD(hw_fused_float)
+#define hw_fused_lanes HW_BUILD(hw_fused_lanes)
+#define hw_integer HW_BUILD(hw_integer)
+#define hw_pairwise HW_BUILD(hw_pairwise)
+#define hw_two_level HW_BUILD(hw_two_level)
+#define hw_fused_bytes HW_BUILD(hw_fused_bytes)
+#define hw_block_scaled HW_BUILD(hw_block_scaled)
+
+/* Codes to binary32, exactly: any format of up to 24 significant bits within binary32's exponents. */
+typedef struct hw_lines {
+    hw_format format;
+    int edges;              /* saturate or flush: a second pass */
+    int saturate, flush;
+    float table[256];       /* of formats stored in a byte */
+} hw_lines;
+
+int hw_lines_open(hw_lines *lines, const hw_format *format, const hw_spec *spec);
+void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t stride, ptrdiff_t count);
+
+/* A fast path: 1 when it cannot take the unit, 0 when done, -1 without memory. */
+typedef int hw_path(const hw_block *block);
+hw_path hw_real_float, hw_real_double, hw_fused_float, hw_fused_lanes, hw_integer, hw_pairwise, hw_two_level;
+hw_path hw_fused_bytes, hw_block_scaled;
+hw_gemm HW_BUILD(hw_gemm);
+
+static inline int hw_is(const hw_format *f, const char *name) { return !strcmp(f->name, name); }
+
+/* NaNs of the lanes, of any code, become the unit's. Results in binary32 or binary16. */
+static inline void hw_canonical_nans(const hw_block *g)
+{
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        char *line = g->out + i * g->out_row;
+        if (g->spec->d.storage_bits == 32) {
+            uint32_t code = (uint32_t)g->spec->nan_code;
+            for (ptrdiff_t j = 0; j < g->n; j++) {
+                uint32_t x;
+                memcpy(&x, line + 4 * j, 4);
+                x = (x & 0x7FFFFFFFu) > 0x7F800000u ? code : x;
+                memcpy(line + 4 * j, &x, 4);
+            }
+        } else {
+            uint16_t code = (uint16_t)g->spec->nan_code;
+            for (ptrdiff_t j = 0; j < g->n; j++) {
+                uint16_t x;
+                memcpy(&x, line + 2 * j, 2);
+                x = (x & 0x7FFFu) > 0x7C00u ? code : x;
+                memcpy(line + 2 * j, &x, 2);
+            }
+        }
+    }
+}
+
+static inline void *hw_align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
+#endif

@@ -1,0 +1,52 @@
+"""Help that teaches: verbs by task, an example of each that parses, what-if with a number."""
+
+import json
+import shlex
+
+import pytest
+
+from hwsim.cli.command import EXAMPLES, TASKS, VERBS, main, parser_for
+
+
+def test_every_verb_is_of_one_task_and_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(name for names in TASKS.values() for name in names) == sorted(VERBS) == sorted(EXAMPLES)
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{task}:" in said for task in TASKS)
+    assert all(text[:40] in said for text in VERBS.values())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_parses_and_stands_in_the_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(EXAMPLES[verb])
+    assert words[0] == verb
+    _, unknown = parser_for(verb).parse_known_args(words)
+    assert unknown == []
+    assert main([verb, "--help"]) == 0
+    assert f"example: hwsim {EXAMPLES[verb]}" in capsys.readouterr().out
+
+
+RUN = ["run", "--device", "h200", "--format", "bf16", "--m", "4096", "--n", "64", "--k", "4096", "--no-exact", "-q"]
+
+
+def test_what_if_with_a_factor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--what-if", "hbm.bytes_per_second=0.5x", "--what-if", "clock_mhz=1500"]) == 0
+    said = capsys.readouterr().out
+    assert "with other numbers of the device" in said and "1,500" in said and "what to speed up" not in said
+    assert main([*RUN, "--what-if", "clock_mhz=1500", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["changed"]["cycles"][0] == found["cycles"] and found["changed"]["numbers"]["clock_mhz"][1] == 1500
+    assert "what_if" not in found
+
+
+def test_bare_what_if_is_as_before_and_goes_with_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--what-if"]) == 0
+    assert "what to speed up" in capsys.readouterr().out
+    assert main([*RUN, "--what-if", "--what-if", "clock_mhz=0.5x", "--json"]) == 0
+    assert {"changed", "what_if", "roofline"} <= set(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(("text", "said"), [("hbm", "PATH=2x"), ("=2x", "PATH=2x"), ("hbm.rate=2x", "has no number")])
+def test_bad_what_ifs(text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--what-if", text]) == 2
+    assert said in capsys.readouterr().err

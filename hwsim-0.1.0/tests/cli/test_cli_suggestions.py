@@ -1,0 +1,42 @@
+"""What the command line says to a name that is nearly right, and lists that begin with a negative number."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwsim.cli.command import main
+from hwsim.errors import nearest
+from hwsim.formats import FORMATS
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("float16", "'fp16'"),
+        ("half", "'fp16'"),
+        ("bfloat16", "'bf16'"),
+        ("double", "'fp64'"),
+        ("fp8", "'e4m3' or 'e5m2'"),
+        ("fp61", "'fp16'"),
+    ],
+)
+def test_common_names_of_formats_are_suggested(name: str, meant: str) -> None:
+    assert nearest(name, list(FORMATS)) == f"; did you mean {meant}?"
+
+
+def test_a_common_name_suggests_only_what_is_allowed() -> None:
+    assert nearest("fp8", ["e5m2", "fp16"]) == "; did you mean 'e5m2'?"
+    assert nearest("double", ["int8"]) == ""
+
+
+def test_an_unknown_option_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--sceme", "native"]) == 2
+    assert "unrecognized arguments: --sceme native; did you mean '--scheme'?" in capsys.readouterr().err
+
+
+def test_a_list_may_begin_with_a_negative_number(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["mma", "v100", "mma.m8n8k4.f32.f16.f16.f32", "--b", "1,1", "--json"]
+    joined = main([*words, "--a=-1,2"]), capsys.readouterr()
+    apart = main([*words, "--a", "-1,2"]), capsys.readouterr()
+    assert joined == apart and joined[0] == 0
+    assert "expected one argument" not in apart[1].err

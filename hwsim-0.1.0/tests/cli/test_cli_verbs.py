@@ -1,0 +1,279 @@
+"""The other verbs, help texts, exit codes, and the progress bar."""
+
+import io
+import json
+import time
+
+import pytest
+
+import hwsim
+from hwsim import _kernels
+from hwsim.cli.command import VERBS, parser_for
+from hwsim.cli.progress import Progress
+from hwsim.devices.registry import shipped
+from hwsim.errors import MismatchError
+from hwsim.papers import anchor_data, anchors
+from hwsim.resolve.device_programs import without_program
+
+RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
+
+
+def test_version(cli):
+    done = cli("--version")
+    assert done.code == 0
+    assert done.out.startswith(f"hwsim {hwsim.__version__} (kernel {_kernels.variant}") and "NumPy" in done.out
+
+
+def test_info(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
+    done = cli("info")
+    assert done.code == 0
+    assert hwsim.__version__ in done.out and str(tmp_path / "mine") in done.out and "baseline" in done.out
+    found = cli("info", "--json").json
+    assert found["kernel"] == _kernels.variant and found["kernels"] == list(_kernels.variants)
+    assert found["device_search_path"][0] == str(tmp_path / "mine")
+    assert found["threads"] >= 1
+
+
+def test_devices_list(cli):
+    assert "ascend910a" in cli("devices").out
+    assert cli("devices", "list").out == cli("devices").out
+    assert "ascend910a" in [x["name"] for x in cli("devices", "--json").json["devices"]]
+
+
+def test_devices_show(cli):
+    text = cli("devices", "show", "ascend910a").out
+    for part in ("mmad.m16n16k16.f32.f16.f16", "L0C", "GM_L1", "MTE2", "1,200 GB/s", "assumption"):
+        assert part in text
+    assert "slices of K" not in text
+    assert "slices of K  tf32 (mma.m16n8k8.f32.tf32.tf32.f32)" in cli("devices", "show", "h200").out
+
+
+def test_devices_show_sources_has_every_number(cli):
+    device = hwsim.device("ascend910a")
+    lines = cli("devices", "show", "ascend910a", "--sources").out.splitlines()
+    first = {line.split()[0]: line for line in lines if line}
+    for path, about in device.evidence.items():
+        assert about.evidence in first[path] and about.source in first[path]
+    assert "37.5 bytes per cycle" in first["hbm.bytes_per_second"]
+    assert "[64 to 128]" in first["links.GM_L1.bytes_per_cycle"]
+    for key, citation in device.citations.items():
+        assert citation.split()[0] in first[key]
+
+
+def test_devices_show_json_is_the_device(cli):
+    shown = cli("devices", "show", "ascend910a", "--json").json
+    device = hwsim.device("ascend910a")
+    assert shown["device_sha256"] == device.sha256
+    assert hwsim.device(shown["device"]).sha256 == device.sha256
+
+
+def test_devices_check(cli, tmp_path):
+    from hwsim.devices.registry import package_folder
+
+    (tmp_path / "chip.yaml").write_text((package_folder() / "ascend910a.yaml").read_text())
+    done = cli("devices", "check", "chip.yaml")
+    assert done.code == 0 and "device ascend910a is right" in done.out
+    assert cli("devices", "check", "chip.yaml", "--json").json["name"] == "ascend910a"
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "said"),
+    [
+        ("ascend910b1", "links: {L0C_GM: null}", "no link from L0C to GM"),
+        ("ascend910a", "links: {GM_L1: null}", "no link from GM to L1"),
+        ("h100", "vector: null", "no vector unit"),
+        ("a100", "memories: {SMEM: {capacity_bytes: {value: 64, source: S, evidence: assumption}}}", "SMEM"),
+    ],
+)
+def test_devices_check_names_what_the_dataflow_lacks(cli, tmp_path, base, change, said):
+    """Found at the check of the file, for every native format with times, and not at the first run."""
+    text = f"schema_version: 1\nname: chip\ntitle: less\nextends: {base}\nsources: {{S: a try}}\n{change}\n"
+    (tmp_path / "chip.yaml").write_text(text)
+    done = cli("devices", "check", "chip.yaml")
+    assert done.code == 2 and said in done.err and "native.fp16: " in done.err
+    assert "has timing data, but there is no program" in done.err
+    assert cli("devices", "show", "chip.yaml").code == 0  # bits it can give
+
+
+def test_shipped_devices_have_the_programs_that_their_times_promise():
+    for name in shipped():
+        assert without_program(hwsim.device(name)) == {}, name
+
+
+def test_schemes(cli):
+    assert {"native", "sgemm-cube"} <= {line.split()[0] for line in cli("schemes").out.splitlines()}
+    text = cli("schemes", "show", "sgemm-cube").out
+    assert "--scaling-exponent" in text and "termwise, elementwise" in text and "default 12" in text
+    shown = cli("schemes", "show", "sgemm-cube", "--json").json
+    assert [x["name"] for x in shown["options"]] == ["scaling_exponent", "accumulation", "k_group"]
+
+
+def test_schemes_on_a_device(cli, tmp_path):
+    lines = {
+        line.split()[0]: line.split(maxsplit=1)[1] for line in cli("schemes", "--device", "ascend910a").out.splitlines()
+    }
+    assert lines["sgemm-cube"] == "runs" and lines["tf32x3"].startswith("does not run")
+    device = cli("devices", "show", "ascend910a", "--json").json["device"]
+    del device["instructions"]["mmad.m16n16k16.f32.f16.f16"], device["native"]["fp16"]
+    device["default_format"] = "int8"
+    (tmp_path / "chip.yaml").write_text(json.dumps(device))  # JSON is YAML
+    found = {x["name"]: x for x in cli("schemes", "--device", "chip.yaml", "--json").json["schemes"]}
+    assert found["sgemm-cube"]["runs"] is False
+    assert "no matrix instruction for fp16 x fp16" in found["sgemm-cube"]["why_not"]
+
+
+def test_program(cli):
+    words = ("program", "ascend910a", "sgemm-cube", "--m", 400, "--n", 300, "--k", 500, "--tile", "176,64,176")
+    text = cli(*words, "--n-fused", 2).out
+    for part in (
+        "kernel split_a",
+        "kernel gemm",
+        "kernel combine",
+        "for ",
+        "MTE2",
+        "mma ",
+        "by mmad.m16n16k16.f32.f16.f16",
+        "wait ",
+        "signal ",
+        "cores ",
+        "of 1,048,576 bytes",
+        "A.in  400 x 500  fp32  input",
+        "n_fused 2",
+    ):
+        assert part in text, part
+    assert "2 slots" in text and "1 slot " in cli(*words, "--buffering", "single").out
+
+
+def test_program_has_the_instructions_of_every_kernel(cli):
+    from hwsim.api import program
+    from hwsim.program.ir import Instr, Loop
+
+    _, lowered = program(device="ascend910a", scheme="sgemm-cube", m=400, n=300, k=500, accumulation="elementwise")
+
+    def count(body):
+        return sum(isinstance(x, Instr) + (count(x.body) if isinstance(x, Loop) else 0) for x in body)
+
+    expected = sum(count(s.body) for kernel in lowered.kernels for group in kernel.groups for s in group.streams)
+    words = ("program", "ascend910a", "sgemm-cube", "--m", 400, "--n", 300, "--k", 500, "--accumulation", "elementwise")
+    lines = cli(*words).out.splitlines()
+    engines = hwsim.device("ascend910a").engines
+    assert sum(line.split()[0] in engines and line.startswith("      ") for line in lines if line) == expected > 50
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_mentions_every_option(cli, verb):
+    done = cli(verb, "--help")
+    assert done.code == 0 and "exit codes" in done.out
+    sub = parser_for(verb)._subparsers._group_actions[0].choices[verb]
+    for action in sub._actions:
+        assert action.help or action.dest == "action", action
+        for option in action.option_strings:
+            assert option in done.out
+
+
+def test_the_first_help_lists_the_verbs(cli):
+    text = cli("--help").out
+    assert all(verb in text for verb in VERBS)
+
+
+def failing(error):
+    def run(*_, **__):
+        raise error
+
+    return run
+
+
+def test_exit_code_of_a_mismatch(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.cli.run.run", failing(MismatchError("c[0, 0]: 3f800000, expected 3f800001")))
+    done = cli(*RUN)
+    assert (done.code, done.out) == (1, "") and "3f800001" in done.err
+
+
+def test_exit_code_of_an_internal_error(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("hwsim.cli.run.run", failing(ZeroDivisionError("our mistake")))
+    done = cli(*RUN)
+    assert (done.code, done.out) == (3, "") and "Please report it" in done.err and "Traceback" not in done.err
+    (file,) = tmp_path.glob("hwsim-error-*.txt")
+    assert str(file) in done.err
+    text = file.read_text()
+    assert "Traceback" in text and "our mistake" in text and "--scheme sgemm-cube" in text and hwsim.__version__ in text
+
+
+def test_exit_code_of_an_interrupt(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.cli.run.run", failing(KeyboardInterrupt()))
+    assert cli(*RUN).code == 130
+
+
+def test_no_memory_is_the_problems_size(cli, monkeypatch):
+    monkeypatch.setattr("hwsim.cli.run.run", failing(MemoryError("Unable to allocate 8.00 EiB")))
+    done = cli(*RUN)
+    assert done.code == 2 and "not enough memory" in done.err and "8.00 EiB" in done.err
+
+
+def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
+    from hwsim.devices.registry import package_folder
+
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path / "mine"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "ascend910a.yaml").write_text("# mine\n" + (package_folder() / "ascend910a.yaml").read_text())
+    done = cli(*RUN, "--json")
+    assert done.code == 0 and done.json["device"] == "ascend910a"
+    assert "hwsim: warning: device 'ascend910a' is taken from" in done.err
+
+
+def test_progress_appears_after_two_seconds_and_goes_away():
+    stream = io.StringIO()
+    progress = Progress(stream, delay_seconds=0.0)
+    assert Progress(io.StringIO()).bar.delay == 2.0
+    progress(0.2)
+    time.sleep(0.15)
+    progress(0.5)
+    assert " 50 % |####" in stream.getvalue() and " left" in stream.getvalue()
+    progress.close()
+    assert stream.getvalue().endswith("\r") and "\n" not in stream.getvalue()
+
+
+def test_progress_stays_silent_when_quick():
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress(0.5)
+    progress(1.0)
+    progress.close()
+    assert "%" not in stream.getvalue()
+
+
+def test_progress_only_on_a_terminal(cli, monkeypatch):
+    seen = []
+    monkeypatch.setattr("hwsim.cli.progress.Progress", lambda stream: seen.append(stream) or pytest.fail("a bar"))
+    assert cli(*RUN).code == 0
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert cli(*RUN, "-q").code == 0
+    assert seen == []
+
+
+def test_reproduce_writes_numbers_that_json_cannot_hold_as_null(cli, monkeypatch):
+    data = anchor_data.read()
+    small = next(times for times in data.times if times.format == "fp16")
+    small = small.model_copy(update={"us": {"64x64x64": 2.0}})  # no large ones: their mean is NaN
+    sets = [(small, anchors.Spread((("64x64x64", 0.5),), (("64x64x64", -0.25),)))]
+    monkeypatch.setattr(anchors, "everything", lambda _: ([], sets))
+    done = cli("reproduce", "cycles", "--json")
+    assert done.code == 0 and "NaN" not in done.out
+    (point,) = done.json["points"]
+    assert (point["mean_absolute_error"], point["mean_absolute_error_cut"]) == (0.5, 0.25)
+    assert point["mean_absolute_error_large"] is None and point["mean_absolute_error_large_cut"] is None
+
+
+def test_sweep(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "study.yaml").write_text("devices: [h200, v100]\nshapes: [[64, 64, 64]]\noptions: {format: bf16}\n")
+    done = cli("sweep", "study.yaml", "--jobs", "1", "--json")
+    assert done.code == 0 and done.json["schema"] == "hwsim.sweep/1" and done.json["refused"] == 1
+    assert "2 points, 2 computed, 0 from the cache, 1 refused" in done.err
+    written = cli("sweep", "study.yaml", "--out", "table.csv", "-q")
+    assert (written.code, written.out, written.err) == (0, "", "")
+    assert cli("sweep", "study.yaml").out == (tmp_path / "table.csv").read_text()
+    (tmp_path / "study.yaml").write_text("devices: [h200]\nshape: [[64, 64, 64]]\n")
+    wrong = cli("sweep", "study.yaml")
+    assert (wrong.code, wrong.out) == (2, "") and "study.yaml:2:1: shape: unknown key" in wrong.err

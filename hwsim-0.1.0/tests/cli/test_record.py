@@ -1,0 +1,170 @@
+"""A run's resolved record: written, read, done again; in Python, by JSON and on the command line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.devices import changed
+from hwsim.errors import InputError
+from hwsim.gemm.record import Gemm
+
+SIZES = {"m": 48, "n": 40, "k": 67}
+RUNS: list[dict[str, Any]] = [
+    {"device": "ascend910a", "scheme": "sgemm-cube", "accumulation": "elementwise"},
+    {"device": "ascend910b3", "format": "fp16", "output": "fp32", "tile": "m=64,n=64,k=64"},
+    {"device": "h200", "scheme": "tf32x3", "split_k": 2, "alpha": 0.5},
+    {"device": "h200", "format": "fp16", "clock_mhz": 900.0, "b_layout": "columns"},
+    {"device": "b200", "scheme": "bf16x9", "promotion_interval": 2},
+    {"device": "a100", "scheme": "ape", "block": 32},
+    {"device": "mi300x", "scheme": "le-gemm", "schedule": {"split_k": 3}},
+    {"device": "v100", "scheme": "markidis"},
+]
+
+
+@pytest.mark.parametrize("asked", RUNS, ids=lambda x: f"{x['device']}-{x.get('scheme', 'native')}")
+def test_done_again_from_its_json(asked: dict[str, Any]) -> None:
+    one = hwsim.run(**SIZES, **asked)
+    text = one.gemm.to_json()
+    again = hwsim.run(gemm=json.loads(text))
+    assert again.gemm == one.gemm == Gemm.from_dict(json.loads(text))
+    assert again.gemm.digest == one.gemm.digest
+    assert again.result_sha256 == one.result_sha256
+    assert (again.cycles, again.seconds, again.engines) == (one.cycles, one.seconds, one.engines)
+    assert again.to_dict() == one.to_dict()
+    kept = pickle.loads(pickle.dumps(one))
+    assert (kept.gemm, kept.cycles, kept.warnings) == (one.gemm, one.cycles, one.warnings)
+    assert np.array_equal(kept.c, one.c, equal_nan=True)
+
+
+EPILOGUES: list[dict[str, Any]] = [{"alpha": 2.5}, {"output": "fp16"}, {"alpha": 0.5, "c": 1, "beta": 2, "bias": 1}]
+
+
+@pytest.mark.parametrize("more", EPILOGUES, ids=str)
+@pytest.mark.parametrize("scheme", ["native", "sgemm-cube"])
+def test_what_no_program_carried_is_not_timed_again(scheme: str, more: dict[str, Any]) -> None:
+    """A coupled DaVinci core has no epilogue, but its mapping fixes the bits: the record keeps it."""
+    sizes = {"c": (48, 40), "bias": (40,)}
+    given = {name: np.full(sizes[name], 0.5, np.float32) if name in sizes else x for name, x in more.items()}
+    one = hwsim.run(device="ascend910a", scheme=scheme, **SIZES, **given)
+    again = hwsim.run(gemm=one.gemm, **{name: x for name, x in given.items() if name in sizes})
+    assert one.gemm.mapping is not None and one.cycles is again.cycles is None
+    assert again.timing_note == one.timing_note and "carry no" in str(one.timing_note)
+    assert again.result_sha256 == one.result_sha256
+
+
+def test_codes_are_said_again() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 120, (16, 67), np.uint8), rng.integers(0, 120, (67, 16), np.uint8)
+    one = hwsim.run(a, b, device="h200", input_format="e4m3")
+    with pytest.raises(InputError, match="A and B are fp32: the record is of e4m3"):
+        hwsim.run(a, b, gemm=one.gemm)
+    assert hwsim.run(a, b, gemm=one.gemm, input_format="e4m3").result_sha256 == one.result_sha256
+    half = hwsim.run(a.astype(np.float16), b.astype(np.float16), device="h200")
+    with pytest.raises(InputError, match="A and B are fp32: the record is of fp16"):
+        hwsim.run(a.astype(np.float32), b.astype(np.float32), gemm=half.gemm)
+
+
+def test_a_stack_is_timed_again_without_its_matrices() -> None:
+    a, b = np.ones((2, 3, 48, 67), np.float16), np.ones((67, 40), np.float16)
+    for device in ("h200", "ascend910a"):
+        one = hwsim.run(a, b, device=device, format="fp16")
+        assert hwsim.run(gemm=one.gemm, exact=False).cycles == one.cycles
+        with pytest.raises(InputError, match="a stack of"):
+            hwsim.run(gemm=one.gemm)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("problem",), 5, r"gemm record\.problem: int 5; allowed: Problem"),
+        (("schedule",), None, r"\.schedule: NoneType None"),
+        (("problem", "k"), "68", r"\.problem\.k: str '68'; allowed: int"),
+        (("problem", "k"), True, r"\.problem\.k: bool True"),
+        (("problem", "k"), 0, "at least 1"),
+        (("problem", "a_layout"), "diagonal", r"\.problem\.a_layout"),
+        (("problem", "input_format"), "zz", "zz"),
+        (("problem", "group"), [[1, 2, 3]], "it has group, which nothing computes"),
+        (("scheme",), {"is": "Tile", "m": 1, "n": 1, "k": 1}, r"\.scheme: Tile"),
+        (("scheme_options",), 3, r"\.scheme_options"),
+        (("mapping", "kernels", 0, "tile"), None, r"kernels\[0\]\.tile"),
+        (("library",), {"is": "LibraryId", "name": "x", "version": "1"}, "it has library"),
+    ],
+    ids=str,
+)
+def test_a_record_edited_by_hand(path: tuple[Any, ...], value: Any, message: str) -> None:
+    data = hwsim.run(device="h200", format="fp16", exact=False, **SIZES).gemm.to_dict()
+    del data["digest"]
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(hwsim.HwsimError, match=message):
+        hwsim.run(gemm=data)
+
+
+def test_the_digest_is_of_what_fixes_bits_and_cycles() -> None:
+    asked: dict[str, Any] = {"device": "h200", "format": "fp16", "exact": False, **SIZES}
+    plain = hwsim.run(**asked).gemm
+    others = [
+        {"clock_mhz": 900.0},
+        {"alpha": 2.0},
+        {"split_k": 2},
+        {"tile": "m=64,n=64,k=64"},
+        {"b_layout": "columns"},
+        {"m": 49},
+        {"device": changed(hwsim.device("h200"), {"cores": 100})},
+    ]
+    digests = [hwsim.run(**asked | other).gemm.digest for other in others]
+    assert len({plain.digest, *digests}) == 1 + len(others)
+    assert hwsim.run(**asked).gemm.digest == plain.digest
+
+
+def test_a_device_of_ones_own_is_given_beside_the_record() -> None:
+    own = changed(hwsim.device("h200"), {"cores": 100})
+    one = hwsim.run(device=own, format="fp16", **SIZES)
+    assert hwsim.run(gemm=one.gemm, device=own).cycles == one.cycles
+    with pytest.raises(InputError, match="another h200"):
+        hwsim.run(gemm=one.gemm)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"device": "a100"}, "device a100: the record is of h200"),
+        ({"scheme": "bf16x9"}, "scheme bf16x9: the record is of native"),
+        ({"tile": "m=64,n=64,k=64"}, "tile: the record says it"),
+        ({"clock_mhz": 900.0}, "clock_mhz: the record says it"),
+    ],
+)
+def test_what_the_record_says_is_not_said_again(more: dict[str, Any], message: str) -> None:
+    record = hwsim.run(device="h200", format="fp16", exact=False, **SIZES).gemm
+    with pytest.raises(InputError, match=message):
+        hwsim.run(gemm=record, **more)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "gemm.json"
+    shape = ["--m", "48", "--n", "40", "--k", "67"]
+    asked = ["--device", "h200", "--format", "fp16", "--alpha", "2", "--clock-mhz", "900", *shape]
+    assert main(["run", *asked, "--save-gemm", str(record), "--json"]) == 0
+    first = capsys.readouterr().out
+    assert main(["run", "--gemm", str(record), "--json"]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["run", "--gemm", str(record)]) == 0
+    assert "h200: NVIDIA H200, 132 cores at 900 MHz" in capsys.readouterr().out
+    for more in (["--device", "a100"], ["--scheme", "tf32x3"], ["--clock-mhz", "1000"], ["--tile", "64,64,64"]):
+        assert main(["run", "--gemm", str(record), *more]) == 2
+        assert more[0].strip("-").partition("-")[0] in capsys.readouterr().err
+    data = json.loads(record.read_text())
+    data["problem"]["k"] = 68
+    record.write_text(json.dumps(data))
+    assert main(["run", "--gemm", str(record)]) == 2
+    assert "digest" in capsys.readouterr().err

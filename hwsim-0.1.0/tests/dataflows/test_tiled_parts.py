@@ -1,0 +1,119 @@
+"""Parts of the tiled dataflow on their own: choices, decisions, refusals, the axes of options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hwsim.dataflows.davinci import separated
+from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.registry import dataflow, dataflows
+from hwsim.dataflows.tiled import buffers
+from hwsim.dataflows.tiled import dataflow as tiled
+from hwsim.dataflows.tiled.choice import widest
+from hwsim.dataflows.tiled.estimate import _lane_rate
+from hwsim.dataflows.tiled.program import mapping_of
+from hwsim.devices import instruction_for, load
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.problem import Problem
+from hwsim.resolve.record import record_of
+from hwsim.schemes import scheme_of
+
+
+def mapped(device: str, options: dict[str, Any]) -> Any:
+    own, chip, problem = scheme_of("native"), load(device), Problem("fp16", 512, 512, 1024)
+    gemm = record_of(own.plan(own.complete({"format": "fp16"}), problem), chip, problem)
+    return dataflow(chip).map(gemm, chip, options)
+
+
+def test_axes_of_options_are_distinct_values_that_the_options_take() -> None:
+    with_axis = [option for own in dataflows().options().values() for option in own if option.axis]
+    assert with_axis
+    for option in with_axis:
+        assert len(set(option.axis)) == len(option.axis), option.name
+        for value in option.axis:
+            if value is not None:
+                assert option.check(value) == value
+
+
+def test_a_search_begins_with_distinct_tiles_of_whole_fragments() -> None:
+    for sides, depths in ((tiled.TILE_SIDES, tiled.TILE_DEPTHS), (separated.SIDES, separated.DEPTHS)):
+        assert list(sides) == sorted(set(sides)) and not any(side % 16 for side in sides)
+        assert list(depths) == sorted(set(depths))
+
+
+def test_a_given_tile_has_one_accumulator_where_no_kernel_of_the_library_has_two() -> None:
+    assert {shape.accumulators for shape in dataflow(load("h200")).family.shapes} == {1}  # type: ignore[attr-defined]
+    [kernel] = mapped("h200", {"tile": (64, 64, 64)}).mapping.kernels
+    assert kernel.accumulators == 1
+
+
+def test_what_nobody_asked_for_is_no_decision_of_the_users() -> None:
+    free, asked = mapped("b200", {}), mapped("b200", {"cta_group": 1, "stages": 2})
+    names = {one.name for one in free.decisions}
+    assert ("cta_group" in names) is (free.mapping.kernels[0].cta_group > 1)
+    assert free.decided("stages").by == "default" and asked.decided("stages").by == "user"
+    assert asked.decided("cta_group").by == "user"
+    assert "cta_group" not in {one.name for one in mapped("h200", {}).decisions}
+
+
+def test_a_warp_of_no_rows_is_refused() -> None:
+    with pytest.raises(InputError, match="warp = 0,16"):
+        mapped("a100", {"tile": (64, 64, 32), "warp": (0, 16)})
+
+
+def test_the_widest_operand() -> None:
+    kernel = SimpleNamespace(operands=[SimpleNamespace(loaded=["fp32"]), SimpleNamespace(loaded=["bf16", "e4m3"])])
+    assert widest([kernel]) == 32  # type: ignore[list-item]
+
+
+def test_lanes_without_a_time_of_their_own_take_a_cycle() -> None:
+    device = SimpleNamespace(vector=SimpleNamespace(repeat_bytes=256, cycles_per_repeat={}))
+    assert _lane_rate(device) == 256  # type: ignore[arg-type]
+
+
+def test_an_instruction_of_other_formats_is_looked_up() -> None:
+    """Of one operand alone the formats do not fit: the device's own for both, or none."""
+    chip = load("h200")
+    known = Instructions(chip)
+    eight = instruction_for(chip, "e4m3", "e4m3")
+    assert known.of(eight, "fp16", "fp16") == instruction_for(chip, "fp16", "fp16")
+    for pair in (("fp16", "e4m3"), ("e4m3", "fp16")):
+        with pytest.raises(UnsupportedError):
+            known.of(eight, *pair)
+
+
+def test_what_a_record_lacks_is_said() -> None:
+    gemm = mapped("a100", {})
+    flow = gemm.mapping.dataflow
+    assert mapping_of(gemm, flow) is gemm.mapping
+    with pytest.raises(InputError, match="no mapping; a program"):
+        mapping_of(replace(gemm, mapping=None), flow)
+    with pytest.raises(InputError, match=f"a mapping of {flow}; a program"):
+        mapping_of(gemm, "another")
+    for name in ("k_group", "launches"):
+        [kernel, *_] = gemm.mapping.kernels
+        less = replace(kernel, settings=tuple(one for one in kernel.settings if one.name != name))
+        with pytest.raises(InputError, match=f"lacks the settings {name}$"):
+            mapping_of(replace(gemm, mapping=replace(gemm.mapping, kernels=(less,))), flow)
+
+
+@pytest.mark.parametrize("device", ["h200", "mi210"])
+def test_a_split_with_a_piece_that_is_not_kept_has_room_for_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that take A's first and B's second piece: a third tile of scratch."""
+    found, original = [], buffers._Allocation.split_scratch
+
+    def noted(self: Any) -> Any:
+        scratch = original(self)
+        numbers = [[piece.number for piece in operand.pieces] for operand in self.kernel.operands]
+        if self.kernel.splits_operands and numbers == [[0], [1]]:
+            found.append(len(scratch))
+        return scratch
+
+    monkeypatch.setattr(buffers._Allocation, "split_scratch", noted)
+    own, chip, problem = scheme_of("bf16x3"), load(device), Problem("fp32", 256, 256, 256)
+    dataflow(chip).map(record_of(own.plan(own.complete({}), problem), chip, problem), chip, {})
+    assert found and min(found) >= 3

@@ -1,0 +1,256 @@
+"""The documentation does what it says: blocks run, links resolve, examples run, generated parts are current."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hwsim
+import hwsim.schemes
+from hwsim.cli import main
+from hwsim.cli.command import VERBS, parser_for
+from hwsim.papers.claims import PAPERS
+
+ROOT = Path(__file__).parents[2]
+#: Without what a build of the site has left.
+DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.relative_to(ROOT).parts)
+PAGES = [*DOCS, *(page for page in [ROOT / "README.md"] if page.exists())]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FENCE = re.compile(r"^```(\w*)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+#: What the pages must not lack; a folder that is empty must not pass.
+EXPECTED = {
+    "README.md",
+    "accuracy.md",
+    "adding.md",
+    "architecture.md",
+    "ascend910a.md",
+    "ascend910b.md",
+    "blas.md",
+    "campaign.md",
+    "choosing.md",
+    "cli.md",
+    "cublas.md",
+    "cycles.md",
+    "devices.md",
+    "emulation.md",
+    "energy.md",
+    "faults.md",
+    "glossary.md",
+    "first_hour.md",
+    "golden.md",
+    "howto/index.md",
+    "howto/verify.md",
+    "index.md",
+    "jax.md",
+    "library.md",
+    "packaging.md",
+    "papers.md",
+    *(f"papers/{paper}.md" for paper in PAPERS),
+    "peers.md",
+    "numerics.md",
+    "report.md",
+    "robustness.md",
+    "plots.md",
+    "reference/api.md",
+    "schemes.md",
+    "speed.md",
+    "stability.md",
+    "sweeps.md",
+    "timing.md",
+    "torch.md",
+    "tutorial/first_run.md",
+    "tutorial/reading_a_report.md",
+    "tutorial/why_this_bit.md",
+    "tutorial/why_two_gpus_differ.md",
+    "walk.md",
+}
+#: Pages whose blocks need an extra, and a package of each extra.
+NEEDS = {"torch.md": "torch", "jax.md": "jax", "plots.md": "plot"}
+PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib"}
+SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
+CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: language, file name (`title=`), text, line of its first line."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(found[1], found[2] or "", found[3], text.count("\n", 0, found.start(3)) + 1)
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> Iterator[tuple[list[str], list[str]]]:
+    """(arguments of hwsim, lines of output shown) for each `$ hwsim` line."""
+    found: list[tuple[list[str], list[str]]] = []
+    shown: list[str] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            shown = []
+            words = shlex.split(line[2:])
+            if words[:1] == ["hwsim"]:
+                found.append((words[1:], shown))
+        elif line.strip() not in ("", "..."):
+            shown.append(line)
+    return iter(found)
+
+
+def test_all_pages_are_there() -> None:
+    assert {page.relative_to(ROOT / "docs").as_posix() for page in DOCS} == EXPECTED
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(EXPECTED - {"README.md", "index.md"}) if f"]({name})" not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_blocks_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In order, in one folder and one namespace: python is executed, titled files are written, hwsim is run."""
+    if page.name in NEEDS:
+        pytest.importorskip(PACKAGES[NEEDS[page.name]], reason=f"needs hwsim[{NEEDS[page.name]}]")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__docs__"}
+    for block in blocks(page):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            exec(code, names)
+        elif block.language == "console":
+            for arguments, shown in commands(block):
+                capsys.readouterr()
+                code = main(arguments)
+                output = capsys.readouterr()
+                assert code == 0, f"{page.name}:{block.line}: hwsim {shlex.join(arguments)}: {output.err}"
+                if page in DOCS:
+                    assert [line for line in shown if line not in output.out.splitlines()] == []
+
+
+def test_there_is_something_to_run() -> None:
+    languages = [block.language for page in DOCS for block in blocks(page)]
+    assert languages.count("python") >= 5 and languages.count("console") >= 5
+    assert sum(len(list(commands(block))) for page in DOCS for block in blocks(page)) >= 8
+    assert set(languages) <= {"python", "console", "text", "yaml", "toml"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_resolve(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that headings have where Markdown is shown on the web."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    assert re.search(r"[0-9]", capsys.readouterr().out)
+
+
+def test_examples_are_there() -> None:
+    assert {"own_scheme.py", "pipeline_program.py", "sgemm_cube.py"} <= {path.name for path in EXAMPLES}
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_parts_are_current() -> None:
+    generate, found = generator(), set()
+    for page in DOCS:
+        text = page.read_text(encoding="utf-8")
+        found |= {name for _, name, _ in generate.BLOCK.findall(text)}
+        assert generate.current(text) == text, f"{page.name} is behind: run python docs/generate.py"
+    assert found == set(generate.BLOCKS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_cli_page_names_every_option(verb: str) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"`hwsim {verb}" in page
+    subparsers = next(action for action in parser_for(verb)._actions if action.dest == "verb")
+    assert subparsers.choices is not None
+    parser = subparsers.choices[verb]  # type: ignore[call-overload]
+    options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    assert [option for option in sorted(options - {"--help"}) if option not in page] == []
+
+
+def test_cli_page_names_every_key_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    keys = page[page.index("## JSON of hwsim run") : page.index("## Exit codes")]
+    assert main(["run", "--m", "32", "--n", "32", "--k", "32", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [key for key in printed if f"`{key}`" not in keys] == []
+    assert [key for key in printed["error"] if f"`{key}`" not in keys] == []
+    rows = [row.split("|")[1] for row in keys.splitlines() if row.startswith("| `")]
+    assert [key for row in rows for key in re.findall(r"`(\w+)`", row) if key not in printed] == []
+
+
+def test_schemes_page_names_every_option_and_warning() -> None:
+    page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)
+    sections = {name: text for head, text in zip(parts[1::2], parts[2::2], strict=True) for name in head.split(", ")}
+    for scheme in hwsim.schemes.OWN:
+        for option in scheme.options:
+            assert f"| `{option.name}` |" in sections[scheme.name], scheme.name
+    folder = ROOT / "hwsim" / "schemes"
+    source = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    options = {option.name for scheme in hwsim.schemes.OWN for option in scheme.options}
+    codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - options
+    assert len(codes) >= 9
+    assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
+
+
+def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:
+    page = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\d+)\. ", page, re.MULTILINE) == [str(i + 1) for i in range(SECTIONS)]
+    sources = [*(ROOT / "hwsim").rglob("*.py"), *(ROOT / "configs" / "devices").glob("*.yaml")]
+    cited = [part for path in sources for part in CITATION.findall(path.read_text(encoding="utf-8"))]
+    assert cited
+    numbers = {int(number) for part in cited for number in re.findall(r"(?<![.\d])\d+", part)}
+    assert numbers <= set(range(1, SECTIONS + 1))
+
+
+def test_cli_page_names_every_environment_variable() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    sources = [ROOT / "setup.py", *(ROOT / "hwsim").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    read = {name for path in sources for name in re.findall(r'environ[.\w]*[\[(]"(HWSIM_\w+)"', path.read_text())}
+    listed = set(re.findall(r"^\| `(HWSIM_\w+)` \|", page, re.MULTILINE))
+    assert len(read) >= 5 and read == listed

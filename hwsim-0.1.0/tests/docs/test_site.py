@@ -1,0 +1,108 @@
+"""The site is built with warnings as errors, and every link inside it arrives."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import hwsim
+
+for package in ("sphinx", "myst_parser", "furo"):
+    pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = ("http:", "https:", "mailto:", "data:")
+
+
+class Links(HTMLParser):
+    """The links and the anchors of one built page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(value or "")
+            elif (
+                name in ("href", "src") and value and "://" not in value and not value.startswith(("mailto:", "data:"))
+            ):
+                self.targets.add(unquote(value))
+
+
+def broken(folder: Path) -> list[str]:
+    """Links between a folder's pages whose file or anchor is missing."""
+    pages = {page.resolve(): Links(page.read_text(encoding="utf-8")) for page in folder.rglob("*.html")}
+    missing = []
+    for page, links in pages.items():
+        for target in links.targets:
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name.partition("?")[0]).resolve() if name else page
+            if not file.is_file() or (file in pages and anchor not in pages[file].anchors):
+                missing.append(f"{page.name}: {target}")
+    return sorted(missing)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(folder / "cache")]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
+    assert [str(page) for page in pages if not (site / page.with_suffix(".html")).exists()] == []
+
+
+def test_devices_and_libraries_have_pages(site: Path) -> None:
+    devices = [file.stem for file in (ROOT / "configs" / "devices").glob("*.yaml")]
+    libraries = [file.stem for file in (ROOT / "configs" / "libraries").glob("*.yaml")]
+    for kind, names in (("devices", devices), ("libraries", libraries), ("schema", ["device", "library"])):
+        folder = site / "generated" / kind
+        assert names and [name for name in names if not (folder / f"{name}.html").exists()] == []
+    assert "bytes per core clock cycle" in (site / "generated" / "schema" / "device.html").read_text(encoding="utf-8")
+
+
+def test_the_api_page_has_every_public_name(site: Path) -> None:
+    anchors = Links((site / "reference" / "api.html").read_text(encoding="utf-8")).anchors
+    assert [name for name in hwsim.__all__ if name != "__version__" and f"hwsim.{name}" not in anchors] == []
+
+
+def test_links_of_the_site_arrive(site: Path) -> None:
+    assert broken(site) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p id="x"><a href="#y"></a><a href="b.html"></a><a href="#x"></a>')
+    assert broken(tmp_path) == ["a.html: #y", "a.html: b.html"]
+
+
+def test_links_out_of_the_site_become_text() -> None:
+    spec = importlib.util.spec_from_file_location("docs_conf", ROOT / "docs" / "conf.py")
+    assert spec is not None and spec.loader is not None
+    conf = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
+    spec.loader.exec_module(conf)
+    sys.path[:] = path
+    page = ROOT / "docs" / "tutorial" / "page.md"
+    assert conf.inside_only("[a](../../hwsim/api.py), [b](../cli.md#run), [c](https://x.org)", page) == (
+        "a, [b](../cli.md#run), [c](https://x.org)"
+    )

@@ -1,0 +1,65 @@
+"""A large product is computed in blocks of rows and columns; an interrupt waits for one. No influence on bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.evaluate import evaluator
+
+M, K, N = 75, 300, 85
+PAIRS = [
+    ("h200", "native"),
+    ("h200", "bf16x9"),
+    ("h200", "tf32x3"),
+    ("h200", "ozaki-int8"),
+    ("h200", "ozaki-fp16"),
+    ("h200", "quantensor"),
+    ("a100", "sgemm-cube"),
+    ("ascend910a", "sgemm-cube"),
+    ("b200", "bf16x9"),
+    ("mi210", "native"),
+]
+
+
+def operands(shape, seed):
+    """fp32 from bit fields: all signs, significands, some exponents; a row of -0, infinities, NaN."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 1 << 32, shape, np.uint32) & 0x807FFFFF
+    values = (codes | rng.integers(97, 157, shape).astype(np.uint32) << 23).view(np.float32)
+    values[3], values[5, 2], values[7, 9] = -0.0, np.inf, np.nan
+    return values
+
+
+@pytest.mark.parametrize(("device", "scheme"), PAIRS)
+@pytest.mark.parametrize("options", [{}, {"split_k": 3}, {"bias": True, "beta": -0.5}], ids=["plain", "split", "bias"])
+def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
+    a, b = operands((M, K), 1), operands((K, N), 2)
+    given = dict(options)
+    if "bias" in given:
+        given |= {"bias": operands((8, N), 3)[0], "c": operands((M, N), 4)}
+
+    def product():
+        return hwsim.run(a, b, device=device, scheme=scheme, threads=2, **given).c
+
+    if device == "ascend910a" and "split_k" in options:
+        with pytest.raises(hwsim.InputError, match="split_k = 3"):
+            product()
+        return
+    whole = product()
+    sizes = ((1 << 14, 16, 7), (1 << 17, 32, 3)) if scheme == "native" else ((1 << 16, 16, 7),)
+    for products, lines, least in sizes:
+        monkeypatch.setattr(evaluator, "PRODUCTS_PER_CALL", products)
+        monkeypatch.setattr(evaluator, "LINES_PER_CALL", lines)
+        monkeypatch.setattr(evaluator, "LEAST_LINES", least)
+        assert product().tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize(("n", "k"), [(16384, 16384), (1 << 20, 64), (256, 1 << 20), (65536, 65536), (64, 64)])
+def test_a_call_takes_about_a_second_at_most(n, k):
+    """At 2 x 10^9 products a second and thread."""
+    plan = hwsim.run(m=1, n=1, k=1, device="h200", scheme="bf16x9").gemm.plan
+    rows, cols = evaluator.block_at_once(plan, n, k)
+    assert rows * cols * k * plan.products <= max(evaluator.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
+    assert 1 <= cols <= n

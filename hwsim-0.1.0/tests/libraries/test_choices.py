@@ -1,0 +1,249 @@
+"""The fitted choices of cuBLAS, beside answers of cuBLASLt that no tree was fitted to, and what `choose` refuses."""
+
+import csv
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwsim
+import hwsim.api
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.explicit import elements
+from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.features import BATCH_NAMES, NAMES, batch_features, features
+from hwsim.library_calls.orders import Answer, Call, order_of
+from hwsim.library_calls.store import store
+from hwsim.library_calls.tree import LEAF, Tree, unpack
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 5_000_000
+LEAST_RIGHT = {
+    "fp16>fp32": 0.96, "bf16>bf16": 0.96, "bf16>fp32": 0.96, "fp16>fp16": 0.96, "e4m3>bf16fast": 0.985,
+    "tf32>fp32": 0.93,
+    "fp32>fp32": 0.93, "fp64>fp64": 0.93, "int8>int32": 0.97, "bf16>bf16+bias": 0.96, "fp16>fp16+bias": 0.96,
+    "tf32>fp32+bias": 0.93,
+}  # fmt: skip
+
+
+def rows():
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers.csv.gz", "rt") as file:
+        return list(csv.DictReader(file))
+
+
+def chosen(row):
+    operand, _, output = row["kind"].partition(">")
+    accumulate = "fast" if output.endswith("fast") else None
+    bias = output.endswith("+bias")
+    library = hwsim.library("cublas", device=row["device"])
+    sizes = {name: int(row[name]) for name in "mnk"}
+    output = output.removesuffix("fast").removesuffix("+bias")
+    return library.choose(
+        **sizes, format=operand, output=output, accumulate=accumulate, b_layout=row["layout"], bias=bias
+    )
+
+
+def test_choices_are_cublaslts() -> None:
+    right, count, confidence = Counter(), Counter(), []
+    for row in rows():
+        choice, slices = chosen(row), int(row["splitk"])
+        same = choice.algorithm == int(row["id"]) and (slices < 0 or choice.split_k == max(slices, 1))
+        right[row["kind"]] += same
+        count[row["kind"]] += 1
+        confidence.append((choice.confidence, same))
+    shares = {kind: right[kind] / count[kind] for kind in count}
+    assert set(shares) == set(LEAST_RIGHT)
+    # 200 rows a kind: three standard deviations below the promise is what they can tell.
+    for kind, share in shares.items():
+        least = LEAST_RIGHT[kind]
+        assert share > least - 3 * np.sqrt(least * (1 - least) / count[kind]), (kind, share)
+    said, was = np.mean(confidence, 0)
+    assert abs(said - was) < 0.02
+
+
+def test_wheel_stays_small() -> None:
+    assert (ROOT / "configs" / "libraries" / VERSIONS[0].path).stat().st_size <= MOST_BYTES
+
+
+def test_header_names_what_the_trees_read() -> None:
+    kept = store(VERSIONS[0].path)
+    assert features(1, 2, 3).shape == (len(NAMES), 1)
+    assert batch_features(1, 2, 3, 4).shape == (len(NAMES) + len(BATCH_NAMES), 1)
+    for entry in kept.entries:
+        tree = kept.tree(f"{entry.name}.order")
+        more = (len(BATCH_NAMES) if entry.batched else 0) + (len(entry.order[0]) if entry.is_further else 0)
+        assert tree.feature[tree.feature != LEAF].max(initial=0) < len(NAMES) + more
+        assert tree.label.max() < len(entry.order)
+
+
+def test_tree_packs_and_finds_leaves() -> None:
+    tree = Tree(
+        np.array([1, LEAF, 0, LEAF, LEAF], np.uint8), np.array([0, 1, 1, 2, 2]), np.array([2.0, 10.0], np.float32),
+        np.array([7, 300, 9], np.uint16), np.array([255, 51, 0], np.uint8),
+    )  # fmt: skip
+    again = unpack(tree.pack())
+    points = np.array([[0.0, 10.0, 11.0], [2.0, 3.0, 3.0]])
+    assert [again.leaf(points[:, i]) for i in range(3)] == [(7, 1.0), (300, 0.2), (9, 0.0)]
+    labels, confidence = again.leaves(points)
+    assert labels.tolist() == [7, 300, 9] and confidence.tolist() == [1.0, 0.2, 0.0]
+    with pytest.raises(ValueError, match="no tree of"):
+        unpack(tree.pack()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"m": 0}, "m = 0"),
+        ({"format": "fp4"}, "not one of"),
+        ({"output": "fp64"}, "give"),
+        ({"accumulate": "promoted"}, "e4m3 alone"),
+        ({"b_layout": "diagonal"}, "allowed: rows, columns"),
+        ({"format": "e4m3"}, "K-major"),
+        ({"format": "e4m3", "output": "bf16", "b_layout": "columns", "k": 63}, "whole 4 bytes"),
+        ({"format": "e4m3", "b_layout": "columns", "k": 72, "accumulate": "promoted"}, "whole 16 bytes"),
+        ({"format": "int8", "b_layout": "columns", "k": 62}, "multiple of 4"),
+    ],
+)
+def test_refusals_say_why(given, said) -> None:
+    library = hwsim.library("cublas", device="h200")
+    with pytest.raises((InputError, UnsupportedError), match=said):
+        library.choose(**{"m": 64, "n": 64, "k": 64, "format": "fp16"} | given)
+
+
+def test_unknown_library_version_device_and_workspace() -> None:
+    with pytest.raises(UnsupportedError, match="there is cublas"):
+        hwsim.library("cublass", device="h200")
+    with pytest.raises(UnsupportedError, match=r"there is '13\.1'"):
+        hwsim.library("cublas", device="h200", version="9")
+    with pytest.raises(UnsupportedError, match=r"h100 \(132 SMs\), h200"):
+        hwsim.library("cublas", device="mi300x")
+    with pytest.raises(UnsupportedError, match="workspace"):
+        hwsim.library("cublas", device="h200", workspace_bytes=12345).choose(m=64, n=64, k=64, format="fp16")
+
+
+def test_run_follows_the_library_and_says_so() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((64, 4099)).astype(np.float16), rng.standard_normal((4099, 96)).astype(np.float16)
+    result = hwsim.run(a, b, device="h200", library="cublas", format="fp16", output="fp16", rows=range(3), timing=False)
+    choice = hwsim.library("cublas", device="h200").choose(
+        m=64, n=96, k=4099, format="fp16", output="fp16", reductions="compute"
+    )
+    assert result.gemm.library.name == "cublas" and result.gemm.decided("kernel").by == "library"
+    assert result.gemm.decided("split_k").value == str(choice.split_k)
+    assert result.c.shape == (3, 96)
+    again = hwsim.run(a, b, gemm=json.loads(result.gemm.to_json()), rows=range(3), timing=False)
+    assert np.array_equal(again.c.view(np.uint16), result.c.view(np.uint16))
+
+
+def test_lost_elements_of_k_are_lost_and_warned_of() -> None:
+    """nvjet with 9 slices of K = 11528 leaves out the last 8, as was published for sm_90."""
+    order = order_of(Call(1, 8, 11528, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
+    assert elements(order.schedule.sum) == 11520
+    a, b = np.zeros((1, 11528), np.float32), np.zeros((11528, 1), np.float32)
+    a[0, -8:], b[-8:, 0], a[0, 0], b[0, 0] = 1, 1, 3, 1
+    assert hwsim.matmul(a, b, device="h200", format="bf16", schedule=order.schedule, shape=(1, 8), at=([0], [0])) == 3
+    whole = order_of(Call(1, 8, 11520, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
+    assert whole.schedule.sum is None and sum(whole.schedule.slice_k) == 11520
+
+
+def test_a_program_follows_the_library_too() -> None:
+    sizes = {"m": 512, "n": 512, "k": 16384, "format": "bf16"}
+    _, program = hwsim.api.program(device="h200", library="cublas", **sizes)
+    result = hwsim.run(device="h200", library="cublas", exact=False, **sizes)
+    assert program.gemm.library == result.gemm.library
+    assert program.gemm.schedule == result.gemm.schedule and result.cycles > 0
+
+
+def test_run_refuses_what_the_library_decides() -> None:
+    a = np.ones((16, 16), np.float16)
+    with pytest.raises(InputError, match="split_k"):
+        hwsim.run(a, a, device="h200", library="cublas", split_k=2)
+    with pytest.raises(InputError, match="give both or neither"):
+        hwsim.matmul(a, a, device="h200", at=([0], [0]))
+
+
+LEAST_OF_CALLS = {"fp16": 0.97, "bf16": 0.97, "e4m3": 0.98, "int8": 0.98, "tf32": 0.95, "fp32": 0.98}
+
+
+def test_choices_are_cublaslts_with_the_preferences_of_pytorchs_calls() -> None:
+    """Narrow results, biases, `_scaled_mm` and `_int_mm`: rows of chunks that no tree was fitted to."""
+    right, count = Counter(), Counter()
+    masks = {"7": "any", "2": "compute"}
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_of_calls.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            operand, _, output = row["kind"].partition(">")
+            more = {"accumulate": "fast"} if output.endswith("fast") else {}
+            more |= {"accumulate": "promoted"} if output.endswith("slow") else {}
+            output = output.removesuffix("fast").removesuffix("slow")
+            library = hwsim.library("cublas", device=row["device"], workspace_bytes=int(row["workspace_bytes"]))
+            choice = library.choose(
+                **{name: int(row[name]) for name in "mnk"}, format=operand, output=output.removesuffix("+bias"),
+                b_layout=row["b_layout"], bias=output.endswith("+bias"), reductions=masks[row["reductions"]], **more,
+            )  # fmt: skip
+            slices = int(row["splitk"])
+            same = choice.algorithm == int(row["id"]) and (slices < 0 or choice.split_k == max(slices, 1))
+            right[operand] += same
+            count[operand] += 1
+    shares = {operand: right[operand] / count[operand] for operand in count}
+    assert set(shares) == set(LEAST_OF_CALLS)
+    for operand, share in shares.items():
+        assert share > LEAST_OF_CALLS[operand], shares
+
+
+#: Shares right of held-back answers, of A by columns and of batches; half of the GEMMs are ragged.
+LEAST_FURTHER = {
+    ("columns", "fp16"): 0.94, ("columns", "bf16"): 0.94, ("columns", "tf32"): 0.95, ("columns", "fp32"): 0.93,
+    ("columns", "fp64"): 0.95, ("batch", "fp16"): 0.99, ("batch", "bf16"): 0.98, ("batch", "tf32"): 0.97,
+    ("batch", "fp32"): 0.98, ("batch", "fp64"): 0.97,
+}  # fmt: skip
+#: The same of batches with A by columns, asked on an H100.
+LEAST_BOTH = {"fp16": 0.97, "bf16": 0.96, "tf32": 0.97, "fp32": 0.97, "fp64": 0.96}
+
+
+def test_choices_of_a_by_columns_and_of_batches_are_cublaslts() -> None:
+    """Rows of chunks that no tree was fitted to."""
+    right, count, sure = Counter(), Counter(), []
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_further.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            operand, _, output = row["kind"].partition(">")
+            choice = hwsim.library("cublas", device=row["device"]).choose(
+                **{name: int(row[name]) for name in ("m", "n", "k", "batch")}, format=operand, output=output,
+                a_layout=row["a_layout"], b_layout=row["b_layout"],
+            )  # fmt: skip
+            slices = int(row["splitk"])
+            same = choice.algorithm == int(row["id"]) and (slices < 0 or choice.split_k == max(slices, 1))
+            key = "batch" if int(row["batch"]) > 1 else "columns", operand
+            right[key] += same
+            count[key] += 1
+            sure.append((choice.confidence, same))
+            assert choice.evidence == "fitted"
+    shares = {key: right[key] / count[key] for key in count}
+    assert set(shares) == set(LEAST_FURTHER)
+    for key, share in shares.items():
+        assert share > LEAST_FURTHER[key], shares
+    said, was = np.mean(sure, 0)
+    assert abs(said - was) < 0.02
+
+
+def test_choices_of_batches_with_a_by_columns_are_cublaslts() -> None:
+    """Rows of chunks that no tree was fitted to; those of 16 bits are the ragged ones."""
+    right, count, sure = Counter(), Counter(), []
+    with gzip.open(ROOT / "tests" / "golden" / "h200_library" / "answers_batch_columns.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            operand, _, output = row["kind"].partition(">")
+            choice = hwsim.library("cublas", device=row["device"]).choose(
+                **{name: int(row[name]) for name in ("m", "n", "k", "batch")}, format=operand, output=output,
+                a_layout=row["a_layout"], b_layout=row["b_layout"],
+            )  # fmt: skip
+            same = (choice.algorithm, choice.split_k) == (int(row["id"]), max(int(row["splitk"]), 1))
+            right[operand] += same
+            count[operand] += 1
+            sure.append((choice.confidence, same))
+            assert choice.evidence == "fitted"
+    for operand, least in LEAST_BOTH.items():
+        assert right[operand] / count[operand] > least, (right, count)
+    said, was = np.mean(sure, 0)
+    assert abs(said - was) < 0.02

@@ -1,0 +1,174 @@
+"""Files of a library's own answers: written, read again, taken before fitted choices, refused where they are none."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.errors import ConfigError, UnsupportedError
+from hwsim.library_calls.choose import ANSWERED, VERSIONS
+from hwsim.library_calls.sweeps import CallKind, read, shipped, write
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+import pack_layers
+
+KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)
+NVJET_3, PLAIN = (66, 35, 3, 2, 0, -1, -1, -1), (66, 35, 1, 0, 0, -1, -1, -1)
+
+
+def written(path, **changed):
+    """A file with one weight, 4096 x 512, asked for m of 2 to 9."""
+    runs = {(4096, 512): [(2, NVJET_3), (5, PLAIN), (10, None)], (64, 64): [(1, PLAIN), (2, None)]}
+    given = {"library": "cublas", "version": "13.1", "source": "a test", "cores": {"h200": 132}}
+    write(path, **{**given, "entries": [(KIND, ("h200",), runs)], **changed})
+    return path
+
+
+def test_runs_of_answers_are_found_again(tmp_path) -> None:
+    sweep = read(written(tmp_path / "x.npz")).sweep("h200", KIND)
+    assert sweep.at([1, 2, 4, 5, 9, 10], 4096, 512) == [None, NVJET_3, NVJET_3, PLAIN, PLAIN, None]
+    assert sweep.at([1, 2], 64, 64) == [PLAIN, None]
+    assert sweep.at([1], 4096, 513) == [None]
+
+
+def test_a_file_stands_before_what_is_shipped(tmp_path) -> None:
+    path = str(written(tmp_path / "x.npz"))
+    call = {"n": 4096, "k": 512, "format": "bf16", "output": "bf16", "b_layout": "columns"}
+    own, usual = (hwsim.library(name, device="h200") for name in (path, "cublas"))
+    found = own.choose(m=3, **call)
+    assert (found.split_k, found.confidence, found.evidence) == (3, 1.0, ANSWERED)
+    assert own.choose(m=11, **call) == usual.choose(m=11, **call, reductions="compute")
+    a, b = np.ones((3, 512), np.float32), np.ones((512, 4096), np.float32)
+    run = hwsim.run(a, b, device="h200", library=path, format="bf16", output="bf16", b_layout="columns", timing=False)
+    assert run.gemm.decided("split_k").value == "3" and "own answer" in run.gemm.decided("split_k").why
+    labels = hwsim.invariance(m=[2, 4, 5], device="h200", library=path, **call)
+    assert labels[0] == labels[1] != labels[2]
+
+
+def kind(operand, output, workspace=32 << 20, fast=None):
+    """B by columns, any reduction."""
+    return CallKind(operand, output, False, fast, "rows", "columns", workspace, 7)
+
+
+FP16, TF32 = kind("fp16", "fp32"), kind("tf32", "fp32")
+WITHOUT_RULE = (kind("fp32", "fp32"), kind("fp64", "fp64"), kind("e4m3", "bf16", 1 << 20, True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "is_known"),
+    [
+        (FP16, (21, 3, 1, 0, 0, 20, 2, 0), True),
+        (FP16, (21, 999, 1, 0, 0, 20, 2, 0), False),
+        (FP16, (24, 0, 1, 0, 0, 20, 2, 0), True),
+        (TF32, (63, 4, 3, 2, 0, 20, 2, 0), True),
+        (TF32, (63, 999, 3, 2, 0, 20, 2, 0), False),
+        (TF32, (63, 999, 1, 0, 0, 20, 2, 0), True),  # one chain, whatever its stages
+        (TF32, (43, 34, -1, 0, 0, 20, 2, 0), True),
+        (TF32, (43, 34, -1, 0, 0, 20, 777, 0), False),
+        (TF32, (43, 34, -1, 0, 0, 9999, 2, 0), False),
+        (KIND, (66, 35, 0, 0, 0, 20, 2, 0), True),
+        (KIND, (66, 35, -1, 0, 0, 20, 2, 0), False),
+        *((one, (number, 3, 2, 2, 0, 20, 2, 0), False) for number in (21, 23, 24, 63) for one in WITHOUT_RULE),
+    ],
+)
+def test_numbers_and_operands_without_a_rule_are_not_known(tmp_path, kind, answer, is_known) -> None:
+    path = written(tmp_path / "x.npz", entries=[(kind, ("h200",), {(1040, 1040): [(1, answer), (9000, None)]})])
+    call = {"n": 1040, "k": 1040, "format": kind.operand, "output": kind.output, "b_layout": "columns"}
+    choice = hwsim.library(path, device="h200").choose(m=1000, **call)
+    assert (choice.algorithm, choice.evidence, choice.known) == (answer[0], ANSWERED, is_known)
+    a, b = np.ones((1, 1040), np.float32), np.ones((1040, 1), np.float32)
+    part = {"shape": (1000, 1040), "at": ([0], [0])}
+    del call["n"], call["k"]
+    found = hwsim.run(a, b, device="h200", library=path, timing=False, **part, **call)
+    assert found.c == 1040 and ("library_order_unknown" in {x["code"] for x in found.warnings}) != is_known
+
+
+def test_what_is_no_such_file_is_refused(tmp_path) -> None:
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ConfigError, match="hwsim library record"):
+        hwsim.library(tmp_path / "text.npz", device="h200")
+    path = written(tmp_path / "x.npz")
+    with pytest.raises(UnsupportedError, match="132 SMs"):
+        hwsim.library(path, device="a100")
+    with pytest.raises(UnsupportedError, match="not of version"):
+        hwsim.library(path, device="h200", version="12.0")
+
+
+def test_a_file_whose_arrays_do_not_fit_is_refused(tmp_path) -> None:
+    path = written(tmp_path / "x.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    runs = len(arrays["0.labels"])
+    for number, (name, value, said) in enumerate(
+        [
+            ("0.counts", [1, 1], "runs are missing"),
+            ("0.n", [4096, 64], "ascending order, each once"),
+            ("0.labels", [9] * runs, "an answer is missing"),
+            ("0.labels", [0] * (runs - 1) + [-1], "an answer is missing"),
+            ("0.firsts", [1, 2, 2, 9, 5], "first m .* not in ascending order"),
+            ("0.firsts", [0, 2, 2, 5, 10], "from 1 on"),
+        ]
+    ):
+        file = tmp_path / f"{number}.npz"
+        np.savez(file, **{**arrays, name: np.array(value)})
+        with pytest.raises(ConfigError, match=f"{file.name}: no file of a library's answers .*{said}"):
+            hwsim.library(file, device="h200")
+
+
+def test_answers_that_stand_twice_are_refused(tmp_path) -> None:
+    one, other = {(64, 128): [(1, PLAIN)]}, {(64, 256): [(1, PLAIN)]}
+    path = written(tmp_path / "x.npz", entries=[(KIND, ("h200",), one), (KIND, ("h100", "h200"), other)])
+    with pytest.raises(ConfigError, match=r"h200, bf16 to bf16, .*answers stand twice"):
+        hwsim.library(path, device="h200")
+
+
+def test_answers_of_a_library_that_is_not_known_are_refused(tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match=r"x.npz: answers of library 'foo'; hwsim knows the kernels of cublas"):
+        hwsim.library(written(tmp_path / "x.npz", library="foo"), device="h200")
+
+
+def test_recorded_files_of_one_device_are_joined(tmp_path) -> None:
+    """A kind has nvjet in one file and not in the other: one entry, and of the second chip what is the same there."""
+
+    def recorded(name, weight, answer):
+        np.savez(
+            tmp_path / name, largest=np.int64(8192), kinds=np.array(["bf16>bf16 33554432 2"]),
+            weights=np.array([weight]), answers=np.array([answer]), counts=np.array([[1]]), firsts=np.array([1]),
+            labels=np.array([0]),
+        )  # fmt: skip
+        return str(tmp_path / name)
+
+    cutlass = (23, 4, 1, 0, 0, 20, 2, 0)
+    files = [
+        recorded("a.npz", (64, 128), PLAIN) + "=h200,h100",
+        recorded("b.npz", (64, 256), cutlass) + "=h200,h100",
+        recorded("c.npz", (64, 256), NVJET_3) + "=h100",
+    ]
+    write(
+        tmp_path / "x.npz", library="cublas", version="13.1", source="a test", cores={"h200": 132, "h100": 132},
+        entries=pack_layers.entries_of(files),
+    )  # fmt: skip
+    found = read(tmp_path / "x.npz")
+    at = {
+        (device, k): found.sweep(device, KIND).at([1, 8192, 8193], 64, k)
+        for device in ("h200", "h100") for k in (128, 256)
+    }  # fmt: skip
+    assert at == {
+        ("h200", 128): [PLAIN, PLAIN, None], ("h200", 256): [cutlass, cutlass, None],
+        ("h100", 128): [None] * 3, ("h100", 256): [NVJET_3, NVJET_3, None],
+    }  # fmt: skip
+    assert [devices for _, devices, _ in pack_layers.entries_of([files[1]])] == [("h200", "h100")]
+
+
+def test_shipped_answers_are_taken() -> None:
+    """A layer of Llama 3.1 8B: cuBLASLt's own answers, on both chips; A by rows of other sizes has fitted ones."""
+    for device in ("h100", "h200"):
+        library = hwsim.library("cublas", device=device)
+        call = {"n": 4096, "k": 14336, "format": "bf16", "output": "bf16", "b_layout": "columns"}
+        assert library.choose(m=64, **call, reductions="compute").evidence == ANSWERED
+        assert library.choose(m=9000, **call, reductions="compute").evidence == "fitted"
+        assert library.choose(m=64, **call | {"k": 14328}, reductions="compute").evidence == "fitted"
+    kinds = {kind for _, kind in shipped(VERSIONS[0].layers).by_kind}
+    assert {"bf16", "fp16", "e4m3", "tf32", "fp32"} == {kind.operand for kind in kinds}

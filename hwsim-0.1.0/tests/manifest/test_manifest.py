@@ -1,0 +1,166 @@
+"""Every run of the manifest again: no bit and no cycle differs, but where changed.yaml says why."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import cases as listed
+import pytest
+import record
+import yaml
+
+import hwsim
+from hwsim.devices import names
+from hwsim.schemes import schemes
+
+LEAST_RUNS = 500  # that give a result
+CASES = listed.cases()
+GROUPS: dict[str, list[listed.Case]] = defaultdict(list)
+for _case in CASES:
+    GROUPS[listed.group_of(_case["id"])].append(_case)
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, record.Row]:
+    return record.read(record.MANIFEST)
+
+
+@pytest.mark.filterwarnings("ignore:device .* is taken from")
+@pytest.mark.parametrize("group", GROUPS)
+def test_runs(group: str) -> None:
+    rows = record.record(GROUPS[group], quiet=True)
+    assert record.differences(rows, record.expected()) == {}
+
+
+def test_the_manifest_is_of_these_cases(manifest: dict[str, record.Row]) -> None:
+    assert list(manifest) == [case["id"] for case in CASES]
+    assert len(set(manifest)) == len(CASES)
+    assert json.loads(json.dumps(CASES)) == CASES
+
+
+def test_the_manifest_covers_every_device_scheme_and_format(manifest: dict[str, record.Row]) -> None:
+    gave = [case for case in CASES if manifest[case["id"]]["error"] is None]
+    assert len(gave) >= LEAST_RUNS
+    assert sum(manifest[case["id"]]["c"] is not None for case in gave) >= LEAST_RUNS
+    assert sum(manifest[case["id"]]["cycles"] is not None for case in gave) >= LEAST_RUNS
+    devices = {name for name, _ in names()}
+    used = [case["keywords"] for case in gave]
+    assert {x["device"] for x in used} >= devices
+    assert {x["scheme"] for x in used if "scheme" in x} >= set(schemes())
+    assert {(x["device"], x["format"]) for x in used if "format" in x} >= {
+        (device, fmt) for device in devices for fmt in hwsim.device(device).native
+    }
+
+
+def test_what_changed_has_a_reason_and_is_in_use(manifest: dict[str, record.Row]) -> None:
+    entries, values = record.accepted()
+    pairs = [(name, field) for name, fields in values.items() for field in fields]
+    for entry in entries:
+        assert set(entry) - {"numerics"} == {"ids", "fields", "reason", "source"}
+        assert str(entry["reason"]).strip() and str(entry["source"]).strip()
+        assert any(record.covers(entry, name, field) for name, field in pairs), f"stale: {entry['ids']}"
+        for field in entry["fields"]:
+            assert any(record.covers(entry, name, field) for name, field in pairs), f"stale: {entry['ids']}, {field}"
+    for name, field in pairs:
+        assert any(record.covers(entry, name, field) for entry in entries), f"no entry for {name}, {field}"
+        assert values[name][field] != manifest[name][field], f"{name}: {field} is that of the first recording"
+
+
+CHANGES = Path(__file__).parents[2] / "CHANGELOG.md"
+
+
+def told_changes(text: str) -> list[str]:
+    """The bullets under all *Numerics* headings of a changelog."""
+    parts = re.findall(r"^### Numerics\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    return [bullet for part in parts for bullet in re.findall(r"^\* (.*?)(?=^\* |\Z)", part, re.MULTILINE | re.DOTALL)]
+
+
+def untold(entries: list[dict[str, Any]], text: str) -> list[str]:
+    """The ids of entries that change bits and whose `numerics` begins no bullet."""
+    bullets = told_changes(text)
+    of_bits = [entry for entry in entries if "c" in entry["fields"]]
+    return [x["ids"] for x in of_bits if not any(y.startswith(x.get("numerics") or "\0") for y in bullets)]
+
+
+@pytest.mark.skipif(not CHANGES.exists(), reason="a source distribution has no CHANGELOG.md")
+def test_a_change_of_bits_is_named_in_the_changelog() -> None:
+    entries, text = record.accepted()[0], CHANGES.read_text(encoding="utf-8")
+    assert untold(entries, text) == []
+    own = {"ids": "scheme/*", "fields": ["c"], "reason": "x", "source": "y"}
+    assert untold([*entries, own], text) == ["scheme/*"]
+    assert untold([own | {"numerics": "A sentence that is not there"}], text) == ["scheme/*"]
+    assert untold([own | {"numerics": "Kept"}], "### Added\n\n* Kept\n\n### Numerics\n\n* Other\n") == ["scheme/*"]
+
+
+# --- the command and its comparison --------------------------------------------------------------------------------
+
+ONE = "scheme/h200/tf32x3/*"
+
+
+@pytest.fixture
+def own_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What is expected now, with one run's cycles and bits changed, and no accepted values, in a folder of its own."""
+    rows = record.expected()
+    record.write(tmp_path / "now.json", rows)
+    name = next(x for x in rows if x.startswith("scheme/h200/tf32x3/"))
+    rows[name] = rows[name] | {"cycles": rows[name]["cycles"] + 1, "c": "float32 1x1 0"}
+    record.write(tmp_path / "manifest.json", rows)
+    (tmp_path / "changed.yaml").write_text("# kept\n[]\n")
+    for variable, file in (("MANIFEST", "manifest.json"), ("CHANGED", "changed.yaml"), ("VALUES", "changed.json")):
+        monkeypatch.setattr(record, variable, tmp_path / file)
+    return tmp_path
+
+
+def test_a_difference_is_seen_and_named(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    compare = ["-q", "--only", ONE, "--compare", str(own_files / "manifest.json")]
+    assert record.main(compare) == 1
+    assert ": c, cycles\n1 of 1 runs differ" in capsys.readouterr().out
+
+
+def test_a_difference_is_accepted_field_by_field(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    compare = ["-q", "--only", ONE, "--compare", str(own_files / "manifest.json")]
+    accept = ["-q", "--accept", ONE, "--reason", "a better model", "--source", "measured", "--fields"]
+    first = (own_files / "manifest.json").read_text()
+    assert record.main([*accept, "cycles"]) == 0
+    assert record.main(compare) == 1
+    assert ": c\n1 of 1 runs differ" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        record.main([*accept, "c,cycles"])
+    assert "needs --numerics" in capsys.readouterr().err
+    assert record.main([*accept, "c,cycles", "--numerics", "A better model"]) == 0
+    assert yaml.safe_load((own_files / "changed.yaml").read_text())[-1]["numerics"] == "A better model"
+    assert record.main(compare) == 0
+    assert (own_files / "manifest.json").read_text() == first
+    assert (own_files / "changed.yaml").read_text().startswith("# kept\n- ids:")
+    values = json.loads((own_files / "changed.json").read_text())
+    name = next(iter(values))
+    values[name]["cycles"] += 1  # another value than the accepted one
+    (own_files / "changed.json").write_text(json.dumps(values))
+    assert record.main(compare) == 1
+    assert record.main([*accept, "engines"]) == 2
+
+
+def test_an_accepted_value_that_is_gone_is_a_difference(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    accept = ["-q", "--accept", ONE, "--reason", "a better model", "--source", "measured", "--fields", "c,cycles"]
+    accept += ["--numerics", "A better model"]
+    assert record.main(accept) == 0
+    (own_files / "manifest.json").write_text((own_files / "now.json").read_text())
+    assert record.main(["-q", "--only", ONE, "--compare", str(own_files / "manifest.json")]) == 0
+    values = json.loads((own_files / "changed.json").read_text())
+    (own_files / "changed.json").write_text(json.dumps({name: {"c": "", "cycles": 1} for name in values}))
+    assert record.main(["-q", "--only", ONE, "--compare", str(own_files / "manifest.json")]) == 1
+    assert ": c, cycles\n1 of 1 runs differ" in capsys.readouterr().out
+    assert record.main(accept) == 2
+    assert not (own_files / "changed.json").exists()
+    assert "ids:" not in (own_files / "changed.yaml").read_text()
+
+
+def test_the_first_recording_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        record.main(["--out", str(record.MANIFEST)])
+    assert ended.value.code == 2
+    assert "first recording" in capsys.readouterr().err

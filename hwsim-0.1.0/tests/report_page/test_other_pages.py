@@ -1,0 +1,129 @@
+"""The pages of the other verbs: sections, and values as the verbs give them."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.cli.report_option import check_report
+from hwsim.report.text import count
+from hwsim.report_page.diff_page import diff_page
+from hwsim.studies.diff import Variant, diff
+
+pytest.importorskip("plotly")
+
+STUDY = "devices: [h200, ascend910a]\nm: [64, 128]\nn: 64\nk: 64\n"
+
+
+def written(path: Path) -> tuple[list[str], str, dict[str, dict[str, list[dict[str, object]]]]]:
+    """Titles, the page's text without its scripts, and its figures."""
+    page = path.read_text(encoding="utf-8")
+    text = page.rpartition('id="figures">')[2].partition("</script>")[0]
+    figures = json.loads(text.replace("<\\/", "</"))
+    own = unescape(re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL))
+    return re.findall(r"<h2>(.*?)</h2>", own), own, figures
+
+
+def test_a_sweeps_page_has_its_points_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+    page = tmp_path / "sweep.html"
+    assert (
+        main(["sweep", str(tmp_path / "study.yaml"), "--no-cache", "--jobs", "1", "--json", "--report", str(page)]) == 0
+    )
+    out, err = capsys.readouterr()
+    rows = json.loads(out)["rows"]
+    assert "sweep.html: a page to open" in err
+    titles, text, figures = written(page)
+    assert titles == ["Summary", "Points", "Table"]
+    for row in rows:
+        assert f">{count(row['cycles'])}<" in text
+    drawn = [rate for trace in figures["plot-1"]["data"] for rate in trace["y"]]  # type: ignore[attr-defined]
+    assert sorted(drawn) == sorted(row["tflops"] for row in rows)
+    assert {trace["name"] for trace in figures["plot-1"]["data"]} == {"h200, native", "ascend910a, native"}
+
+
+def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "tune.html"
+    sizes = ["--m", "256", "--n", "256", "--k", "256"]
+    assert (
+        main(
+            ["tune", "--device", "h200", "--format", "fp16", *sizes, "--budget", "12", "--json", "--report", str(page)]
+        )
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    titles, text, figures = written(page)
+    assert titles == ["Summary", "Landscape", "Configurations"]
+    assert f'>best</td><td class="number">{found["best"]["tile_m"]}<' in text
+    cells = [x for row in figures["plot-1"]["data"][0]["z"] for x in row if x is not None]  # type: ignore[attr-defined]
+    assert max(cells) == 100 and len(cells) > 1
+    assert text.count("<tr>") >= len([x for x in found["points"] if x["cycles"] is not None])
+
+
+def test_a_differences_page_maps_the_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "diff.html"
+    ways = ["--device", "a100", "--device", "h200", "--format", "fp16", "--m", "96", "--n", "130", "--k", "64"]
+    code = main(["diff", *ways, "--json", "--report", str(page)])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 1 and found["differing"] > 0 and "where" not in found
+    titles, text, figures = written(page)
+    assert titles == ["Summary", "Map", "First k", "Elements"]
+    assert f"{count(found['differing'])} of {count(96 * 130)}" in text and found["worst"]["left_code"] in text
+    assert f"{found['step']['k_first']} to {found['step']['k_end'] - 1}" in text
+    assert len(figures["plot-1"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
+
+
+def test_the_blocks_of_a_difference_count_each_element_once() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((70, 64), np.float32), rng.standard_normal((64, 65), np.float32)
+    found = diff(a, b, Variant("a100", format="fp16"), Variant("h200", format="fp16"))
+    assert found.where.spans == (2, 2) and found.where.counts.shape == (35, 33)
+    assert int(found.where.counts.sum()) == found.differing > 0 and int(found.where.sizes.sum()) == 70 * 65
+    same = diff(a, b, Variant("h200", format="fp16"), Variant("h200", format="fp16"))
+    assert [x.title for x in diff_page(same).sections if x.parts] == ["Summary"]
+
+
+def test_the_page_of_batch_sizes_has_every_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "classes.html"
+    call = [
+        "--device",
+        "h200",
+        "--library",
+        "cublas",
+        "--format",
+        "bf16",
+        "--n",
+        "4096",
+        "--k",
+        "4096",
+        "--m",
+        "1:300:7",
+    ]
+    assert main(["invariance", *call, "--json", "--report", str(page)]) == 0
+    classes = json.loads(capsys.readouterr().out)["classes"]
+    titles, text, figures = written(page)
+    assert titles == ["Summary", "Classes over m", "Classes"]
+    assert len(figures["plot-1"]["data"]) == len(classes)
+    drawn = {x for trace in figures["plot-1"]["data"] for x in trace["x"] if x is not None}  # type: ignore[attr-defined]
+    assert drawn == {x for one in classes for run in one["m"] for x in run}
+    assert all(x["kernel"] in text for one in classes for x in one["kernels"])
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep", "tune", "diff", "invariance"])
+def test_each_verb_names_the_option_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--report FILE.html" in said and "--report page.html" in said
+
+
+def test_another_suffix_is_refused_before_the_work(tmp_path: Path) -> None:
+    assert check_report(None) is None
+    with pytest.raises(hwsim.InputError, match=r"allowed: a name that has the suffix \.html"):
+        check_report(tmp_path / "page.png")

@@ -1,0 +1,86 @@
+"""`hwsim schemes --device NAME` says what the device then does: every scheme on every device of the package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.errors import HwsimError
+from hwsim.gemm.problem import Problem
+from hwsim.resolve.prepare import prepare
+from hwsim.schemes import OWN, Scheme
+
+DEVICES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "devices").glob("*.yaml"))
+DTYPES = {"fp64": np.float64, "fp32": np.float32, "int16": np.int16}
+# A device of each sort: coupled cube, all dataflows, no fp32, no vector unit, no memory, and one that does not exist.
+SORTS = ("ascend910a", "v100", "t4", "ada", "a2", "mi210")
+
+
+def operands(scheme: Scheme, size: int = 8) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(-9, 9, (size, size)).astype(DTYPES[scheme.input_formats[0]]) for _ in range(2)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_bits_come_out_where_a_scheme_runs(device: str) -> None:
+    """Small whole numbers: whatever runs gives the exact product, and what does not says why in one line."""
+    ran = []
+    for scheme in OWN:
+        a, b = operands(scheme)
+        try:
+            prepare(hwsim.device(device), scheme, Problem(scheme.input_formats[0], 8, 8, 8))
+        except HwsimError as refusal:
+            with pytest.raises(type(refusal)) as raised:
+                hwsim.matmul(a, b, device=device, scheme=scheme)
+            assert str(raised.value) == str(refusal) and "\n" not in str(refusal)
+            continue
+        assert np.array_equal(hwsim.matmul(a, b, device=device, scheme=scheme), a.astype(np.float64) @ b)
+        ran.append(scheme.name)
+    assert {"native", "sgemm-cube", "le-gemm", "markidis", "egemm-tc", "ozaki-fp16"} <= set(ran)
+
+
+@pytest.mark.parametrize("device", SORTS)
+def test_the_command_line_says_so(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schemes", "--device", device, "--json"]) == 0
+    listed = {x["name"]: x for x in json.loads(capsys.readouterr().out)["schemes"]}
+    for scheme in OWN:
+        said, (a, b) = listed[scheme.name], operands(scheme, 64)
+        try:
+            result = hwsim.run(a, b, device=device, scheme=scheme)
+        except HwsimError as error:
+            assert not said["runs"] and said["why_not"] == str(error)
+            continue
+        assert said["runs"] and said["why_not"] is None
+        assert (said["why_no_program"] is None) == (result.cycles is not None), scheme.name
+        assert result.cycles is not None or said["why_no_program"] in (result.timing_note or "")
+
+
+def test_show_names_the_types_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    for scheme in OWN:
+        assert main(["schemes", "show", scheme.name]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        for option in scheme.options:
+            line = next(x for x in lines if f"--{option.name.replace('_', '-')} " in x)
+            assert option.allowed in line
+
+
+@pytest.mark.parametrize("scheme", OWN, ids=lambda scheme: scheme.name)
+def test_stacks_strides_and_c(scheme: Scheme) -> None:
+    """Whole numbers, so that every scheme is exact: broadcast stacks, any strides, 2 A B - 3 C."""
+    device = "tf64" if scheme.name.startswith("tf64") else "a100"
+    rng, dtype = np.random.default_rng(1), DTYPES[scheme.input_formats[0]]
+    a = rng.integers(-9, 9, (2, 1, 5, 38)).astype(dtype)[..., ::2]
+    b = rng.integers(-9, 9, (3, 19, 14)).astype(dtype)[..., ::-2]
+    want = a.astype(np.int64) @ b.astype(np.int64)
+    got = hwsim.matmul(a, b, device=device, scheme=scheme)
+    assert np.array_equal(got, want)
+    c = rng.integers(-9, 9, want.shape).astype(got.dtype)
+    blended = hwsim.matmul(a, b, c, device=device, scheme=scheme, alpha=2, beta=-3)
+    assert np.array_equal(blended, 2 * want - 3 * c.astype(np.int64)) and blended.dtype == got.dtype
+    part = hwsim.matmul(np.asfortranarray(a[1, 0]), b[2], device=device, scheme=scheme, rows=[3, 1], cols=slice(2, 6))
+    assert np.array_equal(part, want[1, 2][[3, 1], 2:6])

@@ -1,0 +1,98 @@
+"""Assumed numbers over their ranges: which are varied, and how the cycles move."""
+
+from __future__ import annotations
+
+import pytest
+
+import hwsim
+from hwsim.api import program
+from hwsim.devices import changed
+from hwsim.errors import UnsupportedError
+from hwsim.machines import timing
+from hwsim.report.sensitivity_text import sensitivity_text
+from hwsim.studies.sensitivity import SPREAD, sensitivity
+
+
+@pytest.fixture(scope="module")
+def case():
+    chip, lowered = program(m=256, n=256, k=256, device="ascend910a", scheme="sgemm-cube")
+    return chip, lowered, sensitivity(lowered, chip)
+
+
+def test_only_what_is_assumed_or_disagreed_about_is_varied(case):
+    chip, _, found = case
+    assert found
+    for one in found:
+        about = chip.evidence[one.path]
+        assert about.span is not None or about.evidence in ("assumption", "unknown")
+        if about.span is not None:
+            assert (one.low, one.high) == pytest.approx(about.span, abs=0.5 * isinstance(one.value, int))
+            assert one.from_span
+        else:
+            assert one.low == pytest.approx(one.value * (1 - SPREAD), abs=0.5)
+            assert one.high == pytest.approx(one.value * (1 + SPREAD), abs=0.5)
+        assert not one.path.startswith(("dot_units", "cores", "memories"))
+    paths = {one.path for one in found}
+    assert len(paths) == len(found)
+    spans = {path for path, about in chip.evidence.items() if about.span and path.startswith(("links.", "vector."))}
+    assert spans & paths
+
+
+def test_cycles_at_the_ends_are_those_of_a_device_with_that_number(case):
+    chip, lowered, found = case
+    now = timing.run(lowered, chip).cycles
+    assert all(one.cycles == now for one in found)
+    for one in found[:3]:
+        assert timing.run(lowered, changed(chip, {one.path: one.low})).cycles == one.cycles_low
+        assert timing.run(lowered, changed(chip, {one.path: one.high})).cycles == one.cycles_high
+
+
+def test_sorted_by_what_they_move(case):
+    _, _, found = case
+    moved = [one.moved for one in found]
+    assert moved == sorted(moved, reverse=True) and moved[0] > 0.01
+    top = found[0]
+    assert top.moved == max(abs(end - top.cycles) for end in (top.cycles_low, top.cycles_high)) / top.cycles
+
+
+def test_other_instructions_do_not_count(case):
+    _, lowered, found = case
+    unit = lowered.gemm.mapping.kernels[0].instruction
+    named = [one.path for one in found if one.path.startswith("instructions.")]
+    assert all(path.startswith(f"instructions.{unit}.timing.") for path in named)
+
+
+def test_a_slower_link_takes_longer(case):
+    _, _, found = case
+    rates = [one for one in found if one.path.startswith("links.") and one.path.endswith("bytes_per_cycle")]
+    assert rates and all(one.cycles_low >= one.cycles >= one.cycles_high for one in rates)
+
+
+def test_text(case):
+    _, _, found = case
+    text = sensitivity_text(found, "a problem", found[0].cycles)
+    lines = [line for line in text.splitlines() if found[0].path in line]
+    assert len(lines) == 1 and "%" in lines[0]
+    assert "other numbers move" in text
+
+
+def test_refused_without_times(case):
+    chip, lowered, _ = case
+    with pytest.raises(UnsupportedError, match="no timing data"):
+        sensitivity(lowered, chip.model_copy(update={"hbm": None}))
+
+
+def test_devices_whose_clock_falls_under_load():
+    given = {"m": 128, "n": 128, "k": 128, "device": "h200", "scheme": "tf32x3"}
+    chip, lowered = program(**given)
+    found = sensitivity(lowered, chip)
+    result = hwsim.run(**given, exact=False)
+    assert found[0].cycles == result.cycles
+
+
+def test_the_late_start_of_cores_is_among_what_is_varied():
+    """Its whole range, for each kernel, is what the cycles move by."""
+    chip, lowered = program(m=256, n=256, k=256, device="ascend910b3", format="fp16")
+    (start,) = (one for one in sensitivity(lowered, chip) if one.path == "core_start_us")
+    wide = (start.high - start.low) * chip.clock_mhz * len(lowered.kernels)
+    assert start.cycles_high - start.cycles_low == pytest.approx(wide, abs=2)

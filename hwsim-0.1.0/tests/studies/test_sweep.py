@@ -1,0 +1,221 @@
+"""Sweeps: order of rows, refusals, the journal after a kill, the cache, and studies that are wrong."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hwsim
+from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
+from hwsim.report import table_file
+from hwsim.studies import sweep_pool
+from hwsim.studies.sweep_journal import SweepJournal, journal_folder
+from hwsim.studies.sweep_study import read_study
+
+ROOT = Path(__file__).parents[2]
+STUDY = {"devices": ["h200", "v100"], "m": [64, 128], "n": 64, "k": [64, 96], "options": {"format": ["bf16", "fp16"]}}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "cache"))
+
+
+def test_rows_are_those_of_run_in_the_order_of_the_grid():
+    table = hwsim.sweep(STUDY, jobs=1)
+    assert table.columns[:6] == ("device", "scheme", "m", "n", "k", "format")
+    asked = [(row["device"], row["format"], row["m"], row["k"]) for row in table.rows]
+    assert asked == [
+        (d, f, m, k) for d in ("h200", "v100") for f in ("bf16", "fp16") for m in (64, 128) for k in (64, 96)
+    ]
+    for row in table.rows:
+        try:
+            found = hwsim.run(device=row["device"], format=row["format"], m=row["m"], n=64, k=row["k"], exact=False)
+        except HwsimError as error:
+            assert row["refused"] == str(error) and row["cycles"] is None
+            continue
+        assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
+        assert row["refused"] is None and row["bound"] == found.roofline.bound
+        assert row["timing_evidence"] == found.evidence["timing"] and row["peak_fraction"] == found.peak_fraction
+    assert table.refused == 4 and all("bf16" in row["refused"] for row in table.rows if row["refused"])
+
+
+def test_processes_give_the_same_rows():
+    alone = hwsim.sweep(STUDY, jobs=1, cache=False)
+    together = hwsim.sweep(STUDY, jobs=2, cache=False)
+    assert together.rows == alone.rows and together.computed == 16
+
+
+def test_the_cache_is_read_by_another_study(monkeypatch):
+    first = hwsim.sweep(STUDY, jobs=2)
+    monkeypatch.setattr(sweep_pool, "run", None)  # nothing may run
+    again = hwsim.sweep(STUDY, jobs=1)
+    assert again.rows == first.rows and (again.computed, again.cached) == (0, 16)
+    other = hwsim.sweep({"devices": "h200", "shapes": [{"name": "x", "m": 128, "n": 64, "k": 96, "format": "fp16"}]})
+    assert other.computed == 0 and other.rows[0]["shape"] == "x"
+    assert other.rows[0]["cycles"] == first.rows[7]["cycles"]
+
+
+def test_what_changes_a_result_changes_its_key():
+    hwsim.sweep(STUDY, jobs=1)
+    assert hwsim.sweep(STUDY | {"options": {"format": ["bf16", "fp16"], "clock_mhz": 1000}}, jobs=1).computed == 16
+    assert hwsim.sweep(STUDY | {"schemes": ["native", "tf32x3"]}, jobs=1).computed == 16
+    chip = {"devices": "v100"} | {key: value for key, value in STUDY.items() if key != "devices"}
+    assert hwsim.sweep(chip | {"exact": True}, jobs=1).computed == 8
+
+
+def test_a_device_file_that_changes_runs_again(tmp_path):
+    file = tmp_path / "own.yaml"
+    study = {"devices": str(file), "shapes": [[64, 64, 64]], "options": {"format": "fp16"}}
+    cycles = []
+    for mhz in (1000, 1500):
+        clock = f"{{value: {mhz}, source: OWN, evidence: assumption}}"
+        file.write_text(f"schema_version: 1\nname: own\nextends: h200\nclock_mhz: {clock}\n")
+        table = hwsim.sweep(study, jobs=1)
+        cycles.append((table.computed, table.rows[0]["seconds"], table.rows[0]["refused"]))
+    assert [one[0] for one in cycles] == [1, 1], cycles
+    assert cycles[0][1] > cycles[1][1] > 0  # seconds at a slower and a faster clock
+    file.write_text("schema_version: 1\nname: own\n")
+    with pytest.raises(ConfigError):
+        hwsim.sweep(study, jobs=1)
+    with pytest.raises(InputError, match="did you mean 'native'"):
+        hwsim.sweep(STUDY | {"schemes": "nativ"})
+
+
+def test_exact_points_have_errors():
+    study = {"shapes": [[32, 16, 48]], "schemes": ["sgemm-cube"], "seeds": [0, 1], "exact": True}
+    table = hwsim.sweep(study, jobs=2)
+    assert [row["seed"] for row in table.rows] == [0, 1]
+    for row in table.rows:
+        found = hwsim.run(scheme="sgemm-cube", m=32, n=16, k=48, seed=row["seed"])
+        assert row["relative_frobenius"] == found.error["relative_frobenius"] > 0
+        assert row["max_relative"] == found.error["max_relative"]
+    assert table.rows[0]["max_relative"] != table.rows[1]["max_relative"]
+
+
+def test_a_line_cut_short_is_run_again_and_the_rest_is_not():
+    first = hwsim.sweep(STUDY, jobs=1)
+    (longest,) = [
+        path
+        for path in journal_folder().iterdir()
+        if b"compute" in path.read_bytes() and "bf16" not in path.read_text()
+    ]
+    data = longest.read_bytes()
+    longest.write_bytes(data[:-40])
+    again = hwsim.sweep(STUDY, jobs=1)
+    assert again.computed == 1 and again.rows == first.rows
+    assert hwsim.sweep(STUDY, jobs=1).computed == 0  # what came after the cut line is whole
+
+
+def test_a_stop_leaves_the_finished_points(monkeypatch):
+    run, calls = sweep_pool.run, []
+
+    def stopped(**arguments):
+        calls.append(1)
+        if len(calls) > 5:
+            raise KeyboardInterrupt
+        return run(**arguments)
+
+    monkeypatch.setattr(sweep_pool, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        hwsim.sweep(STUDY, jobs=1)
+    monkeypatch.setattr(sweep_pool, "run", run)
+    assert hwsim.sweep(STUDY, jobs=1).computed == 16 - 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc of Linux")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
+    sides = list(range(64, 64 + 4 * 1600, 4))  # seconds, so that the signal comes before the end
+    study = {"devices": "h200", "shapes": [[side, side, side] for side in sides], "options": {"format": "fp16"}}
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    command = [sys.executable, "-m", "hwsim", "sweep", "study.yaml", "--jobs", "2", "--out", "table.csv"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    journal = SweepJournal(journal_folder())
+    device = hwsim.device("h200").sha256
+    limit = time.monotonic() + 20
+    while len(journal.read(device)) < 20 and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(10) in (-number, 130)
+    assert not (tmp_path / "table.csv").exists()
+    time.sleep(1.0)  # workers notice that the parent has gone
+    done = len(journal.read(device))
+    assert 20 <= done < len(sides)
+    part = study | {"shapes": study["shapes"][:10]}
+    assert hwsim.sweep(part, jobs=1).computed == 0
+    lines = [line for path in journal_folder().iterdir() for line in path.read_text().splitlines() if line]
+    keys = [json.loads(line)["key"] for line in lines]
+    assert len(keys) == len(set(keys)) == done
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        ({"devces": ["h200"]}, "unknown key 'devces'; allowed: title, devices"),
+        ({"devces": ["h200"]}, "did you mean 'devices'?"),
+        ({"options": {"formt": "fp16"}}, "options.formt: unknown key 'formt'"),
+        ({"options": {"formt": "fp16"}}, "did you mean 'format'?"),
+        ({"options": {"seed": 1}}, "options.seed: unknown key"),
+        ({"options": {"clock_mhz": -1}}, "clock_mhz"),
+        ({"shapes": [[1, 2]]}, "shapes.0: needs three sizes"),
+        ({"shapes": [{"m": 1, "n": 2}]}, "shapes.0: missing k"),
+        ({"shapes": [[1, 2, 3]], "m": [4]}, "not both"),
+        ({"m": [0]}, "m.0: got 0; needs an integer of at least 1"),
+        ({"seeds": []}, "seeds: an empty list"),
+        ({"devices": [{"format": "fp16"}]}, "devices.0: missing key 'device'"),
+        ({"exact": "yes"}, "exact: got 'yes'; needs true or false"),
+    ],
+)
+def test_a_wrong_study_is_refused(study, said):
+    with pytest.raises(ConfigError) as caught:
+        read_study(study)
+    assert said in str(caught.value)
+
+
+def test_problems_have_their_places(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text("devices: [h200]\nschems: native\nm: [x]\n")
+    with pytest.raises(ConfigError) as caught:
+        read_study(file)
+    places = [line.removeprefix(str(file)).split(": ")[0] for line in caught.value.problems]
+    assert places == [":2:1", ":3:5"]
+    with pytest.raises(InputError, match="cannot read the study"):
+        read_study(tmp_path / "none.yaml")
+
+
+def test_tables_as_files(tmp_path, monkeypatch):
+    table = hwsim.sweep(STUDY, out=tmp_path / "t.csv", jobs=1)
+    with (tmp_path / "t.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["cycles"] for row in rows] == ["" if x["cycles"] is None else str(x["cycles"]) for x in table.rows]
+    hwsim.sweep(STUDY, out=tmp_path / "t.jsonl", jobs=1)
+    assert [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()] == list(table.rows)
+    with pytest.raises(InputError, match=r"ends in \.csv, \.jsonl, \.parquet; got \.txt"):
+        hwsim.sweep(STUDY, out=tmp_path / "t.txt")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UnsupportedError, match=r"hwsim\[parquet\]"):
+        hwsim.sweep(STUDY, out=tmp_path / "t.parquet")
+
+
+def test_a_parquet_table(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"a": 1, "b": None, "c": [1, 2]}, {"a": 2.5, "b": "x", "c": None}]
+    table_file.write_table(tmp_path / "t.parquet", ("a", "b", "c"), rows)
+    found = parquet.read_table(tmp_path / "t.parquet").to_pylist()
+    assert found == [{"a": 1.0, "b": None, "c": "[1, 2]"}, {"a": 2.5, "b": "x", "c": None}]
+
+
+def test_the_shipped_study_is_ten_chips_and_nine_products_a_step():
+    study = read_study(ROOT / "examples" / "sweeps" / "training_step_7b.yaml")
+    assert len(study.devices) == 10 and len(study.shapes) == 12 and len(list(study.points())) == 120
+    macs = {name: shape["m"] * shape["n"] * shape["k"] for name, shape in study.shapes}
+    forward = [macs[name] for name in macs if "forward" in name]
+    assert sum(macs.values()) == 3 * sum(forward)  # both gradients are as much work as the forward product

@@ -1,0 +1,196 @@
+"""The search over blockings: legal, no worse than the default, the papers' formulas beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+
+import hwsim
+from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic
+from hwsim.dataflows.registry import dataflow
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.problem import Problem
+from hwsim.report.tune_text import BEST, alike, heat, plotting, tune_csv, tune_text, write_heat
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+from hwsim.studies.analytic_tiles import eq11, parallelism, tlp
+from hwsim.studies.tune import tune
+
+SIZES = (256, 384, 320)
+
+
+def plan_of(device: str, scheme: str = "native", fmt: str | None = None, sizes=SIZES):
+    return plan_for(hwsim.device(device), scheme_of(scheme), Problem(fmt or "fp32", *sizes), fmt, {}).plan
+
+
+@pytest.fixture(scope="module")
+def found():
+    return tune(hwsim.device("a100"), plan_of("a100", fmt="fp16"), SIZES)
+
+
+@pytest.fixture(scope="module")
+def davinci():
+    return tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, budget=90)
+
+
+def test_nothing_timed_is_better_than_the_best(found, davinci):
+    for one in (found, davinci):
+        timed = [point for point in one.points if point.cycles is not None]
+        assert one.best.cycles == min(point.cycles for point in timed)
+        assert one.default in timed and one.best.cycles <= one.default.cycles
+    assert found.best.cycles < found.default.cycles  # the lowering chooses by an estimate
+
+
+def test_points_are_what_a_run_with_their_options_gives(found, davinci):
+    for device, scheme, fmt, one in (("a100", "native", "fp16", found), ("ascend910a", "sgemm-cube", None, davinci)):
+        given = {"device": device, "scheme": scheme, "format": fmt, "exact": False}
+        m, n, k = SIZES
+        for point in (one.default, one.best):
+            result = hwsim.run(m=m, n=n, k=k, **given, **point.options)
+            assert result.cycles == point.cycles
+            assert result.tflops == pytest.approx(point.tflops)
+            moved = [size for name, size in result.traffic_bytes.items() if name.startswith("HBM")]
+            assert sum(moved) == point.hbm_bytes
+            assert result.options["tile"] == point.facts["tile"]
+
+
+def test_refused_points_say_why(found):
+    refused = [point for point in found.points if point.cycles is None]
+    assert refused and all(point.refused for point in refused)
+    with pytest.raises(InputError):
+        hwsim.run(m=256, n=384, k=320, device="a100", format="fp16", exact=False, **refused[0].options)
+
+
+def test_every_option_of_the_family_is_varied(found, davinci):
+    assert {name for point in found.points for name in point.options} == {"tile", "stages", "split_k", "swizzle"}
+    assert {name for point in davinci.points for name in point.options} == {"tile", "buffering", "n_fused"}
+
+
+def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_SIDES", (64, 128))
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_DEPTHS", (4,))
+    found = tune(hwsim.device("h200"), plan_of("h200", fmt="tf32", sizes=(256, 256, 4096)), (256, 256, 4096))
+    used = {(point.options.get("instruction"), point.facts["unit"].split(".")[0]) for point in found.points}
+    assert {("wgmma.m64nNk8.f32.tf32.tf32", "wgmma"), ("mma.m16n8k8.f32.tf32.tf32.f32", "mma")} <= used
+    # Slices of K are mma.sync's unless they are asked for by name: wgmma's are the fastest.
+    assert found.best.facts["split_k"] > 1 and found.best.facts["unit"].startswith("wgmma.")
+    again = hwsim.run(m=256, n=256, k=4096, device="h200", format="tf32", exact=False, **found.best.options)
+    assert again.cycles == found.best.cycles and found.best.row()["unit"] == again.options["unit"]
+
+
+def test_traffic_as_the_objective():
+    chip, plan = hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube")
+    found = tune(chip, plan, SIZES, objective="traffic", budget=40)
+    timed = [point for point in found.points if point.cycles is not None]
+    assert found.best.hbm_bytes == min(point.hbm_bytes for point in timed)
+    assert not found.complete and len(timed) <= 40 + 2  # the formula's point may come on top
+
+
+def test_exhaustive_times_combinations(monkeypatch):
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_SIDES", (64, 128))
+    monkeypatch.setattr("hwsim.dataflows.tiled.dataflow.TILE_DEPTHS", (2,))
+    axes = {"stages": (2, 3), "split_k": (1, 2)}
+    options = tuple(
+        replace(option, axis=axes.get(option.name, ())) for option in dataflow(hwsim.device("a100")).options
+    )
+    monkeypatch.setattr(TiledDataflow, "options", property(lambda self: options))
+    found = tune(hwsim.device("a100"), plan_of("a100", fmt="fp16"), SIZES, exhaustive=True)
+    combinations = [point for point in found.points if set(point.options) == {"tile", "stages", "split_k"}]
+    assert len(combinations) == 4 * 2 * 2 and found.complete
+
+
+def test_eq11_takes_the_b_m_of_least_traffic():
+    chip, plan = hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube")
+    tile = eq11(chip, plan, 4096, 4096, 4096)
+    limits = Limits.of(chip, 2)
+    assert b_m_least_traffic(limits, 1.0) == pytest.approx(90.5, abs=0.1)
+    assert tile["m"] == 96 and tile["k"] * tile["n"] == limits.l0b
+    found = tune(chip, plan, SIZES, chooser="eq11")
+    assert found.best == found.analytic["eq11"] and found.best.options["tile"] == eq11(chip, plan, *SIZES)
+    with pytest.raises(UnsupportedError, match="eq11"):
+        tune(hwsim.device("a100"), plan_of("a100", fmt="fp16"), SIZES, chooser="eq11")
+
+
+def test_parallelism_by_hand():
+    one = parallelism(hwsim.device("mi210"), {"m": 128, "n": 128, "k": 32}, 1024, 1024)
+    assert one.threads == 4 * 8 * 8 * 64  # Eq. 12
+    assert one.per_byte == 96.0  # Eq. 15: 3 * 128 / 4
+    assert one.load == (128 * 128 + 2 * 128 * 32) / 256 and one.work == 128 * 128 / 256  # Eq. 16, 17
+    assert parallelism(hwsim.device("a800"), {"m": 128, "n": 128, "k": 32}, 1024, 1024).threads == 4 * 8 * 8 * 32
+
+
+def test_tlp_weighs_threads_against_computation_per_byte():
+    chip = hwsim.device("a800")
+    tiles = [{"m": side, "n": side, "k": 32} for side in (32, 64, 128, 256)]
+
+    def any_tile(tile):
+        return True
+
+    assert tlp(chip, tiles, any_tile, 8192, 8192) == tiles[3]
+    assert tlp(chip, tiles, lambda tile: tile["m"] < 256, 8192, 8192) == tiles[2]
+    assert tlp(chip, tiles, any_tile, 1024, 1024) == tiles[1]  # 128 gives 64 workgroups to 108 cores
+    assert tlp(chip, tiles, any_tile, 64, 64)["m"] == 32
+    found = tune(chip, plan_of("a800", "le-gemm"), SIZES, chooser="tlp")
+    assert found.best == found.analytic["tlp"] and found.best.cycles
+    with pytest.raises(UnsupportedError, match="tlp"):
+        tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, chooser="tlp")
+
+
+def test_what_is_refused():
+    chip, plan = hwsim.device("a100"), plan_of("a100", fmt="fp16")
+    with pytest.raises(InputError, match="objective = 'joules'"):
+        tune(chip, plan, SIZES, objective="joules")
+    with pytest.raises(InputError, match="chooser = 'luck'"):
+        tune(chip, plan, SIZES, chooser="luck")
+    with pytest.raises(UnsupportedError, match="blocks follow different plans"):
+        tune(chip, plan_of("a100", "ape"), SIZES)
+    without = chip.model_copy(update={"hbm": None})
+    with pytest.raises(UnsupportedError, match="no timing data"):
+        tune(without, plan, SIZES)
+
+
+def test_reports(found, davinci):
+    for one in (found, davinci):
+        text = tune_text(one, "chip", "scheme", SIZES)
+        assert "best over everything else" in text and "default" in text
+        table = list(csv.DictReader(io.StringIO(tune_csv(one))))
+        assert len(table) == len(one.points)
+        assert min(int(row["cycles"]) for row in table if row["cycles"]) == one.best.cycles
+        rows, columns, shares = heat(one)
+        assert max(shares.values()) == 1 and set(shares) <= {(m, n) for m in rows for n in columns}
+        tile = one.best.facts["tile"]
+        assert shares[tile["m"], tile["n"]] == 1
+
+
+def test_points_that_nothing_tells_apart_are_one_group(found):
+    groups = alike(found)
+    assert sum(map(len, groups)) == sum(point.cycles is not None for point in found.points)
+    assert [group[0].cycles for group in groups] == sorted(group[0].cycles for group in groups)
+    for group in groups:
+        assert len({(point.cycles, str(point.facts.get("tile")), point.row().get("split_k")) for point in group}) == 1
+    near = sum(point.cycles is not None and point.cycles <= 1.08 * found.best.cycles for point in found.points)
+    text = tune_text(found, "d", "s", (1, 1, 1))
+    assert f"{near} of {sum(map(len, groups))} configurations are within 8 % of the best" in text
+    if any(len(group) > 1 for group in groups[:BEST]):
+        assert "alike: " in text
+
+
+def test_heat_map_as_an_image(found):
+    try:
+        plotting()
+    except UnsupportedError as error:
+        assert "pip install matplotlib" in str(error)
+        return
+    file = io.BytesIO()
+    write_heat(found, "title", file)
+    assert file.getvalue().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(UnsupportedError, match="pip install matplotlib"):
+        plotting()

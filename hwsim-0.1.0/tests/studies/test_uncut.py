@@ -1,0 +1,79 @@
+"""What a run says that left K in one piece where slices of it would be much faster."""
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.dataflows.tiled import dataflow
+from hwsim.libraries import load
+from hwsim.resolve.split_k_advice import CODE
+
+NOTABLE = load("cublas-13").split_k.advise_below
+LONG = {"m": 128, "n": 128, "k": 8192}
+
+
+def said(**arguments) -> list[tuple[str, int]]:
+    found = hwsim.run(**{"device": "h200", "format": "fp32", "exact": False} | arguments).warnings
+    return [(notice["code"], notice["count"]) for notice in found]
+
+
+def test_the_notice_has_the_count_and_the_share_of_the_time():
+    whole, auto = (
+        hwsim.run(**LONG, device="h200", format="fp32", exact=False, split_k=count) for count in (None, "auto")
+    )
+    (notice,) = whole.warnings
+    count = auto.options["split_k"]
+    assert (notice["code"], notice["count"]) == (CODE, count) and count > 1
+    assert f"takes {count} slices" in notice["message"]
+    share = int(notice["message"].split("about ")[1].split("%")[0]) / 100
+    assert share < NOTABLE
+    assert auto.seconds / whole.seconds == pytest.approx(share, abs=0.1)
+    assert auto.warnings == []
+
+
+@pytest.mark.parametrize("given", [1, 2, "auto"])
+def test_a_run_that_says_how_k_is_cut_is_told_nothing(given):
+    assert said(**LONG, split_k=given) == []
+
+
+def test_full_cores_and_short_k_are_told_nothing():
+    assert said(m=4096, n=4096, k=4096) == []
+    assert said(m=128, n=128, k=128) == []
+
+
+def test_a_small_gain_is_not_spoken_of(monkeypatch):
+    assert said(**LONG)
+    monkeypatch.setattr(dataflow, "best_split", lambda *_: (2, NOTABLE + 0.01))
+    assert said(**LONG) == []
+    monkeypatch.setattr(dataflow, "best_split", lambda *_: (2, NOTABLE))
+    assert said(**LONG) == [(CODE, 2)]
+
+
+def test_bits_and_operands_have_their_notices_beside_it():
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 8192), (8192, 64)))
+    a[0, 0] = np.nan
+    assert said(a=a, b=b, exact=True) == [("nan_input", 1), *said(m=64, n=64, k=8192)]
+    assert said(a=a, b=b, exact=True, timing=False) == [("nan_input", 1)]
+
+
+def test_schemes_of_several_products_are_no_gemm_of_a_library():
+    assert said(**LONG, format=None, scheme="tf32x1")
+    assert said(**LONG, format=None, scheme="tf32x3") == []
+
+
+def test_stacks_are_looked_at_as_they_are_lowered():
+    a = np.zeros((64, 128, 8192), np.float32)
+    assert said(a=a[:1], b=a[:1].transpose(0, 2, 1), exact=True)
+    assert said(a=a, b=a.transpose(0, 2, 1), exact=True) == []  # 64 matrices fill the cores
+
+
+@pytest.mark.parametrize("device", ["ascend910a", "ascend910b3"])
+def test_dataflows_that_do_not_cut_k_say_nothing(device):
+    assert said(**LONG, device=device, format=None) == []
+
+
+def test_without_cycles_nothing_is_said_of_time():
+    result = hwsim.run(**LONG, device="a2", format="fp16", exact=False)
+    assert result.cycles is None
+    assert result.warnings == []

@@ -1,0 +1,407 @@
+"""The layers of the design, as data: a package imports only from rows above its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import hwsim
+
+ROOT = Path(__file__).parent.parent
+
+#: Rows from the bottom of the dependency order up. A module is in the row of its longest listed prefix.
+ROWS: tuple[tuple[str, ...], ...] = (
+    ("hwsim.errors", "hwsim._version", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits"),
+    ("hwsim.formats", "hwsim.files", "hwsim.input_files", "hwsim.notebook"),
+    ("hwsim.numerics",),
+    ("hwsim._kernels",),
+    ("hwsim.datafiles", "hwsim.configs"),
+    ("hwsim.devices",),
+    ("hwsim.libraries",),
+    ("hwsim.operands", "hwsim.gemm"),
+    ("hwsim.library_calls",),
+    ("hwsim.schemes",),
+    ("hwsim.program",),
+    ("hwsim.arithmetic",),
+    ("hwsim.evaluate",),
+    ("hwsim.dataflows",),
+    ("hwsim.machines",),
+    ("hwsim.analysis",),
+    ("hwsim.resolve",),
+    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies"),
+    ("hwsim.frameworks",),
+    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots", "hwsim.blas"),
+    ("hwsim.recording",),
+    ("hwsim.cli", "hwsim.__main__"),
+)
+
+#: Arrows forbidden within what the rows would allow: (importer, imported).
+FORBIDDEN: tuple[tuple[str, str], ...] = (
+    ("hwsim.machines.functional", "hwsim.machines.timing"),
+    ("hwsim.machines.timing", "hwsim.machines.functional"),
+    ("hwsim.schemes", "hwsim.machines"),
+    ("hwsim.schemes", "hwsim.devices"),
+    ("hwsim.schemes", "hwsim.dataflows"),
+    ("hwsim.dataflows", "hwsim.schemes"),
+    ("hwsim.dataflows", "hwsim.evaluate"),
+    ("hwsim.dataflows", "hwsim.arithmetic"),
+    ("hwsim.machines", "hwsim.evaluate"),
+    ("hwsim.evaluate", "hwsim.schemes"),
+    ("hwsim.machines", "hwsim.schemes"),
+    ("hwsim.numerics", "yaml"),
+    ("hwsim._kernels", "yaml"),
+)
+
+
+#: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
+OPTIONAL = (
+    "dask",
+    "distributed",
+    "jax",
+    "matplotlib",
+    "onnx",
+    "pandas",
+    "perfetto",
+    "plotly",
+    "pyarrow",
+    "shtab",
+    "torch",
+)
+
+#: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the
+#: dataflows of hwsim's own families, and estimates of what a library runs. Their TYPE_CHECKING blocks, and texts of the
+#: form "module:object", say what they import so, and count as imports.
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
+NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
+BY_NAME = ("import_module", "__import__")
+
+#: Class names that stand twice while the modules are being rewritten. To be emptied.
+TWICE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports: where, how, and the source line."""
+
+    line: int
+    name: str
+    in_function: bool
+    for_types: bool
+    text: str
+
+
+def is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def row_of(module: str) -> int:
+    """Row of the longest prefix in the table (anything else of hwsim: the surface)."""
+    matches = [(len(name), row) for row, names in enumerate(ROWS) for name in names if is_within(module, name)]
+    return max(matches)[1]
+
+
+def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
+    """Everything that a module imports, at any depth, by its absolute name; `from x import y` gives x.y.
+
+    So does the text "x:y" in a lazy module.
+    """
+    base = module.split(".") if is_package else module.split(".")[:-1]
+    lines = source.split("\n")
+
+    def names(node: ast.Import | ast.ImportFrom) -> list[str]:
+        if isinstance(node, ast.Import):
+            return [alias.name for alias in node.names]
+        start = base[: len(base) - node.level + 1] if node.level else []
+        name = ".".join([*start, *([node.module] if node.module else [])])
+        return [f"{name}.{alias.name}" for alias in node.names]
+
+    def walk(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            text = lines[node.lineno - 1]
+            yield from (Import(node.lineno, name, in_function, for_types, text) for name in names(node))
+        if module in LAZY and isinstance(node, ast.Constant) and NAMED.fullmatch(str(node.value)):
+            yield Import(node.lineno, node.value.replace(":", "."), False, False, lines[node.lineno - 1])
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                yield from walk(child, inside, True)
+            for child in node.orelse:
+                yield from walk(child, inside, for_types)
+            return
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside, for_types)
+
+    return walk(ast.parse(source), False, False)
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted((ROOT / "hwsim").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return found
+
+
+def backward_arrows(module: str, source: str, is_package: bool) -> list[str]:
+    """Imports of `module` that point to a row below its own, or that the table forbids, one line each."""
+    bad = []
+    for one in imports_of(module, source, is_package):
+        below = is_within(one.name, "hwsim") and row_of(one.name) > row_of(module)
+        forbidden = any(is_within(module, left) and is_within(one.name, right) for left, right in FORBIDDEN)
+        if below or forbidden:
+            bad.append(f"{module}:{one.line} -> {one.name}")
+    return bad
+
+
+def late_imports(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Imports inside functions that are not of optional packages, and imports by name outside the lazy modules."""
+    bad = []
+    for one in imports_of(module, source, is_package):
+        optional = one.name.split(".")[0] in OPTIONAL and "# optional" in one.text
+        if one.in_function and not one.for_types and not optional:
+            bad.append(f"{module}:{one.line} imports {one.name} inside a function")
+    for node in ast.walk(ast.parse(source)):
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+        if name in BY_NAME and module not in LAZY:
+            bad.append(f"{module}:{node.lineno} calls {name}")
+    return bad
+
+
+def graph_of(sources: Mapping[str, tuple[str, bool]]) -> dict[str, set[str]]:
+    """Module -> modules that it imports, at any depth. sources: module -> (its text, whether it is a package).
+
+    Importing a module runs the packages above it, except those that the importer itself lies in. TYPE_CHECKING blocks
+    run nothing, but those of lazy modules stand for what these import by name.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, (source, is_package) in sources.items():
+        found = graph.setdefault(module, set())
+        for one in imports_of(module, source, is_package):
+            if one.for_types and module not in LAZY:
+                continue
+            name = one.name
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            found.add(name)
+            while "." in name:
+                name = name.rpartition(".")[0]
+                if not is_within(module, name):
+                    found.add(name)
+        found -= {"", module}
+    return graph
+
+
+def circles_of(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module, each sorted (Tarjan)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in sorted(graph):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def classes_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Class name -> the modules that define it, where there is more than one definition."""
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{module}:{node.lineno}")
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_no_backward_arrow() -> None:
+    walked = modules()
+    assert {"hwsim.formats", "hwsim.errors", "hwsim.numerics.reference"} <= {name for name, _ in walked}
+    bad = [
+        arrow
+        for module, path in walked
+        for arrow in backward_arrows(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
+    ]
+    assert bad == [], "imports against the layers:\n" + "\n".join(bad)
+
+
+def test_no_late_import() -> None:
+    bad = [
+        late
+        for module, path in modules()
+        for late in late_imports(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
+    ]
+    assert bad == [], "imports belong at the top of a module:\n" + "\n".join(bad)
+
+
+def test_no_circle() -> None:
+    sources = {module: (path.read_text(encoding="utf-8"), path.name == "__init__.py") for module, path in modules()}
+    graph = graph_of(sources)
+    assert "hwsim.api" in graph["hwsim"] and "hwsim.devices" in graph["hwsim.api"]
+    circles = circles_of(graph)
+    assert circles == [], "modules that import each other:\n" + "\n".join(map(", ".join, circles))
+
+
+def test_a_class_name_means_one_class() -> None:
+    twice = classes_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
+    assert twice.keys() == TWICE, f"defined more than once: {twice}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.api", "def f():\n    import hwsim.devices"),
+        ("hwsim.api", "class X:\n    def f(self):\n        from hwsim.devices import load"),
+        ("hwsim.cli", "def f():\n    from hwsim.cli import command"),
+        ("hwsim.api", "def f():\n    import numpy  # optional"),
+        ("hwsim.api", "def f():\n    import plotly"),
+        ("hwsim.api", "from importlib import import_module\nx = import_module('hwsim.devices')"),
+        ("hwsim.api", "import importlib\nx = importlib.import_module('hwsim.devices')"),
+        ("hwsim.api", "x = __import__('hwsim.devices')"),
+    ],
+)
+def test_a_late_import_is_seen(module: str, source: str) -> None:
+    assert len(late_imports(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.api", "import numpy\nif True:\n    import yaml"),
+        ("hwsim.api", "def f():\n    from plotly import graph_objects  # optional"),
+        ("hwsim.cli.command", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
+        ("hwsim.dataflows.registry", "from importlib import import_module\nx = import_module('hwsim.dataflows.x')"),
+    ],
+)
+def test_an_early_import_is_none(module: str, source: str) -> None:
+    assert late_imports(module, source) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "circle"),
+    [
+        ({"p.a": "import p.b", "p.b": "from p import a"}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "def f():\n    from p.a import x"}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from . import a"}, ["p.a", "p.b", "p.c"]),
+        # a package whose __init__ is run on the way
+        ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
+        # a lazy module's names
+        ({"hwsim": "if TYPE_CHECKING:\n    from hwsim.a import x", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
+        ({"hwsim": "X = ('hwsim.a:x',)", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
+    ],
+)
+def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> None:
+    packages = {name for name in sources if any(other.startswith(f"{name}.") for other in sources)}
+    graph = graph_of({name: (text, name in packages) for name, text in sources.items()})
+    assert circles_of(graph) == [circle or ["p.a", "p.q", "p.q.x"]]
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"p.a": "import p.b", "p.b": "import p.c", "p.c": ""},
+        {"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"},
+        {"p": "from p.a import x", "p.a": "import p.b", "p.b": ""},
+    ],
+)
+def test_no_circle_is_none(sources: dict[str, str]) -> None:
+    assert circles_of(graph_of({name: (text, name == "p") for name, text in sources.items()})) == []
+
+
+def test_a_class_defined_twice_is_seen() -> None:
+    found = classes_named_twice({"p.a": "class X: ...", "p.b": "def f():\n    class X: ...", "p.c": "class Y: ..."})
+    assert found == {"X": ["p.a:1", "p.b:2"]}
+
+
+def test_lazy_names_are_those_that_types_know() -> None:
+    """hwsim's table of names, its TYPE_CHECKING block and __all__ say the same."""
+    source = (ROOT / "hwsim" / "__init__.py").read_text(encoding="utf-8")
+    typed = {one.name for one in imports_of("hwsim", source, is_package=True) if one.for_types}
+    assert typed == {f"hwsim.{module}.{name}" for module, names in hwsim._NAMES.items() for name in names}
+    assert {name.rpartition(".")[2] for name in typed} | {"__version__"} == set(hwsim.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.formats", "from hwsim.numerics.units import DotSpec"),
+        ("hwsim.formats", "def f():\n    import hwsim.devices"),
+        ("hwsim.numerics.fused", "from ..program import plan"),
+        ("hwsim.machines.functional", "from . import timing"),
+        ("hwsim.machines.timing.engine", "from hwsim.machines.functional import run"),
+        ("hwsim.dataflows.davinci.coupled", "from hwsim.schemes.native import plan"),
+        ("hwsim.schemes.native", "from hwsim import matmul"),
+        ("hwsim.schemes.native", "import hwsim.devices.model"),
+        ("hwsim.numerics.fused", "import yaml"),
+        ("hwsim.dataflows.registry", "X = 'hwsim.schemes.native:SCHEME'"),
+    ],
+)
+def test_the_walker_sees_a_backward_arrow(module: str, source: str) -> None:
+    assert len(backward_arrows(module, source, is_package=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.numerics.fused", "from hwsim.formats import decode\nfrom .units import DotSpec\nimport numpy"),
+        ("hwsim.dataflows.davinci.coupled", "from hwsim.gemm.plan import Plan"),
+        ("hwsim.machines.functional", "from hwsim._kernels import fused"),
+        ("hwsim.cli.run", "from hwsim import matmul"),
+        ("hwsim.program.ir", "from hwsim import errors"),
+    ],
+)
+def test_the_walker_lets_pass_what_is_allowed(module: str, source: str) -> None:
+    assert backward_arrows(module, source, is_package=False) == []
+
+
+#: Words that hwsim once used for what the field has terms for (docs/glossary.md has the terms).
+PRIVATE_WORDS = {"turned", "kept", "uncut", "ends", "rounds", "patches", "arranged", "stand", "deal", "dealt", "deals"}
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def _private(names: Iterable[str]) -> set[str]:
+    return {name for name in names if PRIVATE_WORDS & set(name.lower().split("_"))}
+
+
+def test_no_private_word_is_a_name() -> None:
+    assert _private(_defined(ast.parse("def deal(rounds): self.is_kept = turned_rows = 1"))) == {
+        "deal",
+        "rounds",
+        "is_kept",
+        "turned_rows",
+    }
+    for path in (ROOT / "hwsim").rglob("*.py"):
+        found = _private([path.stem, *_defined(ast.parse(path.read_text(encoding="utf-8")))])
+        assert not found, f"{path}: {sorted(found)}"

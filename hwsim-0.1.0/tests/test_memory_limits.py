@@ -1,0 +1,204 @@
+"""Limits on memory: what they leave, and runs that need more, which are refused before they take any."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hwsim import memory, memory_limits
+
+MIB = 1 << 20
+LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the files of Linux's /proc")
+
+
+def system(folder: Path, monkeypatch: pytest.MonkeyPatch, groups: str, mounts: list[str]) -> None:
+    """A /proc/self whose process has these control groups and mounts, and no limit of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "cgroup").write_text(groups)
+    (folder / "mountinfo").write_text("22 1 0:21 / /proc rw - proc proc rw\n" + "".join(f"{line}\n" for line in mounts))
+    monkeypatch.setattr(memory_limits, "PROC_SELF", folder)
+    monkeypatch.setattr(memory_limits, "_left_of_process", lambda: iter(()))
+
+
+def group(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def test_the_second_version_of_control_groups(tmp_path, monkeypatch):
+    mounted = tmp_path / "cgroup"
+    system(tmp_path / "self", monkeypatch, "0::/user/job\n", [f"31 23 0:28 / {mounted} rw - cgroup2 cgroup2 rw"])
+    assert memory_limits.bytes_left() is None
+    group(mounted / "user/job", memory__max="max", memory__current=5 * MIB)
+    assert memory_limits.bytes_left() is None
+    group(mounted / "user", memory__max=100 * MIB, memory__current=90 * MIB)  # a parent's limit holds as well
+    assert memory_limits.bytes_left() == 10 * MIB
+    group(mounted / "user", memory__stat=f"anon 1\ninactive_file {30 * MIB}\nactive_file 7")  # cached files make room
+    assert memory_limits.bytes_left() == 40 * MIB
+    group(mounted / "user/job", memory__max=20 * MIB)
+    assert memory_limits.bytes_left() == 15 * MIB
+    group(mounted / "user/job", memory__current=50 * MIB)  # beyond a limit that was lowered
+    assert memory_limits.bytes_left() == 0
+
+
+def test_the_first_version_of_control_groups(tmp_path, monkeypatch):
+    mounted = tmp_path / "memory"
+    mounts = [f"31 2 0:28 / {tmp_path} rw - cgroup cg rw,cpu", f"32 2 0:29 / {mounted} rw - cgroup cgroup rw,memory"]
+    system(tmp_path / "self", monkeypatch, "5:cpu,cpuacct:/\n4:memory:/job\n0::/\n", mounts)
+    unlimited = 9223372036854771712
+    group(mounted, memory__limit_in_bytes=unlimited, memory__usage_in_bytes=900 * MIB)
+    group(mounted / "job", memory__limit_in_bytes=unlimited, memory__usage_in_bytes=7 * MIB)
+    assert memory_limits.bytes_left() is None
+    group(mounted / "job", memory__limit_in_bytes=64 * MIB, memory__stat=f"total_inactive_file {2 * MIB}")
+    assert memory_limits.bytes_left() == 59 * MIB
+
+
+def test_a_container_that_sees_its_own_group_as_the_root_of_the_mount(tmp_path, monkeypatch):
+    mounted = tmp_path / "memory"
+    group(mounted, memory__limit_in_bytes=64 * MIB, memory__usage_in_bytes=MIB)
+    line = f"32 23 0:29 /docker/4f {mounted} ro master:11 - cgroup cgroup rw,memory"
+    for path in ("/docker/4f", "/"):
+        system(tmp_path / "self", monkeypatch, f"4:memory:{path}\n", [line])
+        assert memory_limits.bytes_left() == 63 * MIB
+
+
+@pytest.mark.parametrize("text", ["", "\n", "4:memory", "::::", "\0", "0::relative"])
+def test_files_that_say_nothing(tmp_path, monkeypatch, text):
+    mounts = ["", "31", f"31 23 0:28 / {tmp_path} rw - cgroup2 cgroup2 rw", "a b - c"]
+    system(tmp_path / "self", monkeypatch, text, mounts)
+    assert memory_limits.bytes_left() is None
+
+
+def test_the_least_of_machine_and_limits_counts(monkeypatch):
+    for machine, limit, left in ((5, 7, 5), (7, 5, 5), (None, 5, 5), (5, None, 5), (None, None, None)):
+        monkeypatch.setattr(memory, "machine_bytes", lambda machine=machine: machine)
+        monkeypatch.setattr(memory, "bytes_left", lambda limit=limit: limit)
+        assert memory.available_bytes() == left
+
+
+LIMITED = """
+import json, resource, sys
+import numpy as np
+import hwsim
+from hwsim import memory
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+limit, asked = getattr(resource, sys.argv[1]), json.loads(sys.argv[2])
+hwsim.run(m=32, n=32, k=32, threads=1, **asked)  # what a first run loads
+counted = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}[sys.argv[1]]
+resource.setrlimit(limit, (size(counted) + (400 << 20), resource.RLIM_INFINITY))
+left, before = memory.available_bytes(), size("VmPeak")
+refused = ""
+try:
+    hwsim.run(m=8192, n=8192, k=4096, threads=1, **asked)
+except hwsim.InputError as error:
+    refused = str(error)
+grown = size("VmPeak") - before
+result = hwsim.run(m=1024, n=1024, k=16, threads=1, **asked)  # what fits
+print(json.dumps({"left": left, "refused": refused, "grown": grown, "shape": result.c.shape}))
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_a_run_beyond_a_limit_of_the_process_is_refused_before_it_takes_memory(limit):
+    asked = {"device": "h200", "scheme": "native", "format": "fp16"}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, limit, json.dumps(asked)], capture_output=True, text=True, check=True
+    )
+    said = json.loads(done.stdout)
+    assert 300 * MIB < said["left"] <= 400 * MIB
+    assert "A, B and C of m, n, k = 8192, 8192, 4096 need 0.81 GB of memory" in said["refused"]
+    assert said["grown"] < 16 * MIB and said["shape"] == [1024, 1024]
+
+
+GIVEN = """
+import json, resource, sys
+import numpy as np
+import hwsim
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+asked = json.loads(sys.argv[1])
+dtype = np.float64 if asked["scheme"].startswith("ozaki") else np.float32
+hwsim.run(m=32, n=32, k=32, threads=1, **asked)
+a, b = np.ones((16, 1 << 21), dtype), np.ones((1 << 21, 16), dtype)
+before = size("VmPeak")
+resource.setrlimit(resource.RLIMIT_AS, (size("VmSize") + (256 << 20), resource.RLIM_INFINITY))
+try:
+    hwsim.run(a, b, threads=1, **asked)
+except hwsim.InputError as error:
+    print(json.dumps({"refused": str(error), "grown": size("VmPeak") - before}))
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("scheme", ["bf16x9", "ozaki-int8"])
+def test_pieces_that_a_limit_does_not_hold_are_refused_before_they_are_made(scheme):
+    asked = {"device": "h200", "scheme": scheme, "timing": False}
+    done = subprocess.run([sys.executable, "-c", GIVEN, json.dumps(asked)], capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert f"scheme {scheme}: pieces of A and B, sums and C of m, n, k = 16, 16, 2097152 need" in said["refused"]
+    assert said["grown"] < 16 * MIB
+
+
+PEAK = """
+import json, sys
+import hwsim
+from hwsim import product
+from hwsim.evaluate.need import bytes_needed
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+found = []
+for device, scheme, options in json.loads(sys.argv[1]):
+    for m, n, k in ((2048, 2048, 16), (32, 32, 1 << 17)):
+        hwsim.run(m=32, n=32, k=32, device=device, scheme=scheme, **options)
+        stated = []
+        product.check_memory = lambda needed, *_: stated.append(needed)
+        before = size("VmRSS")
+        with open("/proc/self/clear_refs", "w") as peak:
+            peak.write("5")
+        hwsim.run(m=m, n=n, k=k, device=device, scheme=scheme, threads=2, timing=False, **options)
+        drawn = 4 * (m * k + k * n)
+        found.append([scheme, m, size("VmHWM") - before, drawn + stated[0]])
+print(json.dumps(found))
+"""
+KINDS = [
+    ("h200", "native", {"format": "fp16"}),
+    ("h200", "native", {"format": "fp64"}),
+    ("h200", "bf16x9", {}),
+    ("h200", "ozaki-int8", {}),
+]
+
+
+@LINUX
+def test_the_stated_need_is_not_below_what_a_run_takes():
+    done = subprocess.run([sys.executable, "-c", PEAK, json.dumps(KINDS)], capture_output=True, text=True, check=True)
+    for scheme, m, taken, stated in json.loads(done.stdout):
+        assert taken < stated + 16 * MIB, (scheme, m)  # besides: what Python and NumPy keep
+
+
+@LINUX
+def test_the_command_line_says_it_in_a_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "hwsim", "run", "--m", "30000", "--n", "30000", "--k", "16", "--json"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
+    )
+    assert done.returncode == 2 and not done.stdout
+    assert "need 7.20 GB of memory" in done.stderr and done.stderr.count("\n") <= 2

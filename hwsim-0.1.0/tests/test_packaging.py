@@ -1,0 +1,75 @@
+"""What an installed hwsim has: every package of the tree is listed, and so are the files that are not Python."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from hwsim.library_calls.choose import VERSIONS
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+
+
+def folder(package):
+    """Folder of a package, as package-dir says."""
+    return ROOT / SETUPTOOLS["package-dir"].get(package, package.replace(".", "/"))
+
+
+def test_every_package_is_listed():
+    there = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "hwsim").rglob("__init__.py")}
+    listed = set(SETUPTOOLS["packages"])
+    assert {"hwsim.golden", "hwsim.cli", "hwsim.numerics"} <= there
+    assert there == {name for name in listed if name not in SETUPTOOLS["package-dir"]}
+    assert all((folder(name) / "__init__.py").exists() for name in listed)
+
+
+def test_data_files_are_listed():
+    data = SETUPTOOLS["package-data"]
+    for package in ("hwsim.record_sources", "hwsim.configs.devices", "hwsim.configs"):
+        assert all(list(folder(package).glob(pattern)) for pattern in data[package])
+    assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.record_sources").glob("*")}
+    for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "tools"):
+        assert f"graft {grafted}" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+
+
+def test_measurements_stay_in_the_source_tree():
+    """What the papers' tables are compared with is no part of what is installed."""
+    assert (ROOT / "configs/measured/gemm_times.csv").exists()
+    assert SETUPTOOLS["include-package-data"] is False
+    shipped = {
+        path
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
+        for path in folder(package).glob(pattern)
+    }
+    assert not [path for path in shipped if "measured" in path.parts]
+    assert "hwsim.configs.measured" not in SETUPTOOLS["packages"]
+
+
+def test_data_of_each_library_version_is_installed():
+    patterns = SETUPTOOLS["package-data"]["hwsim.configs.libraries"]
+    shipped = {path.name for pattern in patterns for path in folder("hwsim.configs.libraries").glob(pattern)}
+    for version in VERSIONS:
+        assert {version.path, version.layers, version.times, version.shares} <= shipped
+    assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6
+
+
+def test_the_oldest_dependencies_are_the_lower_bounds():
+    """constraints/oldest.txt pins what pyproject.toml allows; a marker gives later Pythons another release."""
+    text = (ROOT / "constraints/oldest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r'^([\w-]+)==([\d.]+)(?:; python_version < "3.13")?$', text, re.MULTILINE))
+    project = PYPROJECT["project"]
+    requirements = [
+        *project["dependencies"],
+        *(one for part in project["optional-dependencies"].values() for one in part),
+    ]
+    bounds = dict(match.groups() for one in requirements if (match := re.fullmatch(r"([\w-]+)>=([\d.]+)", one)))
+    assert {"numpy", "pyyaml", "pydantic", "ml_dtypes", "tqdm", "pytest", "hypothesis"} <= set(pinned) <= set(bounds)
+
+    def numbers(version):
+        return [int(part) for part in version.split(".")]
+
+    for name, version in pinned.items():
+        least = numbers(bounds[name])
+        assert numbers(version)[: len(least)] == least and not any(numbers(version)[len(least) :]), name

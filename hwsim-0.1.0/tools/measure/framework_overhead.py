@@ -1,0 +1,88 @@
+"""What hwsim.torch costs beside its kernels: a bf16 product of n x n x n through `emulate`, over the kernels alone (the
+chains in fp32, then rounding to bf16), in pairs.
+
+python tools/measure/framework_overhead.py [--pairs 60]
+
+Also a stack of small products beside one product of as many multiply-adds. Ratios are medians over pairs of
+neighbouring calls, so that a noisy machine troubles both sides alike.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads leave the cores to hwsim's
+import numpy as np
+import torch
+
+import hwsim
+import hwsim.torch
+from hwsim._kernels import gemm
+from hwsim._kernels.convert import encode
+from hwsim.devices import dot_spec, load
+from hwsim.formats import format_of
+from hwsim.threads import for_elements
+from hwsim.torch.tensors import array_of
+
+BF16 = format_of("bf16")
+DEVICES, SIZES = ("h200", "b200", "mi300x"), (512, 1024)
+STACKS = (("ascend910a", "sgemm-cube", {}), ("h200", "native", {"format": "fp16"}), ("b200", "bf16x9", {}))
+
+
+def seconds(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def ratio(one, other, pairs):
+    """Median of one / other over pairs, and the other's median seconds."""
+    found = []
+    for index in range(pairs + 2):
+        first, second = (one, other) if index % 2 else (other, one)
+        times = {first: seconds(first)}
+        times[second] = seconds(second)
+        found.append((times[one] / times[other], times[other]))
+    return tuple(statistics.median(x) for x in zip(*found[2:], strict=True))
+
+
+def of_torch(device, n, threads, pairs):
+    """(ratio, kernel's seconds) of one bf16 product."""
+    spec = dot_spec(load(device), load(device).native["bf16"])
+    a, b = torch.randn(n, n).bfloat16(), torch.randn(n, n).bfloat16()
+    left, right = (array_of(x).view(np.uint16) for x in (a, b))
+
+    def kernels():
+        encode(
+            gemm(spec, left, right, threads=threads).view(np.float32), BF16, "RNE", threads=for_elements(threads, n * n)
+        )
+
+    with hwsim.torch.emulate(device=device, format="bf16"):
+        return ratio(lambda: a @ b, kernels, pairs)
+
+
+def of_stack(arguments, pairs):
+    """(ratio, one product's seconds) of a stack."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((96, 128, 32), (96, 32, 128)))
+    tall, one = np.ascontiguousarray(a.reshape(-1, 32)), np.ascontiguousarray(b[0])
+    return ratio(lambda: hwsim.matmul(a, b, **arguments), lambda: hwsim.matmul(tall, one, **arguments), pairs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=60)
+    given = parser.parse_args()
+    threads = torch.get_num_threads()
+    for device in DEVICES:
+        for n in SIZES:
+            found, kernel = of_torch(device, n, threads, given.pairs)
+            print(f"{device}, {n}^3 bf16 on {threads} threads: {found:.3f} of the kernels' {1e3 * kernel:.1f} ms")
+    for device, scheme, options in STACKS:
+        found, single = of_stack({"device": device, "scheme": scheme, "threads": threads, **options}, given.pairs)
+        print(f"{device} {scheme}: a stack of 96 x (128 x 32 x 128) {found:.2f} of one product's {1e3 * single:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

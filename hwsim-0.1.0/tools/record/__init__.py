@@ -1,0 +1,1 @@
+"""Sources of the recorder. Installed as hwsim.record_sources, where hwsim.golden.recorder finds them."""

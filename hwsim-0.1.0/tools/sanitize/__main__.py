@@ -1,0 +1,160 @@
+"""The tests on kernels built with AddressSanitizer and UBSan, signed overflow included.
+
+`python tools/sanitize` runs the whole suite, `python tools/sanitize --quick` a part of it,
+`python tools/sanitize tests/kernels -k convert` whatever pytest selects. It builds the kernels into build/sanitized
+(one build of them, for AVX2 where the machine has it), shows that faults planted in code that is compiled by the same
+command are reported, and then runs pytest there. A report on standard error ends its process, and with it the run.
+Exit code 0: tests pass without a report; 1: a test fails, or there is a report; 2: cannot run. It needs GCC, whose
+sanitizers' libraries are loaded before Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build/sanitized"
+LIB, TEMP = FOLDER / "lib", FOLDER / "temp"
+PLANTED = Path(__file__).with_name("planted.c")
+# Faults of planted.c, and what the report on each says.
+REPORTS = {
+    "signed_overflow": "signed integer overflow",
+    "shift_too_far": "shift exponent 40 is too large",
+    "float_out_of_range": "outside the range of representable values",
+    "misaligned_read": "misaligned address",
+    "read_past_the_heap": "heap-buffer-overflow",
+    "read_after_free": "heap-use-after-free",
+    "write_past_the_stack": "stack-buffer-overflow",
+    "read_past": "heap-buffer-overflow",
+}
+# What --quick runs: arithmetic kernels, conversions, lanes, golden sets through the evaluator, timing engine, programs.
+QUICK = (
+    "tests/kernels/test_convert.py",
+    "tests/kernels/test_dot_bounds.py",
+    "tests/kernels/test_dot_two_level.py",
+    "tests/kernels/test_lanes.py",
+    "tests/golden/test_golden_selftest.py",
+    "tests/machines/test_timing_rules.py",
+    "tests/program/test_order.py",
+)
+
+
+class CannotRunError(Exception):
+    """What is missing, as a sentence."""
+
+
+def output(*command: str, **options: object) -> str:
+    """What a command prints; CannotRunError with its words where it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", **options)  # type: ignore[call-overload]
+    except OSError as error:
+        raise CannotRunError(f"{command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise CannotRunError(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return str(done.stdout)
+
+
+def libraries(compiler: str) -> list[str]:
+    """The sanitizers' libraries and C++'s, which Python loads first."""
+    found = [output(compiler, f"-print-file-name={name}").strip() for name in ("libasan.so", "libubsan.so")]
+    if missing := [name for name in found if not Path(name).is_absolute()]:
+        raise CannotRunError(
+            f"{compiler} has no {', '.join(missing)}; install GCC with its sanitizers, or name one in CC"
+        )
+    return [*found, output(compiler, "-print-file-name=libstdc++.so").strip()]
+
+
+def environment(compiler: str) -> dict[str, str]:
+    """The environment of the tests: sanitizers, C's memory for Python and NumPy, the package that was built."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("HWSIM_KERNEL", "PYTHONPATH")}
+    return inherited | {
+        "LD_PRELOAD": ":".join(libraries(compiler)),
+        "PYTHONMALLOC": "malloc",  # each object its own block, so that a read beside it is seen
+        "PYTHONPATH": str(LIB),
+        # Python frees little at its end; what an allocation cannot get is an error of Python's.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "HWSIM_SANITIZE": "1",
+    }
+
+
+def build() -> None:
+    """Build kernels and package into FOLDER; what is there already stays."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace") if sys.platform == "linux" else ""
+    alone = "avx2" if " avx2 " in flags else "baseline"
+    command = [sys.executable, "setup.py", "-q", "build", "--build-lib", str(LIB), "--build-temp", str(TEMP)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HWSIM_SANITIZE": "1", "HWSIM_ALONE": alone})
+    if done.returncode:
+        raise CannotRunError("the kernels are not built: see above")
+
+
+def planted() -> Path:
+    """planted.c, compiled and linked by a kernel's own command."""
+    record = next(iter(sorted(TEMP.rglob("variant/dot/*.command"))), None)
+    if record is None:
+        raise CannotRunError(f"no kernel was compiled below {TEMP}")
+    command = shlex.split(record.read_text().splitlines()[1])
+    command[command.index("-c") + 1] = str(PLANTED)
+    objects, library = FOLDER / "planted.o", FOLDER / "planted.so"
+    command[command.index("-o") + 1], command[command.index("-MF") + 1] = str(objects), str(objects.with_suffix(".d"))
+    output(*command, cwd=ROOT)
+    output(command[0], "-shared", "-fsanitize=address,undefined", "-o", str(library), str(objects))
+    return library
+
+
+def prove(env: dict[str, str]) -> None:
+    """Raise CannotRunError where one of the planted faults is not reported."""
+    library = str(planted())
+    call = "import ctypes, sys; getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])()"
+    past = (
+        "import ctypes, sys, numpy; a = numpy.zeros(24, numpy.uint8);"
+        "getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])(ctypes.c_void_p(a.ctypes.data), ctypes.c_long(24))"
+    )
+    reporting = {**env, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=0"}
+    for name, said in {"no_fault": "", **REPORTS}.items():
+        code = past if name == "read_past" else call
+        done = subprocess.run(
+            [sys.executable, "-c", code, library, name], env=reporting, capture_output=True, text=True, errors="replace"
+        )
+        if (done.returncode != 0) != bool(said) or said not in done.stderr:
+            raise CannotRunError(
+                f"planted {name}: exit code {done.returncode}, {said!r} not reported:\n{done.stderr[:2000]}"
+            )
+    where = output(sys.executable, "-P", "-c", "import hwsim._kernels.dot as m; print(m.__file__)", env=env).strip()
+    if not Path(where).is_relative_to(LIB):
+        raise CannotRunError(f"the tests would take {where}, not the kernels in {LIB}")
+    print(f"sanitize: {len(REPORTS)} planted faults are reported, {', '.join(REPORTS)}", flush=True)
+
+
+def main() -> int:
+    """Build, prove, run pytest, print the reports."""
+    parser = argparse.ArgumentParser(
+        prog="python tools/sanitize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help=f"run {', '.join(QUICK)} alone")
+    parser.add_argument("--prove", action="store_true", help="build, see the planted faults reported, run no tests")
+    chosen, others = parser.parse_known_args()
+    try:
+        env = environment(os.environ.get("CC", "gcc").split()[0])
+        build()
+        prove(env)
+    except CannotRunError as problem:
+        print(f"sanitize: {problem}", file=sys.stderr)
+        return 2
+    if chosen.prove:
+        return 0
+    # -P: not the checkout's own package. --capture=sys: a report is written past Python, and its process ends at once.
+    options = ["-p", "no:cacheprovider", "--capture=sys", *(QUICK if chosen.quick else ())]
+    code = subprocess.run([sys.executable, "-P", "-m", "pytest", *options, *others], cwd=ROOT, env=env).returncode
+    print(f"sanitize: pytest's exit code {code}; {'no reports' if code == 0 else 'reports, if any, stand above'}")
+    return int(code != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What repeated runs leave behind in CPython's lists of free tuples.
+
+A tuple made of an iterator of unknown length (`tuple(x for ...)`, `tuple(map(...))`) takes a block for ten elements
+and comes to rest in the list of its own length, which then grows by one with each run, to 2,000 of each length: half
+a megabyte and more. A tuple made of a list takes the block that the last one left.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+RUNS = 60
+PROGRAM = """
+import gc, json, os, re, sys, tempfile
+import numpy as np
+import hwsim
+
+def free():
+    with tempfile.TemporaryFile() as said:
+        before = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        sys._debugmallocstats()
+        os.dup2(before, 2)
+        said.seek(0)
+        found = re.findall(r"^ *(\\d+) free (\\d+)-sized PyTupleObject", said.read().decode(), re.MULTILINE)
+    return {length: int(count) for count, length in found}
+
+def product(index, device, scheme, options):
+    rng = np.random.default_rng(index)
+    a, b = rng.standard_normal((17, 96)).astype(np.float32), rng.standard_normal((96, 33)).astype(np.float32)
+    hwsim.run(a, b, device=device, scheme=scheme, **options)
+
+asked, runs = json.loads(sys.argv[1]), int(sys.argv[2])
+for index in range(20):
+    product(index, *asked)
+gc.collect()
+product(20, *asked)
+before = free()
+for index in range(runs):
+    product(index, *asked)
+print(json.dumps({length: count - before.get(length, 0) for length, count in free().items()}))
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the lists are written in another form")
+@pytest.mark.parametrize(
+    ("device", "scheme", "options"),
+    [
+        ("h200", "native", {"format": "fp16"}),
+        ("h200", "native", {"format": "fp16", "timing": False}),
+        ("h200", "bf16x9", {}),
+    ],
+)
+def test_runs_leave_no_tuples_of_a_length_that_they_do_not_take_again(device, scheme, options):
+    words = [sys.executable, "-c", PROGRAM, json.dumps([device, scheme, options]), str(RUNS)]
+    grown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert grown and max(grown.values()) < RUNS // 2, grown
