@@ -4,7 +4,8 @@
 `python docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some lines.
 `python docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes its time),
 and writes a page for each paper and the tables of papers.md; with `--cached` no assumption is varied that was not
-before. Tests compare counts and names with the claims' files.
+before, with `--jobs=N` so many processes run. With `--full` it also writes what ran at full scale, from results of
+`hwsim reproduce all --scale full` in the cache; it runs none. Tests compare counts and names with the claims' files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.options import declared
-from hwsim.papers import anchor_data, ascend910b, block_size, influences, reproduce, reproduce_text, underflow
+from hwsim.papers import (
+    anchor_data,
+    ascend910b,
+    block_size,
+    full_text,
+    influences,
+    processes,
+    reproduce,
+    reproduce_text,
+    underflow,
+)
 from hwsim.papers import anchors as measured
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.claims import PAPERS
@@ -373,14 +384,33 @@ def cycles() -> str:
 LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
 
 
-def papers(only_cached: bool) -> None:
-    """Write docs/papers/*.md with figures, and the tables of papers.md. only_cached: assumptions that were varied."""
-    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached)
+def papers(only_cached: bool, jobs: int, with_full: bool) -> None:
+    """Write docs/papers/*.md with figures, and the tables of papers.md.
+
+    only_cached: assumptions that were varied. jobs: processes. with_full: the table of runs at full scale too.
+    """
+    if jobs > 1:
+        processes.run(PAPERS, None, scale="quick", jobs=jobs)
+    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
     reproduce_text.write_pages(FOLDER / "papers", found)
     page = FOLDER / "papers.md"
     tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
+    if with_full:
+        tables["papers-full"] = at_full_scale(found.outcomes)
     text = page.read_text(encoding="utf-8")
-    page.write_text(PAPERS_BLOCK.sub(lambda block: block[1] + tables[block[2]] + block[3], text), encoding="utf-8")
+    written = PAPERS_BLOCK.sub(
+        lambda block: block[1] + tables[block[2]] + block[3] if block[2] in tables else block[0], text
+    )
+    page.write_text(written, encoding="utf-8")
+
+
+def at_full_scale(quick: Sequence[reproduce.ClaimOutcome]) -> str:
+    """What ran at the papers' sizes, when and where, and the verdicts that it changes."""
+    ran = {
+        paper: [(one, reproduce.origin(paper, one, "full")) for one in reproduce.experiments(paper)]
+        for paper in PAPERS
+    }
+    return f"{full_text.table(ran)}\n{full_text.changes(quick, reproduce.cached(PAPERS, 'full').outcomes)}"
 
 
 def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
@@ -406,7 +436,8 @@ def main() -> None:
     """Rewrite what is behind."""
     long = "--long" in sys.argv[1:]
     if "--papers" in sys.argv[1:]:
-        papers("--cached" in sys.argv[1:])
+        jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
+        papers("--cached" in sys.argv[1:], jobs, "--full" in sys.argv[1:])
     for path in sorted(FOLDER.glob("*.md")):
         before = path.read_text(encoding="utf-8")
         after = current(before)

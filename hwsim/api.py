@@ -663,7 +663,7 @@ def _result(
         k=operands.sizes[2],
         seed=own["seed"] if operands.drawn else None,
         c=product,
-        schedule=None if by_program else record.schedule.to_dict(),
+        by_program=by_program,
         evidence=_evidence(record, times),
         device_sha256=chip.sha256,
         kernel=_kernels.variant,

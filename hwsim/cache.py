@@ -13,6 +13,7 @@ from hwsim.datafiles.places import package_folder
 
 #: Packages that results do not depend on.
 APART = ("papers", "cli", "report")
+KERNEL_SOURCES = (".pyx", ".pxi", ".pxd", ".c", ".h", ".inc")
 
 
 def cache_folder(kind: str) -> Path:
@@ -31,14 +32,27 @@ def digest_of_files(paths: Iterable[Path], root: Path) -> str:
     return digest.hexdigest()
 
 
+def _kernels(root: Path) -> tuple[list[Path], Path]:
+    """The sources of the kernels in a checkout, the compiled modules elsewhere; and the folder that they are named in.
+
+    In a checkout the digest is the same on every machine: the kernels' tests and the golden files hold every build of
+    the same sources, each instruction set, compiler and Python, to the same bits.
+    """
+    checkout = root.parent
+    if (checkout / "kernels_ext").is_dir() and (checkout / "setup.py").is_file():
+        sources = [x for x in (checkout / "kernels_ext").rglob("*") if x.suffix in KERNEL_SOURCES]
+        return [*sources, checkout / "setup.py"], checkout
+    return list((root / "_kernels").rglob("*.so")), root
+
+
 @cache
 def sources_digest() -> str:
     """SHA-256 of hwsim's modules, kernels and data, but for those that no result depends on (APART)."""
     root = Path(errors.__file__).parent
     apart = [root / name for name in APART]
-    own = [x for x in root.rglob("*") if x.suffix in (".py", ".so") and not any(x.is_relative_to(y) for y in apart)]
+    own = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart)]
     folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
-    parts = [digest_of_files(own, root)]
+    parts = [digest_of_files(own, root), digest_of_files(*_kernels(root))]
     parts += [
         digest_of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder)
         for folder in folders

@@ -2,7 +2,8 @@
 
 `emulate` redirects np.matmul, np.dot, np.tensordot and np.einsum for code that calls them through the np module;
 `Array` redirects its own `@` and `.dot`. `@` between plain arrays calls no Python code, so it cannot be redirected.
-Both pass the products to an `Engine`, which counts them. The module knows NumPy's interfaces and `hwsim.run` only.
+Both pass the products to an `Engine`, which counts them. The module knows NumPy's interfaces and repeated products
+only.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from numpy.typing import NDArray
 
 from hwsim import contraction
 from hwsim.analysis.exact_product import reference
-from hwsim.api import run
 from hwsim.devices import load
 from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.repeated import Repeated
 from hwsim.schemes import scheme_of
 
 Plain = NDArray[Any]
@@ -56,6 +57,7 @@ class Engine:
     _squares: float = 0.0
     _measured: int = 0
     _busy: bool = field(default=False, repr=False)
+    _repeated: Repeated = field(default_factory=Repeated, repr=False)
 
     @property
     def error(self) -> float:
@@ -92,16 +94,15 @@ class Engine:
     def _real(self, a: Plain, b: Plain) -> Plain:
         self._busy = True
         try:
-            result = run(a, b, timing=self.timing, **self.arguments)
+            found, ready = self._repeated.product(a, b, self.arguments, {"timing": self.timing})
         finally:
             self._busy = False
-        assert result.c is not None
-        product: Plain = result.c.astype(_kind(a, b))
+        product: Plain = found.astype(_kind(a, b))
         self.calls += 1
-        self.macs += result.m * result.n * result.k
-        if self.timing and result.cycles is not None and result.seconds is not None:
-            self.cycles += result.cycles
-            self.seconds += result.seconds
+        self.macs += a.size * b.shape[1]
+        if self.timing and ready.cycles is not None and ready.seconds is not None:
+            self.cycles += ready.cycles
+            self.seconds += ready.seconds
         if self.measure:
             self._compare(a, b, product)
         return product

@@ -341,9 +341,12 @@ def encode(fmt: Format, exact: Exact) -> int:
     return code
 
 
+_CODES: dict[int, np.dtype[Any]] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+
 def code_dtype(fmt: Format) -> np.dtype[Any]:
     """The unsigned dtype with one code per element: uint8 for 4- and 6-bit formats, otherwise of the storage width."""
-    return np.dtype(f"u{max(fmt.bits, 8) // 8}")
+    return _CODES[max(fmt.bits, 8) // 8]
 
 
 def array_dtype(fmt: Format) -> np.dtype[Any]:

@@ -33,6 +33,7 @@ TYPED = (
     "int4",
 )
 NARROW_BITS = 16
+_OF_DTYPE = {array_dtype(FORMATS[name]): name for name in TYPED}
 MATRIX = 2  # dimensions
 WIDE_INTEGERS = ("int64", "int32")  # that fp32 does not hold
 ALLOWED = (
@@ -114,9 +115,9 @@ def operand(name: str, given: Any, *, input_format: str | None = None, format: s
         fmt = format_of(format)
         if fmt.bits <= NARROW_BITS and x.dtype == code_dtype(fmt):
             return Operand(_codes(name, x, fmt), format)
-    for known in TYPED:
-        if x.dtype == array_dtype(FORMATS[known]):
-            return Operand(codes_of(x, FORMATS[known]), known)
+    known = _OF_DTYPE.get(x.dtype)
+    if known is not None:
+        return Operand(codes_of(x, FORMATS[known]), known)
     if x.dtype.kind in "iu":
         return Operand(x.astype(np.float32).view(np.uint32), "fp32")
     raise InputError(f"{name} has dtype {x.dtype}; allowed: {ALLOWED}")

@@ -6,15 +6,19 @@ Thin fronts of hwsim.studies and hwsim.report.explain that take names and arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwsim.api import run
 from hwsim.devices import dot_spec, load
 from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
+from hwsim.library_calls.choose import K_MAJOR
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.report import explain as explained
 from hwsim.resolve.planning import plan_for
@@ -22,7 +26,7 @@ from hwsim.schemes import scheme_of
 from hwsim.studies import diff as compared
 from hwsim.studies import tune as searched
 from hwsim.studies.diff import Difference, Variant
-from hwsim.studies.tune import BUDGET, Landscape
+from hwsim.studies.tune import BUDGET, Landscape, LibraryKernel
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -43,16 +47,21 @@ def tune(
     exhaustive: bool = False,
     budget: int = BUDGET,
     progress: Callable[[float], None] | None = None,
+    library: str | Path | None = None,
     **options: Any,
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
 
-    format: the operands', for native products; options: the scheme's. Raises InputError and UnsupportedError.
+    format: the operands', for native products; options: the scheme's. library: what it runs stands beside (`library` of
+    the result). Raises InputError and UnsupportedError.
     """
-    chip = load(device)
+    chip, beside = load(device), None
+    if library is not None:
+        given = options if format is None else {**options, "format": format}
+        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **given)
     problem = Problem("fp32" if format is None else format, m, n, k)
     planned = plan_for(chip, scheme_of(scheme), problem, format, options)
-    return searched.tune(
+    found = searched.tune(
         chip,
         planned.plan,
         (m, n, k),
@@ -62,6 +71,21 @@ def tune(
         budget=budget,
         progress=progress,
     )
+    return replace(found, library=beside)
+
+
+def library_kernel(library: str | Path, **call: Any) -> LibraryKernel:
+    """The kernel that a library runs for a GEMM, with its program's cycles.
+
+    call: as of hwsim.run (device, scheme, m, n, k, format, options); 8-bit operands are taken with B by columns. Raises
+    what that raises.
+    """
+    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in K_MAJOR else {}
+    result = run(library=library, exact=False, timing=True, **layout, **call)
+    assert result.gemm is not None
+    kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
+    assert kernel is not None and slices is not None
+    return LibraryKernel(str(library), kernel.value, int(slices.value), result.cycles)
 
 
 @in_default_environment
@@ -118,4 +142,4 @@ def _codes(name: str, given: Any, fmt: str) -> list[int]:
     return [int(x) for x in array.tolist()]
 
 
-__all__ = ["Variant", "diff", "explain", "tune"]
+__all__ = ["Variant", "diff", "explain", "library_kernel", "tune"]

@@ -39,7 +39,7 @@ class Result:
     c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
     exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one matrix.
     refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
-    schedule: the order of summation, as `Schedule.to_dict` gives it, where the direct evaluator computed the bits.
+    by_program: the bits are those of the device's program, not of the direct evaluator.
     times: see hwsim.analysis.times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
     why). seconds = cycles / clock, without kernel launches unless they were asked for. phases: name, cycles, seconds of
     each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
@@ -56,7 +56,7 @@ class Result:
     k: int
     seed: int | None
     c: NDArray[Any] | None
-    schedule: dict[str, Any] | None
+    by_program: bool
     evidence: dict[str, str]
     device_sha256: str
     kernel: str
@@ -66,6 +66,13 @@ class Result:
     refused: dict[str, str] = field(default_factory=dict)
     notices: Callable[[], list[dict[str, Any]]] = field(default=list)
     errors: Errors | None = None
+
+    @cached_property
+    def schedule(self) -> dict[str, Any] | None:
+        """The order of summation, as `Schedule.to_dict` gives it, where the direct evaluator computed the bits. Written
+        when it is asked for: an order of a million terms takes longer than its sum.
+        """
+        return None if self.by_program else self.gemm.schedule.to_dict()
 
     @property
     def cycles(self) -> int | None:

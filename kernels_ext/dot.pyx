@@ -153,6 +153,10 @@ cdef class _Prepared:
             _fill_scales(&self.spec, source)
         if self.spec.model == HW_COMPOSITE:
             unit = source.unit
+            wide = format_of(unit.operand_format)
+            for name in (source.a, source.b):
+                if not wide.holds(format_of(name)):
+                    raise InputError(f"composite unit: operand_format {wide.name} does not hold all values of {name}")
             _fill(&self.inner, unit.inner, unit.operand_format, unit.operand_format, source.d, source.d)
             self.spec.inner = &self.inner
             self.spec.modulus = unit.modulus

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hwsim.datafiles.places import package_folder, text_of
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.devices import find
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -120,7 +121,7 @@ class Energy:
 def _file() -> _EnergyFile:
     source = package_folder("energy") / "chips.yaml"
     try:
-        return _EnergyFile.model_validate(yaml.safe_load(text_of(source, "energy")))
+        return _EnergyFile.model_validate(common_yaml(text_of(source, "energy")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{source}: {error}") from None
 

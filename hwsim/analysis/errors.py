@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from hwsim._kernels import gemm
 from hwsim.analysis.exact_product import reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
 from hwsim.numerics.units import DotSpec, FmaChainUnit
+from hwsim.threads import worker_count
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
     codes = (
         np.broadcast_to(np.ascontiguousarray(x, np.float32).view(np.uint32), (*lead, *x.shape[-2:])) for x in (a, b)
     )
-    product: NDArray[np.float32] = gemm(chain, *codes, threads=threads or os.cpu_count() or 1).view(np.float32)
+    product: NDArray[np.float32] = gemm(chain, *codes, threads=threads or worker_count()).view(np.float32)
     return product
 
 

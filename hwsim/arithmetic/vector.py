@@ -64,7 +64,7 @@ class VectorUnit:
             return
         values = [_values(*source) for source in sources]
         if instr.opcode == "cast":
-            codes[...] = self._store(self._settle(values[0]), fmt, instr.rounding, instr.overflow)
+            codes[...] = self._store(self.settled(values[0]), fmt, instr.rounding, instr.overflow)
             return
         if instr.opcode == "add" and instr.scale_exponent:
             values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
@@ -82,8 +82,8 @@ class VectorUnit:
         missing = np.isnan(values)
         return np.where(missing, self.one_nan, values) if missing.any() else values
 
-    def _settle(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
+    def settled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """fp32 values with infinities and NaNs as the unit reads them: `values` itself where it keeps all."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         if self.saturates and specials(matrix)[0].any():
             return combine((values,), (LOAD,), saturate=True)

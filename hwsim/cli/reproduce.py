@@ -12,11 +12,21 @@ from typing import Any
 
 from hwsim.api import fma_chain, matmul, run
 from hwsim.cli import error_figures
+from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError, nearest
 from hwsim.files import check_outputs
-from hwsim.papers import anchor_data, anchors, block_size, influences, influences_text, reproduce, reproduce_text
+from hwsim.papers import (
+    anchor_data,
+    anchors,
+    block_size,
+    influences,
+    influences_text,
+    processes,
+    reproduce,
+    reproduce_text,
+)
 from hwsim.papers.anchors_text import rows_text, times_text
 from hwsim.papers.ascend910b import FIG11, fig11, fig11_text, guide, huawei, points_text, readings, readings_text, torch
 from hwsim.papers.claims import PAPERS
@@ -24,6 +34,7 @@ from hwsim.papers.claims_page import claims_page
 from hwsim.papers.experiment import SCALES
 from hwsim.papers.offset_sweep import EXPONENTS, markdown, sweep
 from hwsim.result import plain
+from hwsim.threads import MOST
 
 SAID_FROM_SECONDS = 60  # how long the claims take is said from here on
 FIGURES: dict[str, dict[str, str]] = {
@@ -64,6 +75,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="of claims that do not hold: how far assumptions move what was measured, and whether the verdict turns",
     )
+    group.add_argument(
+        "--jobs", type=whole(1, MOST), metavar="N", help="processes (default 1, whose products use every processor)"
+    )
     add_report(group, "sgemm-cube")
     parser.add_argument(
         "--size", type=int, help="m = n (fig8, default 128) or m = n = k (fig10, default 5632; fig11) or k (errors)"
@@ -73,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
-OF_CLAIMS, OF_FIGURES = ("scale", "out", "report", "sensitivity"), ("size", "device", "scheme")
+OF_CLAIMS, OF_FIGURES = ("scale", "out", "report", "sensitivity", "jobs"), ("size", "device", "scheme")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -140,13 +154,17 @@ def _claims(arguments: argparse.Namespace) -> int:
     check_outputs({"--report": arguments.report})
     if arguments.out is not None:
         reproduce_text.check_folder(arguments.out)
+    jobs = arguments.jobs or 1
     _say(reproduce.seconds_left(papers, arguments.figure, scale), "")
     with progress_bar(quiet=False) as progress:
-        found = reproduce.reproduce(papers, arguments.figure, scale=scale, progress=progress)
+        if jobs > 1:
+            processes.run(papers, arguments.figure, scale=scale, jobs=jobs, progress=progress)
+        left = None if jobs > 1 else progress
+        found = reproduce.reproduce(papers, arguments.figure, scale=scale, progress=left)
     if arguments.sensitivity:
         _say(influences.seconds_left(found, scale), " for the assumptions")
         with progress_bar(quiet=False) as progress:
-            found = influences.with_influences(found, scale, progress)
+            found = influences.with_influences(found, scale, progress, jobs=jobs)
     written = [] if arguments.out is None else reproduce_text.write(arguments.out, found)
     if arguments.report is not None:
         title = " ".join(x for x in ("Claims of", arguments.paper, arguments.figure) if x)

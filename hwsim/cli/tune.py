@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from hwsim.api import run
 from hwsim.cli.options import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
@@ -16,8 +15,8 @@ from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.files import check_outputs, write_whole
 from hwsim.gemm.problem import Problem
-from hwsim.library_calls.choose import K_MAJOR
 from hwsim.options import DEFAULT_SCHEME
+from hwsim.questions import library_kernel
 from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
 from hwsim.report_page.tune_page import tune_page
 from hwsim.resolve.planning import plan_for
@@ -59,19 +58,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ("library", "scheme"), ("error_target",))
 
 
-def _of_library(arguments: argparse.Namespace, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The kernel that the library runs for this GEMM, with its program's cycles: beside what the search finds."""
-    layout: dict[str, Any] = {"b_layout": "columns"} if given.get("format") in K_MAJOR else {}
-    result = run(
-        device=arguments.device, scheme=arguments.scheme, library=name, exact=False, timing=True, m=arguments.m,
-        n=arguments.n, k=arguments.k, clock_mhz=arguments.clock_mhz, **layout, **given,
-    )  # fmt: skip
-    assert result.gemm is not None
-    kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
-    assert kernel is not None and slices is not None
-    return {"name": name, "kernel": kernel.value, "split_k": int(slices.value), "cycles": result.cycles}
-
-
 def execute(arguments: argparse.Namespace) -> int:
     """Search, write the files, print the report."""
     if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
@@ -86,7 +72,10 @@ def execute(arguments: argparse.Namespace) -> int:
     sizes = (arguments.m, arguments.n, arguments.k)
     given = given_options(arguments)
     library = given.pop("library", None)
-    beside = None if library is None else _of_library(arguments, library, given)
+    beside = None
+    if library is not None:
+        call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **given}
+        beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
     named = given.pop("format", None)
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
@@ -115,13 +104,13 @@ def execute(arguments: argparse.Namespace) -> int:
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:
         known = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
-        known |= {} if beside is None else {"library": beside}
+        known |= {} if beside is None else {"library": asdict(beside)}
         print(json.dumps(known | dict(zip("mnk", sizes, strict=True)) | tune_dict(found)))
     else:
         print(tune_text(found, chip.name, arguments.scheme, sizes))
         if beside is not None:
-            cycles = "no program" if beside["cycles"] is None else f"{beside['cycles']:,} cycles"
-            print(f"{library} runs {beside['kernel']}, slices of K: {beside['split_k']}; {cycles}")
+            cycles = "no program" if beside.cycles is None else f"{beside.cycles:,} cycles"
+            print(f"{library} runs {beside.kernel}, slices of K: {beside.split_k}; {cycles}")
     if not arguments.quiet:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)

@@ -37,6 +37,7 @@ KINDS = {
 }
 UNION_CASES = ("constrained-str", "tuple[")
 MOST_HINTS = 50  # likely meant keys that are looked for
+YAML_WORDS = {"True": "true", "False": "false"}
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
@@ -113,7 +114,7 @@ def _text(item: Any, node: Node) -> str:
     if kind in ("literal_error", "union_tag_invalid"):
         value = str(context.get("tag", item["input"]))
         allowed = [
-            part.strip("' ")
+            YAML_WORDS.get(part.strip("' "), part.strip("' "))
             for part in str(context.get("expected_tags") or context.get("expected")).replace(" or ", ", ").split(",")
         ]
         shown = repr(value) if isinstance(item["input"], str) or "tag" in context else got

@@ -6,7 +6,6 @@ support it with these formats, otherwise the integer reference. It knows no GEMM
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec
+from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import DeviceModel, InstructionModel
@@ -154,7 +154,7 @@ def _compute(
             raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
         c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
     if _kernel_for(spec):
-        threads = (os.cpu_count() or 1) if c.size * a.shape[-1] >= THREADED else 1
+        threads = worker_count() if c.size * a.shape[-1] >= THREADED else 1
         scale_a, scale_b = scales or (None, None)
         d = _kernels.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
     else:

@@ -60,6 +60,7 @@ def check(tree: Node) -> list[FileProblem]:
         problems.extend(_pattern_problems(name, entry, path))
         problems.extend(_terms_problems(entry, path, _block(tree, "dot_units")))
         problems.extend(_scale_problems(entry, path, _block(tree, "dot_units")))
+        problems.extend(_widening_problems(entry, path, _block(tree, "dot_units")))
     for name, entry in _blocks(tree, "dot_units"):
         for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
             for key in ("result_format", "operand_format"):
@@ -165,6 +166,23 @@ def _scale_problems(entry: dict[str, Node], path: str, units: dict[str, Node]) -
         f"unit {unit.value} is {model.value}; scale_input_d_rule exact needs a fused one (RZ, RNE and flush round "
         "the accumulator first, for any)",
     )
+
+
+def _widening_problems(entry: dict[str, Node], path: str, units: dict[str, Node]) -> Iterator[FileProblem]:
+    """A problem for each operand format with values that the unit's operand_format has not."""
+    unit = entry.get("unit")
+    node = units.get(unit.value) if unit is not None and isinstance(unit.value, str) else None
+    wide = node.value.get("operand_format") if node is not None and isinstance(node.value, dict) else None
+    holder = FORMATS.get(wide.value) if wide is not None and isinstance(wide.value, str) else None
+    if holder is None:
+        return
+    operands: list[tuple[str, Node]] = [(key, entry[key]) for key in ("a", "b") if key in entry]
+    operands += [(f"formats.{i}", fmt) for i, fmt in enumerate(_items(entry.get("formats")))]
+    for key, fmt in operands:
+        known = FORMATS.get(fmt.value) if isinstance(fmt.value, str) else None
+        if known is not None and not holder.holds(known):
+            text = f"{known.name} has values that the unit's operand_format {holder.name} has not; widen that"
+            yield FileProblem(fmt.mark, f"{path}.{key}", text)
 
 
 def _items(node: Node | None) -> list[Node]:

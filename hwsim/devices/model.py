@@ -63,6 +63,28 @@ class SpecialsModel(StrictRecord):
     flush_results: bool = False
 
 
+class LaneSpecialsModel(StrictRecord):
+    """Special values of the vector unit in a device file; words as of hwsim.numerics.units.Specials.
+
+    The lanes have one mode: operands and overflow are both IEEE's, or both saturate. Zeros have IEEE's signs,
+    subnormals count, and a NaN has the code that the matrix unit gives.
+    """
+
+    operands: Literal["ieee", "saturate"] = "ieee"
+    overflow: Literal["infinity", "saturate"] = "infinity"
+    zero: Literal["ieee"] = "ieee"
+    flush_operands: Literal[False] = False
+    flush_results: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> LaneSpecialsModel:
+        if (self.operands == "saturate") != (self.overflow == "saturate"):
+            raise PydanticCustomError(
+                "rule", "the vector unit has one mode: operands ieee and overflow infinity, or both saturate"
+            )
+        return self
+
+
 class FusedModel(StrictRecord):
     """A fused dot unit in a device file; see hwsim.numerics.units.FusedUnit."""
 
@@ -322,7 +344,7 @@ class VectorModel(StrictRecord):
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
     cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Interval]
-    specials: SpecialsModel = SpecialsModel(zero="ieee")
+    specials: LaneSpecialsModel = LaneSpecialsModel()
 
 
 class MemoryModel(StrictRecord):

@@ -57,6 +57,13 @@ class Chains:
                     self._units[pair] = (name, dot_spec(device, name), model)
             self._check(term)
 
+    def afresh(self) -> Chains:
+        """The same, without the operands that it has arranged."""
+        other = object.__new__(Chains)
+        other.__dict__.update(self.__dict__)
+        other._runs = {}
+        return other
+
     @property
     def names(self) -> list[str]:
         """Names of the instructions, starting with that of the first product."""

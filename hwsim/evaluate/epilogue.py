@@ -39,13 +39,15 @@ class EpilogueEvaluator:
     ) -> None:
         self.epilogue, self.join, self.device, self.spec = epilogue, join, device, spec
         self.output, self.from_c = output, from_c
+        narrow = epilogue.product_format
+        self.narrows = narrow is not None and format_of(narrow).bits < join.format.bits
         self.beta = epilogue.beta if epilogue.beta is not None else float(has_c)
         if self.beta and not has_c:
             raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
 
     def is_plain(self, bias: Array | None) -> bool:
-        """Whether the epilogue only rounds: alpha = 1, no C, no bias."""
-        return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
+        """Whether the epilogue only rounds to the output format: alpha = 1, no C, no bias, no format before that."""
+        return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None and not self.narrows
 
     def apply(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
         """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""

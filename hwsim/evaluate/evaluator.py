@@ -140,6 +140,7 @@ def evaluate(
     layout: Layout | None = None,
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
+    made: PlanEvaluation | None = None,
 ) -> Codes:
     """Codes (m, n) of C in the epilogue's output format (by default the plan's, or the unit's).
 
@@ -148,10 +149,11 @@ def evaluate(
     `resolved`. c: codes (m, n) of the output format. bias: (n,) values. layout: the partition of K, if not the
     schedule's for this K. threads, progress (called with 0..1): no influence on the bits. With some columns of b only,
     or some rows of a, the result equals those columns and rows of the full one. Raises InputError and UnsupportedError
-    for what does not fit together.
+    for what does not fit together. made: the evaluation of this plan, schedule and device, with or without a C; it is
+    not changed.
     """
     left, right = as_pieces(a), as_pieces(b)
-    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    job = PlanEvaluation(plan, schedule, device, c is not None) if made is None else made.afresh()
     (m, k), n = left.shape, right.shape[1]
     if not m * n:  # no rows or no columns chosen; strides of nothing fit no kernel
         return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
@@ -199,7 +201,7 @@ def apply_epilogue(
     threads: int = 1,
 ) -> Codes:
     """Apply the schedule's epilogue to a finished sum, given as codes of the plan's own output format."""
-    job = _PlanEvaluation(plan, schedule, device, c is not None)
+    job = PlanEvaluation(plan, schedule, device, c is not None)
     if job.output == plan.output_format and job.epilogue.is_plain(bias):
         return codes
     with np.errstate(all="ignore"):
@@ -236,7 +238,7 @@ def _nodes(expression: Expression) -> list[Expression]:
     return found
 
 
-class _PlanEvaluation:
+class PlanEvaluation:
     """One plan under one schedule: everything that does not depend on the block of rows."""
 
     def __init__(self, plan: Plan, schedule: Schedule, device: Device, has_c: bool) -> None:
@@ -274,6 +276,13 @@ class _PlanEvaluation:
                 f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
                 f"unit gives {self.spec.d}, the output is {self.output}"
             )
+
+    def afresh(self) -> PlanEvaluation:
+        """The same, for other operands: it shares nothing that an evaluation changes."""
+        other = object.__new__(PlanEvaluation)
+        other.__dict__.update(self.__dict__)
+        other.chains = self.chains.afresh()
+        return other
 
     def block(
         self,
@@ -327,6 +336,8 @@ class _PlanEvaluation:
         join, step = self.join, self.chains.step(term)
         if self.schedule.k_permutation is not None:  # its blocks begin anew with an instruction
             step = math.lcm(step, len(self.schedule.k_permutation))
+        promotion = self.schedule.promotion_k if term.k_group is None else None  # a term's own groups go before
+        group = term.k_group if isinstance(term.k_group, int) else promotion
         m, n = a.shape[0], b.shape[1]
 
         def of_chains(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
@@ -335,13 +346,13 @@ class _PlanEvaluation:
             return [x for at in range(0, len(chains), count) for x in some(chains[at : at + count])]
 
         def some(chains: Sequence[Chain]) -> list[_UnitResult | Value]:
-            left, right, spans = gathered(chains, step, a.codes, b.codes)
+            left, right, spans = gathered(chains, step, group, a.codes, b.codes)
             if not spans:
                 return [zero() for _ in chains]
             layout = Layout(((tuple(spans),),))
             runs: tuple[Run, ...] = (tuple(spans),)
-            if self.schedule.promotion_k is not None:
-                runs = _cut(runs, self.schedule.promotion_k)
+            if promotion is not None:
+                runs = _cut(runs, promotion)
             found = _RowBlock(self, as_pieces(left), as_pieces(right), layout, threads, None)._term(term, runs, None)
             if len(chains) == 1:
                 return [found]
@@ -427,16 +438,19 @@ class _PlanEvaluation:
         schedule, values = self.schedule, [self.value(part) for part in parts]
         if not self.is_float:
             return self._total(values)
-        own = self.join.dtype
         if schedule.partial_format is not None:
             values = [narrowed(self.join.lanes, value, schedule.partial_format) for value in values]
         values = _ordered(values, schedule.merge_order)
         if schedule.merge_order != "pairwise":
-            return self._total(values).astype(own, copy=False)
+            return self._in_own_type(self._total(values))
         while len(values) > 1:
             pairs = [self._sum(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
             values = pairs + values[len(pairs) * 2 :]
-        return values[0].astype(own, copy=False)
+        return self._in_own_type(values[0])
+
+    def _in_own_type(self, value: Value) -> Value:
+        """A sum that was merged in a wider type, rounded to the accumulator's as the device's lanes round."""
+        return narrowed(self.join.lanes, value, self.join.format.name).astype(self.join.dtype, copy=False)
 
     def _total(self, values: Sequence[Value]) -> Value:
         total = values[0]
@@ -485,7 +499,7 @@ class _RowBlock:
 
     def __init__(
         self,
-        job: _PlanEvaluation,
+        job: PlanEvaluation,
         a: Pieces,
         b: Pieces,
         cuts: Layout,

@@ -134,12 +134,14 @@ def _tree(
 
 
 def gathered(
-    chains: Sequence[Chain], step: int, a: Sequence[Codes], b: Sequence[Codes]
+    chains: Sequence[Chain], step: int, group: int | None, a: Sequence[Codes], b: Sequence[Codes]
 ) -> tuple[list[Codes], list[Codes], list[tuple[int, int]]]:
     """The elements of K that chains which are alike take, and the spans of them that begin new instructions.
 
-    a: (m, K) codes, b: (K, n) codes; step: of K in an instruction. Blocks of whole instructions join into one span. Of
-    g chains the rows of a lie one chain after the other, (g m, L), and so do the columns of b, (L, g n).
+    a: (m, K) codes, b: (K, n) codes; step: of K in an instruction; group: K after which a new accumulation begins,
+    counted from the chain's first element, or None. Blocks of whole instructions join into one span, unless a group
+    ends within an instruction. Of g chains the rows of a lie one chain after the other, (g m, L), and so do the columns
+    of b, (L, g n).
     """
     spans = [span for part in chains[0].ranges for span in part.spans()]
     if len(spans) == 1 and len(chains) == 1:
@@ -147,7 +149,8 @@ def gathered(
     places: list[tuple[int, int]] = []
     at = 0
     for start, stop in spans:
-        if places and (places[-1][1] - places[-1][0]) % step == 0:
+        ends_whole = group is None or (group % step == 0 and at % step == 0)
+        if places and (places[-1][1] - places[-1][0]) % step == 0 and ends_whole:
             places[-1] = (places[-1][0], at + stop - start)
         else:
             places.append((at, at + stop - start))

@@ -40,6 +40,7 @@ class Evaluator:
 
     def __init__(self, gemm: Gemm, device: Device) -> None:
         self.gemm, self.device = gemm, device
+        self._made: dict[bool, evaluator.PlanEvaluation] = {}  # with and without a C
 
     @property
     def plan(self) -> Plan:
@@ -117,17 +118,12 @@ class Evaluator:
         """
         if isinstance(self.gemm.plan, Mixed):
             raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
+        given = self.plan, self.schedule, self.device
+        made = self._made.get(c is not None)
+        if made is None:
+            made = self._made[c is not None] = evaluator.PlanEvaluation(*given, c is not None)
         return evaluator.evaluate(
-            self.plan,
-            self.schedule,
-            self.device,
-            a,
-            b,
-            c=c,
-            bias=bias,
-            layout=layout,
-            threads=threads,
-            progress=progress,
+            *given, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress, made=made
         )
 
     def product(

@@ -116,10 +116,10 @@ def _rounded(
             if word_rounding is None:
                 return (given.codes,)
             return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
+        values, overflow = _floats(given), only.overflow or vector.overflow
         if only.format == "fp64":
             with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
-                return (given.values().astype(np.float64).view(np.uint64),)
-        values, overflow = _floats(given), only.overflow or vector.overflow
+                return (vector.settled(values).astype(np.float64).view(np.uint64),)
         is_by_columns = values.strides[-1] > values.strides[-2]  # as it lies in memory: the kernels read rows
         given_rows = values.swapaxes(-1, -2) if is_by_columns else values
         codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)

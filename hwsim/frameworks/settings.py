@@ -18,6 +18,7 @@ from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, nearest
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, sort_by_owner
+from hwsim.repeated import Repeated
 from hwsim.schemes import Scheme, scheme_of
 
 Stage = Literal["forward", "backward_input", "backward_weight"]
@@ -40,13 +41,13 @@ class PassSettings:
     arguments: of `hwsim.run`, with the device and the scheme loaded; None: PyTorch's own product. gradient_format:
     format of the operand that is a gradient, where it differs from `format`. scale: "power-of-two": each operand is
     first multiplied by the power of two that brings its largest value just below the format's largest one, and the
-    result divided by both. ready: what hwsim.frameworks.product keeps, by kind of operands.
+    result divided by both. repeated: what its products were resolved to.
     """
 
     arguments: Mapping[str, Any] | None
     gradient_format: str | None = None
     scale: str | None = None
-    ready: dict[Any, Any] = field(default_factory=dict, repr=False)
+    repeated: Repeated = field(default_factory=Repeated, repr=False)
 
     @property
     def text(self) -> str:

@@ -42,11 +42,8 @@ def encode(value: Any) -> Any:
     while type(inner := getattr(value, first, None)) is kind:
         outer.append(value)
         value = inner
-    found: dict[str, Any] = {KIND: kind.__name__}
-    found |= {entry.name: _field(value, entry) for entry in of_kind if not _is_left_out(value, entry)}
-    rest = [
-        {entry.name: _field(one, entry) for entry in of_kind[1:] if not _is_left_out(one, entry)} for one in outer[::-1]
-    ]
+    found: dict[str, Any] = {KIND: kind.__name__, **_given(value, of_kind)}
+    rest = [_given(one, of_kind[1:]) for one in outer[::-1]]
     if len(rest) > LONG:
         return found | {THEN: rest}
     for one in rest:
@@ -54,13 +51,14 @@ def encode(value: Any) -> Any:
     return found
 
 
-def _is_left_out(value: Any, entry: dataclasses.Field[Any]) -> bool:
-    return _is_default(entry, getattr(value, entry.name))
-
-
-def _field(value: Any, entry: dataclasses.Field[Any]) -> Any:
-    item = getattr(value, entry.name)
-    return item if type(item) is int else encode(item)
+def _given(value: Any, entries: Iterable[dataclasses.Field[Any]]) -> dict[str, Any]:
+    """By name, what these fields have other than their defaults."""
+    found = {}
+    for entry in entries:
+        item = getattr(value, entry.name)
+        if not _is_default(entry, item):
+            found[entry.name] = item if type(item) is int else encode(item)
+    return found
 
 
 @functools.cache

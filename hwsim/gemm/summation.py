@@ -14,6 +14,14 @@ from hwsim.errors import InputError
 ReduceOrder = Literal["ascending", "descending", "pairwise", "halving"]
 Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"]
 FORMATS = ("fp64", "fp32", "fp16", "bf16")  # in which partial sums are stored and added
+#: Of a `Reduction`; looked up once, as an order may have a million of them.
+_ALLOWED: dict[str, tuple[str | None, ...]] = {
+    "order": get_args(ReduceOrder),
+    "start": ("first", "zero"),
+    "format": (None, *FORMATS),
+    "stored": (None, *FORMATS),
+    "level": get_args(Level),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +90,10 @@ class Reduction:
     level: Level = "registers"
 
     def __post_init__(self) -> None:
-        known = self.order if isinstance(self.order, tuple) else get_args(ReduceOrder)
-        for name, value, allowed in (
-            ("order", self.order, (*known, known)),
-            ("start", self.start, ("first", "zero")),
-            ("format", self.format, (None, *FORMATS)),
-            ("stored", self.stored, (None, *FORMATS)),
-            ("level", self.level, get_args(Level)),
-        ):
-            if value not in allowed:
-                said = ", ".join(str(x) for x in allowed if isinstance(x, str))
+        for name, allowed in _ALLOWED.items():
+            value = getattr(self, name)
+            if value not in allowed and not (name == "order" and isinstance(value, tuple)):
+                said = ", ".join(str(x) for x in allowed if x is not None)
                 raise InputError(f"schedule: {name} = {value!r} of a reduction; allowed: {said}")
 
 

@@ -145,9 +145,9 @@ class CallsModel(StrictRecord):
     library, version: whose calls. needs: instructions, one of which a chip has that this version runs on (empty: all
     do); needs_text: what that means. rules: by name, in order. sliced_batches: may K be cut in batches. Where kernels
     add over K as on Hopper (cuBLASLt's numbers mean the same), but: promotes: are 8-bit floats without fast
-    accumulation closed every 128 of K. unknown_options, open_options: custom options of matrix-vector kernels whose
-    order is not known here, and those of one lane whose sum is not closed. published: what is published of the order of
-    sums there, in words.
+    accumulation closed every 128 of K. known_options, open_options: custom options of matrix-vector kernels whose order
+    is known here (None: those that are on Hopper), and those of one lane whose sum is not closed. published: what is
+    published of the order of sums there, in words.
     """
 
     library: Name
@@ -157,7 +157,7 @@ class CallsModel(StrictRecord):
     rules: Annotated[dict[Name, CallRuleModel], Field(min_length=1)]
     sliced_batches: bool = True
     promotes: bool = True
-    unknown_options: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    known_options: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     open_options: tuple[Annotated[int, Field(ge=0)], ...] = ()
     published: str = ""
 

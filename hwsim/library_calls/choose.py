@@ -100,11 +100,12 @@ VERSIONS = (
         mixed=("h100",),
     ),
 )
-#: Of a version that only a user's file has.
+#: Of a version, or a chip, that only a user's file has.
 NO_FILES: dict[str, Any] = {"layers": "", "times": "", "factors": "", "shares": ""}
 ANSWERED = "microbenchmark"  # evidence of the library's own answer, asked on the chip
-#: Formats of A and B of one product: as those of the first one, but for alignment (12 to 19 of 25,000 answers differ).
+#: Formats of A and B of one product: as those of the first one, but for alignment.
 MIXED = {("e4m3", "e5m2"): "e4m3", ("e5m2", "e4m3"): "e4m3"}
+MIXED_ALIKE = 1 - 19 / 25_004  # of answers, of the combination in which most differ (tools/library/compare_mixed.py)
 K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
 ALLOWED_OUTPUTS = {
     "fp16": ("fp16", "fp32"),
@@ -223,11 +224,11 @@ def known_libraries() -> list[str]:
     return sorted({one.library for one in VERSIONS})
 
 
-def has_seen_rules(id: LibraryId, device: str) -> bool:
+def has_seen_rules(id: LibraryId, device: str, cores: int) -> bool:
     """Whether the rules of the kernels' sums (`orders`) were found with this version on this chip; else they are
-    assumed. device: as of `observed_as`.
+    assumed. device: as of `observed_as`; a chip of that name with other SMs was not asked.
     """
-    return any(id == LibraryId(one.library, one.version) and device in one.devices for one in VERSIONS)
+    return any(id == LibraryId(one.library, one.version) and one.devices.get(device) == cores for one in VERSIONS)
 
 
 def rules_text() -> str:
@@ -269,13 +270,14 @@ def _from_file(
     chip = load(device)
     seen = observed_as(chip)
     if own.cores.get(seen) != chip.cores:
-        asked = ", ".join(f"{one} ({count} SMs)" for one, count in own.cores.items())
+        there = ", ".join(f"{one} ({count} SMs)" for one, count in own.cores.items())
         raise UnsupportedError(
-            f"{path}: answers for {asked}; the device is {chip.name} ({chip.cores} cores); record them on that GPU, or "
+            f"{path}: answers for {there}; the device is {chip.name} ({chip.cores} cores); record them on that GPU, or "
             "name another device"
         )
-    shipped = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
-    known = shipped[0] if shipped else replace(VERSIONS[0], version=own.version, devices={}, **NO_FILES)
+    versions = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
+    asked = [one for one in versions if one.devices.get(seen) == chip.cores]
+    known = asked[0] if asked else replace(VERSIONS[0], version=own.version, devices={}, mixed=(), **NO_FILES)
     return LibraryOnDevice(known, seen, workspace_bytes, own, generation=generation_of(chip, own.library))
 
 
@@ -349,7 +351,8 @@ class LibraryOnDevice:
             raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
         found = _chosen(self, told, call, _fast(call, accumulate), bias, batch)
         is_asked = self.device in self.version.mixed and not bias and found.evidence != "assumption"
-        return replace(found, evidence=self.version.evidence if is_asked else "assumption")
+        evidence = self.version.evidence if is_asked else "assumption"
+        return replace(found, confidence=found.confidence * MIXED_ALIKE, evidence=evidence)
 
     def orders(
         self,
@@ -577,7 +580,7 @@ def _fitted_answers(
     sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
     values = features(*sizes)
     labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
-    further = _further(trees, asked, first, fast, batch)
+    further = [] if entry.biased else _further(trees, asked, first, fast, batch)
     for one in further:
         own = batch_features(*sizes, batch) if one.batched else values
         before = np.array(entry.order, np.float64)[labels].T
@@ -585,7 +588,9 @@ def _fitted_answers(
         entry = one
     # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
     is_asked = REDUCTION_MASKS[told.reductions] | entry.reductions == entry.reductions
-    is_asked &= not bias or call.operand not in BIAS_NOT_ASKED
+    # where a bias changes the choice, models of products without one say nothing of those with one
+    is_changed = any(one.biased for one in trees.entries if one.operand == call.operand)
+    is_asked &= not bias or (call.operand not in BIAS_NOT_ASKED and entry.biased == is_changed)
     is_asked &= (entry.a_layout, entry.batched) == (call.a_layout, batch > 1)
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
@@ -653,7 +658,8 @@ def _chosen(
         known=order.known,
         confidence=found.confidence,
         evidence="assumption" if is_guess else found.evidence,
-        seen=format_of(call.operand).is_integer or has_seen_rules(asked.id, asked.device),
+        seen=format_of(call.operand).is_integer
+        or (asked.estimates is None and has_seen_rules(asked.id, asked.device, asked.cores)),
         is_estimated=found.estimate is not None,
         lost_k=order.lost_k,
     )
@@ -703,7 +709,7 @@ def _fitted(
         for one in trees.entries
         if (one.operand, one.fast) == (call.operand, fast)
         and asked.device in one.devices
-        and asked.device in asked.version.devices  # none of a version that is known by a user's file alone
+        and asked.device in asked.version.devices  # none of a version or chip that is known by a user's file alone
         and one.aligned in (None, aligned)
         and (one.a_layout, one.b_layout, one.batched) == (call.a_layout, call.b_layout, batched)
     ]
@@ -719,7 +725,7 @@ def _entry(trees: Store, asked: LibraryOnDevice, told: Preference, call: Call, f
             f"{_there(own.kinds(asked.device, call.n, call.k), kind)}, and no fitted choices for {own.library} "
             f"{own.version} on {asked.device}; record this call (hwsim library record)"
         )
-    mask = REDUCTION_MASKS[told.reductions]
+    fits, mask = [one for one in fits if bias or not one.biased], REDUCTION_MASKS[told.reductions]
     exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (told.workspace_bytes, mask)]
     # A narrower set of reductions was fitted only where it changes the choice.
     other = [one for one in fits if one.workspace_bytes == told.workspace_bytes]

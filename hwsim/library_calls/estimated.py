@@ -101,7 +101,7 @@ def generation_of(chip: Device, library: str) -> Generation:
     names = {rule.algorithm: rule.name for rule in calls.rules.values() if rule.name}
     return Generation(
         calls.promotes,
-        frozenset(calls.unknown_options),
+        None if calls.known_options is None else frozenset(calls.known_options),
         frozenset(calls.open_options),
         tuple(sorted(names.items())),
         calls.published,
@@ -166,11 +166,11 @@ class Estimates:
     def _share(self, kind: GemmKind) -> float:
         found = shares(self.shares).get(kind)
         if found is None or found[1] == 0:
-            known = "of no such GEMM" if found is None else f"of none of {found[0]} such GEMMs of an H100 and an H200"
+            known = f"there are fewer than {FEWEST}" if found is None else f"the estimate gives none of {found[0]}"
             raise UnsupportedError(
-                f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated, "
-                f"as the estimate is right {known}; leave library out, or record its choices on such a GPU (hwsim "
-                "library record)"
+                f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated: of "
+                f"its answers to such GEMMs on an H100 and an H200 {known}; leave library out, or record its choices "
+                "on such a GPU (hwsim library record)"
             )
         return found[1] / found[0]
 

@@ -44,13 +44,14 @@ class Call(NamedTuple):
 class Generation(NamedTuple):
     """How kernels of a generation of chips add over K where it is not as on Hopper; the numbers are cuBLASLt's.
 
-    promotes: without fast accumulation, sums of 8-bit floats are closed every 128 of K. unknown_options: custom options
-    of matrix-vector kernels whose order is not known there; open_options: those of one lane whose sum is not closed.
-    names: (algorithm, name) of kernels with another name. published: what is, and where, in words; "": nothing.
+    promotes: without fast accumulation, sums of 8-bit floats are closed every 128 of K. known_options: custom options
+    of matrix-vector kernels whose order is known there (None: all that are on Hopper); open_options: those of one lane
+    whose sum is not closed. names: (algorithm, name) of kernels with another name. published: what is, and where, in
+    words; "": nothing.
     """
 
     promotes: bool = True
-    unknown_options: frozenset[int] = frozenset()
+    known_options: frozenset[int] | None = None
     open_options: frozenset[int] = frozenset()
     names: tuple[tuple[int, str], ...] = ()
     published: str = ""
@@ -97,11 +98,9 @@ def order_of(call: Call, answer: Answer) -> Order:
     is not for, a plain chain, not `known`.
     """
     family = FAMILIES.get(answer.algorithm)
-    if answer.algorithm == GEMV and answer.custom in answer.generation.open_options:
-        answer = answer._replace(custom=_ONE_LANE)
     if call.operand == "int8":  # sums of integers are the same in any order
         order = Order(Schedule())
-    elif family is None or not family.is_for(call, answer):
+    elif family is None or (family.operands and call.operand not in family.operands):
         order = UNKNOWN
     else:
         order = family.rule(call, answer)
@@ -267,7 +266,9 @@ def _sgemm_largek(call: Call, answer: Answer) -> Order:
 
 def _vector_slices(call: Call, answer: Answer) -> Order:
     """CUTLASS's SIMT and FP64 kernels: slices as of its tensor-op kernels, each a chain in order of K."""
-    return Order(Schedule(slice_k=_lengths(call.k, _slice_length(call, max(answer.slices, 1)))))
+    lengths = _lengths(call.k, _slice_length(call, max(answer.slices, 1)))
+    is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE
+    return Order(Schedule(slice_k=lengths, merge_into="output" if is_serial else "sum"))
 
 
 def _gemm_sn(call: Call, answer: Answer) -> Order:
@@ -308,7 +309,7 @@ def _lanes(start: int, stop: int, width: int, vector: int, closed: int | None = 
 _HALVING = {
     **dict.fromkeys((39, 49, 57, 63, 85, 95, 103, 109), (2, 1)),
     **dict.fromkeys((31, 41, 51, 59, 65, 69, 77, 87, 97, 111), (4, 1)),
-    **dict.fromkeys((33, 43, 53, 61, 67, 79, 89, 107), (8, 1)),
+    **dict.fromkeys((33, 43, 53, 61, 67, 71, 79, 89, 107), (8, 1)),
     **dict.fromkeys((35, 45, 55, 73, 81, 91, 101), (16, 1)),
     **dict.fromkeys((37, 47, 75, 83, 93), (32, 1)),
     **dict.fromkeys((38, 48, 56, 62, 84, 94, 102), (2, 0)),
@@ -354,9 +355,14 @@ def _gemv_slice(custom: int, length: int, start: int, stop: int, call: Call) -> 
 
 
 def _gemv(call: Call, answer: Answer) -> Order:
-    """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says."""
+    """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says, so far
+    as it is known on the generation."""
+    generation = answer.generation
+    if generation.known_options is not None and answer.custom not in generation.known_options:
+        return UNKNOWN
+    custom = _ONE_LANE if answer.custom in generation.open_options else answer.custom
     length = math.ceil(call.k / max(answer.slices, 1))
-    parts = [_gemv_slice(answer.custom, length, x, y, call) for x, y in _cut(call.k, length)]
+    parts = [_gemv_slice(custom, length, x, y, call) for x, y in _cut(call.k, length)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return UNKNOWN
@@ -435,12 +441,6 @@ class KernelFamily:
     def is_across(self, b_layout: str) -> bool:
         """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
         return self.mn_major_b_first and b_layout == "rows"
-
-    def is_for(self, call: Call, answer: Answer) -> bool:
-        """Whether the rule is for a call's operands, and known on the answer's generation."""
-        if answer.algorithm == GEMV and answer.custom in answer.generation.unknown_options:
-            return False
-        return not self.operands or call.operand in self.operands
 
     def kernel(self, tile: tuple[int, int] | None, name: str) -> str:
         """The family's name on a chip, and the tile as its kernels' names have it. tile: as cuBLASLt answers it."""

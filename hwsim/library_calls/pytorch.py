@@ -19,16 +19,15 @@ REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 NARROW = ("fp16", "bf16")
 LT_ALONE = ("e4m3", "int8")  # formats of operands that are cublasLtMatmul's, with a bias or without
 #: Why calls with a bias have no choices, by format of the operands.
-BIAS_NOT_ASKED = {
-    "fp64": "PyTorch's is cublasLtMatmul with 1 MiB of workspace, and cuBLASLt was not asked about it",
-    "int8": "PyTorch's _int_mm takes none",
-}
+BIAS_NOT_ASKED = {"int8": "PyTorch's _int_mm takes none"}
 #: Format of the result where nothing else is asked for.
 PYTORCH_OUTPUTS = {
     **{name: name for name in ("fp16", "bf16", "fp32", "fp64")}, "tf32": "fp32", "int8": "int32", "e4m3": "bf16",
 }  # fmt: skip
 #: Formats of results with a bias, which has the result's format.
-BIASED_OUTPUTS = {**{name: (PYTORCH_OUTPUTS[name],) for name in ("fp16", "bf16", "tf32", "fp32")}, "e4m3": NARROW}
+BIASED_OUTPUTS = {
+    **{name: (PYTORCH_OUTPUTS[name],) for name in ("fp16", "bf16", "tf32", "fp32", "fp64")}, "e4m3": NARROW,
+}  # fmt: skip
 
 
 class PytorchCall(NamedTuple):

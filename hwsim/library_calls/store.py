@@ -24,9 +24,9 @@ class Entry:
     """One fitted model: for which calls it is, its tables of labels, and how many answers it was fitted to.
 
     batched: is it for batches? Those, and those of A by columns, take the choice for one product with A by rows beside
-    the sizes. order: rows of (id, stages, slices, reduction, custom option) as cuBLASLt numbers them. tile: rows of
-    (tile, cluster), or None where the model has no tree for them. order_right: share of held-back answers that the
-    order tree gives.
+    the sizes. biased: is it for products with a bias alone, of which the choice is another one? order: rows of (id,
+    stages, slices, reduction, custom option) as cuBLASLt numbers them. tile: rows of (tile, cluster), or None where the
+    model has no tree for them. order_right: share of held-back answers that the order tree gives.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Entry:
     samples: int
     order_right: float
     batched: bool = False
+    biased: bool = False
 
     @property
     def is_further(self) -> bool:
@@ -103,6 +104,7 @@ def store(name: str) -> Store:
             **{key: one[key] for key in ("aligned", "fast", "samples", "order_right")},
             devices=tuple(one["devices"]),
             batched=one.get("batched", False),
+            biased=one.get("biased", False),
             order=tuple(tuple(row) for row in one["order"]),
             tile=tuple(tuple(row) for row in one["tile"]) if "tile" in one else None,
         )

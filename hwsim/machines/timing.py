@@ -7,7 +7,8 @@ implements in integer ticks (TICKS_PER_CYCLE to a cycle):
   Their streams begin `core_start_us` after the kernel, where the device file gives it.
 * A stream issues in order. An instruction costs the stream its engine's issue cycles, then enters the
   engine's queue; the stream stalls while `queue_depth` instructions wait there (not counting the executing one), of
-  which each wait and signal counts as one where the device's flags are queued.
+  which each wait and signal counts as one where the device's flags are queued. All streams for which there is room
+  go on, by index.
 * An engine executes its queue in order. The head starts when the engine is free and all its waits can be satisfied
   together. It occupies the engine, and completes `tail` after the occupancy has ended: latency apart from issue
   interval. Completions of one engine are in order; signals are given at completion.

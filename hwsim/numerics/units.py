@@ -146,7 +146,8 @@ class CompositeUnit:
 
     operand_format: the operands are first widened to it (exactly).
     selections: for each step the residues r of k mod `modulus` that it takes, from a zero accumulator.
-    The accumulator is added last by one IEEE addition, nearest even, in the result format.
+    The accumulator is added last by one IEEE addition, nearest even, in the result format. specials: of the accumulator
+    and the result; those of the inner unit are of the operands, in operand_format.
     """
 
     model: ClassVar[str] = "composite"

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
 from hwsim.papers import measured
 from hwsim.papers.measured import GemmTime
@@ -147,7 +148,7 @@ def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> An
 
 def _file(name: Path) -> File:
     try:
-        return File.model_validate(yaml.safe_load(name.read_text(encoding="utf-8")))
+        return File.model_validate(common_yaml(name.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{name}: {error}") from None
 

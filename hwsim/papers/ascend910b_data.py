@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
 from hwsim.papers import measured
 from hwsim.papers.record import PaperRecord
@@ -105,6 +106,6 @@ def published() -> PublishedTimes:
     """The file as a record. Raises InputError for invalid content, and where the source tree is not available."""
     file = measured.path("ascend910b.yaml")
     try:
-        return PublishedTimes.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return PublishedTimes.model_validate(common_yaml(file.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{file}: {error}") from None

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hwsim.analysis.energy import ChipEnergies, EnergyRange, energies_of
 from hwsim.datafiles.places import package_folder, text_of
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.papers.record import PaperRecord
@@ -84,7 +85,7 @@ def read(paper: str) -> AssumptionFile:
     """The assumptions of a paper. Raises InputError for a file that does not fit."""
     source = package_folder("papers") / f"{paper}-assumptions.yaml"
     try:
-        return AssumptionFile.model_validate(yaml.safe_load(text_of(source, "assumptions")))
+        return AssumptionFile.model_validate(common_yaml(text_of(source, "assumptions")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{source}: {error}") from None
 

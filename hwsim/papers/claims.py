@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hwsim.datafiles.places import package_folder
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, nearest
 from hwsim.papers import conditions
 from hwsim.papers.conditions import Quantity
@@ -115,6 +116,6 @@ def read(paper: str, file: Path | None = None) -> Paper:
         raise InputError(f"no paper {paper!r}; there are {', '.join(PAPERS)}{nearest(paper, list(PAPERS))}")
     source = file if file is not None else package_folder("papers") / f"{paper}.yaml"
     try:
-        return Paper.model_validate(yaml.safe_load(source.read_text(encoding="utf-8")))
+        return Paper.model_validate(common_yaml(source.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError, OSError, InputError) as error:
         raise InputError(f"{source}: {error}") from None

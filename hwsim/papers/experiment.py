@@ -5,10 +5,11 @@ It knows the form alone; neither what is measured, nor what the paper says of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hwsim.papers.cells import CellCall
 from hwsim.papers.conditions import Quantity
 
 Scale = Literal["quick", "full"]
@@ -44,11 +45,20 @@ class Found:
     series: tuple[Series, ...] = ()
 
 
+def no_cells(scale: Scale) -> Sequence[CellCall]:
+    """Of an experiment that is one piece of work."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One run. claims: the ids that it measures. seconds: what it takes on two cores, by scale; said beforehand."""
+    """One run. claims: the ids that it measures. seconds: what it takes on two cores, by scale; said beforehand.
+
+    cells: the parts that it asks for, which processes may compute before; one left out is computed when asked for.
+    """
 
     name: str
     claims: tuple[str, ...]
     measure: Callable[[Scale], Found]
     seconds: Mapping[Scale, float]
+    cells: Callable[[Scale], Sequence[CellCall]] = no_cells

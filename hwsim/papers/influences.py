@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.files import write_text
-from hwsim.papers import assumptions, reproduce, varied
+from hwsim.papers import assumptions, processes, reproduce, varied
 from hwsim.papers.assumptions import OTHER_SEED, VARIED_KINDS, AssumedRange, Assumption
 from hwsim.papers.claims import Verdict
 from hwsim.papers.conditions import Quantity
@@ -64,25 +66,18 @@ START_SECONDS = 2.0  # of a process
 
 
 def with_influences(
-    found: Reproduction, scale: Scale, progress: Progress | None = None, *, only_cached: bool = False
+    found: Reproduction, scale: Scale, progress: Progress | None = None, *, only_cached: bool = False, jobs: int = 1
 ) -> Reproduction:
     """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read.
 
-    only_cached: those alone; nothing is run.
+    only_cached: those alone; nothing is run. jobs: runs at a time, each in a process of its own.
     """
     asked = [
         one for one in _asked(found) if not only_cached or all(_path(one, x, scale).exists() for x in one.range.others)
     ]
-    total = sum(one.experiment.seconds[scale] * len(one.range.others) for one in asked) or 1.0
-    done = 0.0
+    runs_of = _runs(asked, scale, jobs, progress)
     moved: dict[str, list[ClaimInfluence]] = {}
-    for one in asked:
-        runs = []
-        for value in one.range.others:
-            runs.append(_run(one, value, scale))
-            done += one.experiment.seconds[scale]
-            if progress is not None:
-                progress(done / total)
+    for one, runs in zip(asked, runs_of, strict=True):
         for outcome in one.outcomes:
             moved.setdefault(outcome.id, []).append(_influence(one, outcome, runs))
     outcomes = tuple(
@@ -92,6 +87,26 @@ def with_influences(
         for outcome in found.outcomes
     )
     return replace(found, outcomes=outcomes)
+
+
+def _runs(asked: Sequence[_Asked], scale: Scale, jobs: int, progress: Progress | None) -> list[list[VariedRun]]:
+    """The runs behind each, `jobs` at a time, the longest first."""
+    tasks = [(i, one, value) for i, one in enumerate(asked) for value in one.range.others]
+    total = sum(one.experiment.seconds[scale] for _, one, _ in tasks) or 1.0
+    done = 0.0
+    with processes.shared_threads(jobs) if jobs > 1 else nullcontext(), ThreadPoolExecutor(jobs) as pool:
+        by_length = sorted(tasks, key=lambda task: -task[1].experiment.seconds[scale] if jobs > 1 else 0)
+        pending = {pool.submit(_run, one, value, scale): one for _, one, value in by_length}
+        try:
+            for future in as_completed(pending):
+                future.result()
+                done += pending[future].experiment.seconds[scale]
+                if progress is not None:
+                    progress(done / total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [[_run(one, value, scale) for value in one.range.others] for one in asked]
 
 
 def why_unmoved(outcome: ClaimOutcome) -> str:

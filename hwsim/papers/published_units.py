@@ -1,23 +1,35 @@
-"""Counts and rates of units that device files do not have, as vendors publish them: for claims about peaks.
+"""Counts and rates of units that device files do not have, read from configs/papers/published-units.yaml.
 
-It knows chips by name and no claim. None of these numbers is used by a simulated run.
+It knows the form of the file, and how a peak follows; no claim. No simulated run uses these numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import yaml
+from pydantic import ValidationError
+
+from hwsim.datafiles.places import package_folder, text_of
+from hwsim.errors import InputError
+from hwsim.papers.record import PaperRecord
+
+FILE = "published-units.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class LaneRates:
-    """fmas_per_cycle: fused multiply-adds of one core and cycle, by format. source: who publishes them."""
+class LaneRates(PaperRecord):
+    """fmas_per_cycle: fused multiply-adds of one core's ordinary units per cycle, by format.
+
+    source: who publishes them; checked: where they were read.
+    """
 
     fmas_per_cycle: dict[str, int]
     source: str
+    checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
+class Processor(PaperRecord):
     """A chip without a device file. bits: of one core's vectors; pipes: such vectors of FMAs a core issues a cycle."""
 
     cores: int
@@ -25,23 +37,35 @@ class Processor:
     pipes: int
     clock_mhz: float
     source: str
+    checked: str
 
     def peak_tflops(self, bits: int) -> float:
         """2 operations for each FMA of numbers of so many bits, all cores."""
         return 2e-6 * self.cores * self.pipes * (self.bits // bits) * self.clock_mhz
 
 
-CUDA_GUIDE = "the CUDA C++ Programming Guide, table of the throughput of arithmetic instructions"
-#: The ordinary cores: of one SM or compute unit.
-LANES = {
-    "a100": LaneRates({"fp32": 64, "fp64": 32}, f"{CUDA_GUIDE}, compute capability 8.0"),
-    "h100": LaneRates({"fp32": 128, "fp64": 64}, f"{CUDA_GUIDE}, compute capability 9.0"),
-    "mi300x": LaneRates(
-        {"fp32": 128, "fp64": 64}, "AMD's white paper on CDNA 3: 256 and 128 operations per clock and unit"
-    ),
-}
-SW26010_PRO = Processor(
-    384, 512, 1, 2250, "reports from SC23 (Chips and Cheese, Tom's Hardware): 6 x 64 cores, 512-bit vectors, 2.25 GHz"
-)
-#: Tensor Cores of one SM: NVIDIA's white papers on the V100 (640 on 80 SMs), A100 (432 on 108) and H100 (528 on 132).
-TENSOR_CORES = {"v100": 8, "a100": 4, "h100": 4}
+class TensorCores(PaperRecord):
+    """per_sm: of one multiprocessor."""
+
+    per_sm: int
+    source: str
+    checked: str
+
+
+class PublishedUnits(PaperRecord):
+    """By chip."""
+
+    schema_version: Literal[1]
+    lanes: dict[str, LaneRates]
+    processors: dict[str, Processor]
+    tensor_cores: dict[str, TensorCores]
+
+
+@cache
+def read() -> PublishedUnits:
+    """The file. Raises InputError where it does not fit."""
+    source = package_folder("papers") / FILE
+    try:
+        return PublishedUnits.model_validate(yaml.safe_load(text_of(source, "units")))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{source}: {error}") from None

@@ -7,6 +7,7 @@ a stopped run goes on where it was.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import re
@@ -19,17 +20,22 @@ import numpy as np
 
 import hwsim
 from hwsim import cache
+from hwsim.datafiles.places import package_folder
 from hwsim.errors import InputError, nearest
 from hwsim.files import write_text
-from hwsim.papers import ape, bf16x9, claims, le_gemm, sgemm_cube, tf32_tf64
+from hwsim.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
 from hwsim.papers.claims import Claim, Verdict
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
+from hwsim.papers.origin import Origin, here
 
 Progress = Callable[[float], None]
 #: Before the name of an experiment, in the place of an item.
 EXPERIMENT = "experiment:"
 #: Modules that read or write what was measured: results do not depend on them.
-AFTER = ("influences.py", "influences_text.py", "reproduce_text.py", "claims_page.py")
+AFTER = (
+    "influences.py", "influences_text.py", "reproduce_text.py", "claims_page.py", "processes.py", "origin.py",
+    "full_text.py",
+)  # fmt: skip
 #: Paper -> the package with its EXPERIMENTS.
 PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
 
@@ -181,14 +187,37 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
     path = cached_path(paper, one, scale)
     if path.exists():
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    given = one.measure(scale)
+    with cells.stored_in(cells_folder(paper)):
+        given = one.measure(scale)
     if set(given.measured) != set(one.claims):
         wrong = ", ".join(sorted(set(given.measured) ^ set(one.claims)))
         raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(asdict(given)))
+    text = json.dumps(plain(asdict(given)) | {"origin": asdict(here())})
     write_text(path, text)
     return _from_json(json.loads(text))
+
+
+def origin(paper: str, one: Experiment, scale: Scale) -> Origin | None:
+    """When and on what an experiment's results were computed; None where they are not in the cache."""
+    path = cached_path(paper, one, scale)
+    return Origin(**json.loads(path.read_text(encoding="utf-8"))["origin"]) if path.exists() else None
+
+
+def cached(papers: Sequence[str], scale: Scale) -> Reproduction:
+    """What the experiments in the cache give; nothing is run, and claims of the others are left out."""
+    found = {
+        paper: [measured(paper, one, scale) for one in experiments(paper) if cached_path(paper, one, scale).exists()]
+        for paper in papers
+    }
+    outcomes = [
+        outcome
+        for paper, own in found.items()
+        for outcome in _judged(paper, wanted_claims(paper, None), own)
+        if outcome.measured
+    ]
+    series = {paper: tuple(x for one in own for x in one.series) for paper, own in found.items()}
+    return Reproduction(tuple(outcomes), series)
 
 
 def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[ClaimOutcome]:
@@ -239,7 +268,16 @@ def cache_folder() -> Path:
 
 def cached_path(paper: str, one: Experiment, scale: Scale) -> Path:
     """The file of an experiment's results; it need not exist."""
-    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}" / f"{paper}-{one.name}-{scale}.json"
+    return _folder(paper) / f"{paper}-{one.name}-{scale}.json"
+
+
+def cells_folder(paper: str) -> Path:
+    """Where the cells of a paper's experiments are kept."""
+    return _folder(paper) / "cells"
+
+
+def _folder(paper: str) -> Path:
+    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}"
 
 
 def _digest() -> str:
@@ -256,4 +294,6 @@ def _paper_digest(paper: str) -> str:
     shared = [
         x for x in root.rglob("*.py") if x.name not in AFTER and not any(x.is_relative_to(y) for y in apart if y != own)
     ]
-    return cache.digest_of_files(shared, root)
+    units = Path(str(package_folder("papers") / published_units.FILE))
+    parts = cache.digest_of_files(shared, root), cache.digest_of_files([units], units.parent)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()

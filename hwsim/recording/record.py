@@ -106,7 +106,7 @@ def record(
 
 def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
     found = []
-    if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device)):
+    if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device), device.cores):
         found.append(
             f"cuBLAS {version} on {device.name}: how its kernels add over K is taken as of {rules_text()}; rely on "
             "what a sample says, which is run where --no-run is left out"

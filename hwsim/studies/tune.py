@@ -57,10 +57,22 @@ class TunedPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryKernel:
+    """What a library runs for the GEMM: its kernel, slices of K, and the cycles of a program with its tile (None: there
+    is no such program)."""
+
+    name: str
+    kernel: str
+    split_k: int
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Landscape:
     """The result of a search. default: the dataflow's own choice. analytic: the choices of formulas, by name.
 
-    complete: whether the search finished, rather than reaching its budget.
+    complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
+    named.
     """
 
     objective: str
@@ -69,6 +81,7 @@ class Landscape:
     default: TunedPoint
     analytic: dict[str, TunedPoint]
     complete: bool
+    library: LibraryKernel | None = None
 
 
 def tune(

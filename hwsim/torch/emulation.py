@@ -129,6 +129,19 @@ class _Functions(TorchFunctionMode):
         return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
 
 
+class _Kind:
+    """What an operator of PyTorch is to `emulate`: caught by a function of hwsim's, counted, or something else."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func  # kept, so that no other operator gets its id
+        self.function = OPERATORS.get(func)
+        self.multiplies = multiplies(func)
+        self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
+
+
+_KINDS: dict[int, _Kind] = {}  # by identity: PyTorch hashes operators in Python, and all go through here
+
+
 class _Operators(TorchDispatchMode):
     """Catches products that PyTorch's C++ functions call, and counts those that nothing catches."""
 
@@ -146,25 +159,22 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        if func.namespace != "aten":
-            self._count(func, args)
-            return func(*args, **given)
-        made = None
+        kind = _KINDS.get(id(func))
+        if kind is None:
+            kind = _KINDS[id(func)] = _Kind(func)
+        if kind.is_other:
+            return func(*args, **(kwargs or {}))
+        given, made = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
             made = self._convolution_backward(*args)
-        elif func in OPERATORS:
-            caller = Caller(self.key, self.names.current, *_stage(func, args))
-            made = OPERATORS[func](caller, *args, **given)
+        elif kind.function is not None:
+            made = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **given)
         if made is not None:
             return made
-        self._count(func, args)
-        return func(*args, **given)
-
-    def _count(self, func: Any, args: tuple[Any, ...]) -> None:
-        if multiplies(func) and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
+        if kind.multiplies and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
             self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
+        return func(*args, **given)
 
     def _convolution_backward(self, *args: Any) -> Any:
         dy, x, w, _, stride, padding, dilation, is_transposed, _, groups, wanted = args

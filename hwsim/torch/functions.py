@@ -93,11 +93,15 @@ def rmatmul(caller: Caller, b: Tensor, a: Tensor) -> Tensor | None:
 
 def _rows(x: Tensor) -> Tensor:
     """(..., k) as a matrix; -1 would not do where x has no elements."""
+    if x.dim() == MATRIX:
+        return x
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _stack(x: Tensor) -> Tensor:
     """(..., m, k) as one stack."""
+    if x.dim() == STACK:
+        return x
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
@@ -113,10 +117,12 @@ def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | No
     elif right.dim() == MATRIX:
         made = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
     else:
-        lead = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        one = _stack(left.expand(*lead, *left.shape[-2:]))
-        other = _stack(right.expand(*lead, *right.shape[-2:]))
-        made = caller.product(one, other, None, operation).reshape(*lead, left.shape[-2], right.shape[-1])
+        lead = left.shape[:-2]
+        if right.shape[:-2] != lead:
+            lead = torch.broadcast_shapes(lead, right.shape[:-2])
+            left, right = left.expand(*lead, *left.shape[-2:]), right.expand(*lead, *right.shape[-2:])
+        made = caller.product(_stack(left), _stack(right), None, operation)
+        made = made if len(lead) == 1 else made.reshape(*lead, *made.shape[-2:])
     if a.dim() == 1:
         made = made.squeeze(-2)
     return made.squeeze(-1) if b.dim() == 1 else made

@@ -59,6 +59,9 @@ def product(
     """alpha a b + beta c by the settings of `key`. a (m, k) or (count, m, k), b alike; c: (n,) or broadcast to it."""
     rest = (float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient)
     if _is_alone(a, b, c):
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, c)):
+            made: torch.Tensor = _Differentiable.apply(a, b, c, *rest)
+            return made
         with torch._C._DisableTorchDispatch():  # what the record measures is not caught
             return _product(a, b, c, *rest)
     return call("product", a, b, c, *rest)
@@ -80,13 +83,11 @@ def _is_transformed() -> bool:
 
 
 def _is_alone(*tensors: torch.Tensor | None) -> bool:
-    """Whether nobody would see the operator: no gradient, transform, compiler or other mode, tensors of no subclass.
+    """Whether nobody would see the operator: no transform, compiler or other mode, tensors of no subclass.
 
     PyTorch's dispatcher, which calls Python for each of these, takes as long as a product of 100 x 100 x 100.
     """
     given = [x for x in tensors if x is not None]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
-        return False
     if any(type(x) not in PLAIN_TENSORS for x in given) or torch.compiler.is_compiling():
         return False
     if _is_transformed() or any(x.is_meta for x in given):
@@ -153,6 +154,21 @@ def _product_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         shape, dtype = ctx.c
         of_c = (grad if ctx.beta == 1 else grad * ctx.beta).sum_to_size(shape).to(dtype)
     return of_a, of_b, of_c, *(None for _ in range(8))
+
+
+class _Differentiable(torch.autograd.Function):
+    """The product and its gradients, where nobody would see the operator: as registered, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
+        with torch._C._DisableTorchDispatch():
+            made = _product(*inputs)
+        _product_context(ctx, inputs, made)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _product_backward(ctx, grads[0])
 
 
 def _first(x: torch.Tensor, dim: int | None, count: int, at: int = 0) -> torch.Tensor:

@@ -91,40 +91,28 @@ def multiply(
     broadcast to the product.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
-        return _multiply(place, a, b, c, alpha, beta, dtype)
-
-
-def _multiply(
-    place: Place,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None,
-    alpha: float,
-    beta: float,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    settings, record = active(place.key)
-    chosen = settings.of(place.layer, place.stage)
-    if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
-        return plain_product(a, b, c, alpha, beta, dtype)
-    start = time.perf_counter()
-    left, right = array_of(a), array_of(b)
-    more, is_added = _c_arguments(a, b, c, alpha, beta)
-    output = format_name(dtype)
-    if output in NARROW:
-        more["output"] = output
-    if chosen.arguments.get("library") is not None:
-        more |= {"a_layout": layout(a), "b_layout": layout(b)}
-    more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-    if chosen.scale is not None and c is not None:  # the scaled product comes first
-        more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
-        is_added = True
-    product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
-    out = tensor_of(product, dtype, a.device)
-    if is_added and c is not None:
-        out = out + (c if beta == 1 else beta * c).to(dtype)
-    record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
-    return out
+        settings, record = active(place.key)
+        chosen = settings.of(place.layer, place.stage)
+        if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
+            return plain_product(a, b, c, alpha, beta, dtype)
+        start = time.perf_counter()
+        left, right = array_of(a), array_of(b)
+        more, is_added = _c_arguments(a, b, c, alpha, beta)
+        output = format_name(dtype)
+        if output in NARROW:
+            more["output"] = output
+        if chosen.arguments.get("library") is not None:
+            more |= {"a_layout": layout(a), "b_layout": layout(b)}
+        more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
+        if chosen.scale is not None and c is not None:  # the scaled product comes first
+            more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
+            is_added = True
+        product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        out = tensor_of(product, dtype, a.device)
+        if is_added and c is not None:
+            out = out + (c if beta == 1 else beta * c).to(dtype)
+        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
+        return out
 
 
 def _c_arguments(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from hwsim.frameworks.product import Ready
+    from hwsim.repeated import Ready
     from hwsim.torch.products import Place
 
 MATRIX = 2  # dimensions

@@ -15,9 +15,8 @@ typedef struct hw_term {
 } hw_term;
 
 /* The number that a unit reads: saturation of infinities, flushing of subnormals (hwsim.numerics.terms). */
-static inline hw_num hw_read(const hw_spec *s, const hw_format *f, uint64_t code)
+static inline hw_num hw_settled(const hw_spec *s, const hw_format *f, hw_num x)
 {
-    hw_num x = hw_decode(f, code);
     if (s->saturate_operands && x.kind >= HW_INF)
         x = hw_decode(f, x.kind == HW_NAN ? 0 : hw_largest(f, x.sign));
     if (s->flush_operands && (x.kind == HW_ZERO || x.subnormal)) {
@@ -26,6 +25,11 @@ static inline hw_num hw_read(const hw_spec *s, const hw_format *f, uint64_t code
         x.kind = HW_ZERO;
     }
     return x;
+}
+
+static inline hw_num hw_read(const hw_spec *s, const hw_format *f, uint64_t code)
+{
+    return hw_settled(s, f, hw_decode(f, code));
 }
 
 /* The same value in a wider format, with that format's exponent. */
@@ -39,6 +43,7 @@ static inline hw_num hw_renormalise(const hw_format *from, const hw_format *to, 
         int up = x->lsb - (exponent - to->fraction_bits);   /* >= 0: `to` holds the value */
         y.sig = x->sig << up;
         y.lsb = x->lsb - up;
+        y.subnormal = lead < hw_emin(to);
     }
     return y;
 }

@@ -10,6 +10,8 @@ static hw_num read_number(const hw_spec *s, const hw_format *f, uint64_t code)
         hw_num x = {(uint64_t)hw_decode_integer(f, code), 0, 0, HW_NORMAL, 0};
         return x;
     }
+    if (s->model == HW_COMPOSITE) /* the inner unit's rules hold for them, in its format */
+        return hw_decode(f, code);
     return hw_read(s, f, code);
 }
 

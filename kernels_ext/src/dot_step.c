@@ -158,8 +158,8 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
         int count = 0;
         for (int k = 0; k < s->terms; k++)
             if (s->selection[step] >> (k % s->modulus) & 1) {
-                chosen_a[count] = hw_renormalise(&s->a, &inner->a, &a[k]);
-                chosen_b[count++] = hw_renormalise(&s->b, &inner->b, &b[k]);
+                chosen_a[count] = hw_settled(inner, &inner->a, hw_renormalise(&s->a, &inner->a, &a[k]));
+                chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&s->b, &inner->b, &b[k]));
             }
         for (; count < inner->terms; count++)
             chosen_a[count] = chosen_b[count] = (hw_num){0};

@@ -324,22 +324,25 @@ static void issue_event(machine *m, core *c, int64_t index, int64_t time)
     else if (g->state >= OVERHEAD && g->queue.count == 1) give_ahead(m, c, g, time);
 }
 
-/* The queue of an engine has room for one more: the streams that may go on. One that is not ready yet does so when it
- * is; of those that wait now it is the first, with an event of its own at this time. That is left out where nothing
- * else at this time can tell: no other stream feeds the engine, which has started something that takes time. */
+/* An instruction has left the queue of an engine: the streams that may go on, which are all for whose next instruction
+ * there is room now. One that is not ready yet does so when it is. One that waits has an event of its own at this time,
+ * in which it looks again, as streams before it may have taken the places; what needs a single place is left out where
+ * as many before it need one, as each of them finds room or leaves none. The event is left out where nothing else at
+ * this time can tell: no other stream feeds the engine, which has started something that takes time. */
 static void let_issue(machine *m, core *c, engine *g, int64_t time, int started)
 {
-    int taken = 0;
+    int64_t room = g->queue_depth - g->taken, single = 0;
     for (uint64_t left = g->blocked; left; left &= left - 1) {
         int i = __builtin_ctzll(left);
         stream *s = &c->streams[i];
+        const operation *o = &m->operations[s->next.instr];
         int waits = s->since < time;
-        if (waits && taken) continue;
-        taken |= waits;
+        if (waits && (!fits(g, o) || (o->places == 1 && single >= room))) continue;
+        single += waits && o->places == 1;
         g->blocked ^= left & -left;
         int64_t at = waits ? time : s->since;
         end_stall(m, s, time);
-        if (waits && started && g->feeders == 1 && fits(g, &m->operations[s->next.instr])) issue(m, c, i, time);
+        if (waits && started && g->feeders == 1) issue(m, c, i, time);
         else set_issue(m, c, i, at);
     }
 }

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "transformer"
 
 
 def test_five_steps(tmp_path, monkeypatch, capsys):
+    """Training through hwsim.torch, forward and backward, falls in loss on each unit and differs from unit to unit."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import train
 

@@ -8,6 +8,7 @@ from hwsim.studies import bench_rows
 
 
 def test_quick_measures_everything_once_per_number_of_threads(cli):
+    """Every row of the benchmark runs and its figures agree with each other; none is compared with a time."""
     done = cli("bench", "--quick", "--threads", "1", "--threads", "2", "--json")
     assert (done.code, done.err) == (0, "")
     found = done.json

@@ -118,6 +118,7 @@ def test_an_interrupt_while_modules_are_imported_ends_with_130(module):
 
 
 def test_import_hwsim_needs_no_numpy_and_gives_every_name():
+    """In a new process, as only there nothing is imported yet; the frameworks' modules are among the names."""
     code = (
         "import sys, hwsim\nassert 'numpy' not in sys.modules\n"
         "for name in (*hwsim.__all__, *hwsim._MODULES):\n"

@@ -22,12 +22,32 @@ class Point:
 
 
 def plugins(monkeypatch, *points):
-
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "hwsim.devices" else ())
+    monkeypatch.setattr(registry, "_points", lambda path: points)
 
 
 def cores(text, n):
     return text.replace("cores: 2", f"cores: {n}")
+
+
+def test_a_plugin_is_seen_when_it_is_installed_and_gone_when_it_is_not(small, tmp_path, monkeypatch):
+    """Also in a process that has looked before."""
+    place, outside = tmp_path / "site", tmp_path / "tiny.yaml"
+    place.mkdir()
+    outside.write_text(small)
+    (tmp_path / "tiny_plugin.py").write_text(f"FILE = {str(outside)!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(place))
+    with pytest.raises(UnsupportedError):
+        registry.read("tiny_chip")
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+    (made / "entry_points.txt").write_text("[hwsim.devices]\ntiny_chip = tiny_plugin:FILE\n")
+    made.rename(place / "tiny-1.dist-info")
+    assert registry.read("tiny_chip") == (small, str(outside))
+    (place / "tiny-1.dist-info").rename(made)
+    with pytest.raises(UnsupportedError):
+        registry.read("tiny_chip")
 
 
 def test_the_order_of_places(write, small, tmp_path, monkeypatch):

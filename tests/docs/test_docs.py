@@ -193,6 +193,7 @@ def generator() -> ModuleType:
 
 
 def test_generated_parts_are_current() -> None:
+    """Every table that docs/generate.py writes is made again, some of them by runs, and compared with its page."""
     generate, found = generator(), set()
     for page in DOCS:
         text = page.read_text(encoding="utf-8")

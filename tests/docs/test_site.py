@@ -55,6 +55,7 @@ def broken(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built once for the tests of this file; the only place where Sphinx reads every docstring."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(folder / "cache")]
     done = subprocess.run(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
+import hwsim.repeated
 from hwsim.errors import InputError
 
 WHERE = {"device": "h200", "scheme": "tf32x3"}
@@ -42,6 +43,35 @@ def test_matmul_dot_tensordot_and_einsum_give_the_bits_of_matmul():
     for c in found:
         assert c.dtype == np.float32 and np.array_equal(c.view(np.uint32), expected.view(np.uint32))
     assert 0 < engine.error < 1e-6 and engine.error <= engine.largest_error
+
+
+@pytest.mark.parametrize("where", [WHERE, {"device": "h200", "library": "cublas", "format": "bf16"}])
+def test_a_shape_is_resolved_once(monkeypatch, where):
+    asked, own = [], hwsim.repeated.prepared
+
+    def prepared(a, b, **given):
+        asked.append(a.shape)
+        return own(a, b, **given)
+
+    monkeypatch.setattr(hwsim.repeated, "prepared", prepared)
+    with hwsim.emulate(timing=True, **where) as engine:
+        cycles = []
+        for m in (5, 5, 6, 5):
+            a, b = draw(m, 17), draw(17, 3)
+            expected = hwsim.run(a, b, **where)
+            assert np.array_equal(np.matmul(a, b).view(np.uint32), expected.c.astype(np.float32).view(np.uint32))
+            cycles.append(expected.cycles or 0)
+        assert engine.cycles == sum(cycles)
+    assert asked == [(5, 17), (6, 17)]
+
+
+def test_an_operand_s_dtype_is_of_its_kind():
+    a, b = draw(4, 9), draw(9, 2)
+    with hwsim.emulate(device="h200", scheme="native") as engine:
+        for dtype in (np.float16, np.float32, np.float16):
+            x, y = a.astype(dtype), b.astype(dtype)
+            assert np.array_equal(np.matmul(x, y), hwsim.matmul(x, y, device="h200").astype(dtype))
+    assert engine.calls == 3
 
 
 def test_the_mean_of_equal_errors_is_not_above_the_largest():

@@ -1,5 +1,6 @@
 """hwsim.torch with what surrounds a model: autocast, torch.func, threads, nested contexts, checkpoints, exceptions."""
 
+import contextlib
 import threading
 import tracemalloc
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import hwsim.torch  # noqa: E402
 from hwsim.torch.tensors import array_of  # noqa: E402
@@ -104,6 +107,34 @@ def test_forward_mode_of_a_plain_product():
         made = torch.autograd.forward_ad.make_dual(A, A + 1) @ B
         tangent = torch.autograd.forward_ad.unpack_dual(made).tangent
         assert same(tangent, (A + 1) @ B)
+
+
+class Watching(TorchDispatchMode):
+    """Sees every operator, as the registered ones want it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("operation", ["linear", "addmm", "bmm"])
+def test_gradients_are_the_same_whether_somebody_watches_the_operator_or_not(operation):
+    """Products that nobody watches go past PyTorch's dispatcher."""
+    found = []
+    for watching in (contextlib.nullcontext(), Watching()):
+        a, b, c = (x.clone().requires_grad_() for x in (A, B, C))
+        product = {
+            "linear": lambda a, b, c: F.linear(a, b.t(), c),
+            "addmm": lambda a, b, c: torch.addmm(c, a, b, beta=0.5, alpha=2.0),
+            "bmm": lambda a, b, c: torch.bmm(a[None], b[None]) + c,
+        }[operation]
+        with hwsim.torch.emulate(**H200) as run, watching:
+            out = product(a, b, c)
+            first = torch.autograd.grad(out.square().sum(), (a, b, c), create_graph=True)
+            second = torch.autograd.grad(first[0].square().sum(), (a, b, c))
+        found.append(((out.detach(), *first, *second), run.record.total().calls))
+        assert not run.not_caught
+    assert found[0][1] == found[1][1]
+    assert all(same(x.detach(), y.detach()) for x, y in zip(found[0][0], found[1][0], strict=True))
 
 
 def test_records_of_contexts_with_equal_settings_stay_apart():

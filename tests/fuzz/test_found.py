@@ -1,6 +1,7 @@
 """What the campaigns of tools/fuzz and earlier trials found, one test each."""
 
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -13,7 +14,7 @@ from hwsim.devices import dot_spec
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
 from hwsim.numerics import reference
@@ -303,11 +304,152 @@ def test_a_bias_that_no_integer_sum_holds_is_refused(bad):
     assert least.tolist() == [[2, 2 - 2**31]] * 2
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"operands": "ieee", "overflow": "saturate"}, "vector.specials: the vector unit has one mode"),
+        ({"operands": "saturate", "overflow": "infinity"}, "vector.specials: the vector unit has one mode"),
+        ({"zero": "positive"}, "vector.specials.zero: got 'positive'; allowed: ieee"),
+        ({"flush_operands": True}, "vector.specials.flush_operands: got true; allowed: false"),
+        ({"flush_results": True}, "vector.specials.flush_results: got true; allowed: false"),
+        ({"nan_code": 0x7FC00001}, "vector.specials.nan_code: unknown key"),
+    ],
+)
+def test_special_values_that_the_lanes_do_not_have_are_refused(said, words):
+    """They were read by nothing, or made NaNs zero in sums of a unit that takes NaNs as such."""
+    tree = expanded(hwsim.device("ascend910a"))
+    tree["vector"]["specials"] = said
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        hwsim.device(tree)
+
+
+@pytest.mark.parametrize("said", ["e4m3", ["e4m3"], 5])
+def test_a_composite_unit_s_operand_format_holds_its_operands(said):
+    tree = changed("h100", ("dot_units", "fp8_f32", "operand_format"), said)
+    with pytest.raises(ConfigError) as caught:
+        hwsim.device(tree)
+    if said == "e4m3":
+        assert "e5m2 has values that the unit's operand_format e4m3 has not; widen that" in str(caught.value)
+
+
 def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
     """Vector units of hypothetical chips: what a conversion does with a NaN does not follow from the unit's NaN."""
     tree = expanded(hwsim.device("ascend910a"))
-    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "infinity", "operands": "saturate"}
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
     device = hwsim.device(tree)
     lanes = Lanes(device, dot_spec(hwsim.device("h200"), "wgmma.m64n8k16.f32.f16.f16"))
     assert lanes.all_ones
     assert lanes.store(np.array([np.nan], np.float32), format_of("fp16"), "RNE").tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "promotion", "groups"),
+    [
+        (
+            ((0, 16), (32, 48), (16, 32), (48, 64)),
+            20,
+            (((0, 16), (16, 20)), ((20, 32), (32, 40)), ((40, 48), (48, 60)), ((60, 64),)),
+        ),
+        (((12, 32), (32, 48), (48, 64)), 16, (((0, 16),), ((16, 20), (20, 32)), ((32, 36), (36, 48)), ((48, 52),))),
+    ],
+)
+def test_blocks_of_a_written_out_chain_begin_instructions_within_groups_too(blocks, promotion, groups):
+    """Groups that end within an instruction of 16, or begin within a block: the next block begins a new one."""
+    shapes = (13, (3, 64)), (14, (64, 3))
+    scales = [2.0 ** np.random.default_rng(seed).integers(-6, 6, shape) for seed, shape in shapes]
+    a, b = (
+        (doubles(seed, *shape) * scale).astype(np.float32) for (seed, shape), scale in zip(shapes, scales, strict=True)
+    )
+    place = [k for block in blocks for k in range(*block)]
+    given = {"device": "a100", "format": "fp16"}
+    order = Chain(tuple(Range(start, stop, stop - start, stop - start) for start, stop in blocks))
+    found = hwsim.matmul(a, b, schedule=Schedule(sum=order, promotion_k=promotion), **given)
+    x, y = a[:, place], b[place]
+    apart, joined = np.zeros((2, 3, 3), np.float32)
+    for group in groups:
+        ranges = tuple(Range(start, stop, stop - start, stop - start) for start, stop in group)
+        apart = apart + hwsim.matmul(x, y, schedule=Schedule(sum=Chain(ranges)), **given)
+        part = slice(group[0][0], group[-1][1])
+        joined = joined + hwsim.matmul(x[:, part], y[part], **given)
+    assert np.array_equal(found, apart)
+    assert not np.array_equal(found, joined)
+
+
+def test_groups_of_a_term_go_before_the_promotion_of_a_written_out_chain():
+    """Of fp16 operands, whose corrections are zero: the leading term adds each instruction outside, by blocks of 6."""
+    shapes = (15, (3, 24)), (16, (24, 3))
+    a, b = (doubles(seed, *shape).astype(np.float16).astype(np.float32) for seed, shape in shapes)
+    given = {"device": "a100", "scheme": "ootomo-fp16", "leading": "outside"}
+    order = Chain((Range(0, 24, 12, 6), Range(6, 24, 12, 6)))
+    plain, promoted = (
+        hwsim.matmul(a, b, schedule=Schedule(sum=order, promotion_k=promotion), **given) for promotion in (None, 6)
+    )
+    assert np.array_equal(plain, promoted)
+    assert not np.array_equal(plain, hwsim.matmul(a, b, **given))
+
+
+def test_a_format_before_the_output_rounds_sums_of_every_kind():
+    """product_format="bf16" of one chain without C or bias was skipped, and not of two slices."""
+    a, b = (doubles(seed, *shape).astype(np.float32) for seed, shape in ((17, (4, 32)), (18, (32, 4))))
+    epilogue = Epilogue(product_format="bf16")
+    for schedule in (Schedule(epilogue=epilogue), Schedule(epilogue=epilogue, slice_k=16)):
+        found = hwsim.matmul(a, b, device="a100", format="fp16", schedule=schedule)
+        assert not (found.view(np.uint32) & 0xFFFF).any(), schedule
+
+
+def test_sums_merged_in_fp64_are_rounded_as_the_device_s_lanes_round():
+    """Of a saturating device: slices whose sum is beyond fp32's range were an infinity."""
+    tree = expanded(hwsim.device("mi210"))
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
+    huge = np.full((1, 32), 2.0**120, np.float32)
+    schedule = Schedule(slice_k=16, merge_format="fp64")
+    found = hwsim.matmul(huge, np.full((32, 1), 2.0**4, np.float32), device=tree, format="fp32", schedule=schedule)
+    assert found[0, 0] == np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_saturating_unit_widens_a_nan_to_zero(functional):
+    """By the evaluator a NaN stayed one, by the program it was zero."""
+    tree = expanded(hwsim.device("tf64"))
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
+    a = np.array([[np.nan, 2.0, -np.inf]], np.float32)
+    b = np.ones((3, 1), np.float32)
+    found = hwsim.run(a, b, device=tree, format="fp64", functional=functional).c
+    assert found[0, 0] == 2.0 - float(np.finfo(np.float32).max)
+
+
+def test_a_program_takes_instructions_that_round_words_alike():
+    """Two instructions of one unit, one of which rounds 32-bit words: the program took the other one's."""
+    tree = expanded(hwsim.device("gb200"))
+    for name, entry in tree["instructions"].items():
+        if name.startswith("tcgen05") and "m64" in name and "tf32" in name:
+            entry["operand_rounding"] = "RU"
+    words = np.array([[0x3F801FFF, 0x40490FDB], [0xBF8FFFFF, 0x3E000FFF]], np.uint32)
+    given = {"device": hwsim.device(tree), "format": "tf32", "input_format": "tf32"}
+    direct, program = (hwsim.run(words, words.T, functional=functional, **given).c for functional in (False, True))
+    assert direct.tobytes() == program.tobytes()
+
+
+def test_the_coupled_core_adds_to_zero_in_the_record_too():
+    """A cube that gives -0: the program adds it to C, which is +0, and the evaluator left it."""
+    tree = expanded(hwsim.device("ascend910a"))
+    tree["sources"]["S"] = "a try"
+    unit = tree["instructions"]["mmad.m16n16k16.f32.f16.f16"]["unit"]
+    unit = unit["value"] if isinstance(unit, dict) else unit
+    specials = {"zero": "ieee"}
+    tree["dot_units"][unit] = {
+        "model": "fused", "terms": 2, "fraction_bits": 25, "floor_exponent": -132, "rounding": "RD",
+        "specials": specials, "source": "S", "evidence": "assumption",
+    }  # fmt: skip
+    device = hwsim.device(tree)
+    a, b = np.array([[1, -1]], np.float16), np.array([[1], [1]], np.float16)
+    given = {"device": device, "format": "fp16"}
+    direct, program = (hwsim.run(a, b, functional=functional, **given) for functional in (False, True))
+    assert direct.c.tobytes() == program.c.tobytes()
+    assert direct.gemm.schedule.promotion_k is not None
+    name = "mmad.m16n16k16.f32.f16.f16"
+    padded = [np.zeros((1, 16), np.uint16) for _ in range(2)]
+    for x, values in zip(padded, (a, b.T), strict=True):
+        x[:, :2] = values.view(np.uint16)
+    assert device.dot(name, *padded, np.zeros(1, np.uint32))[0] == 0x80000000
+    assert hwsim.run(a, b, device="ascend910a", format="fp16").gemm.schedule.promotion_k is None

@@ -25,6 +25,7 @@ def campaign(name, *arguments):
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_no_fault_is_found(name):
+    """Each campaign on cases that no long run had: a traceback, a hang or a wrong bit that a change brings in."""
     found = campaign(name, "--first", FIRST, "--count", COUNTS[name])
     assert found.returncode == 0, found.stdout
     assert "0 faults" in found.stdout

@@ -48,6 +48,7 @@ def run(*words):
 
 
 def test_no_element_differs():
+    """Random devices, schemes and options: kernels and evaluator against Python integers, all kinds of unit reached."""
     found = run("reference.py", "--first", FIRST, "--count", COUNT, "--processes", 1)
     assert found.returncode == 0, found.stdout
     first, *lines = found.stdout.splitlines()

@@ -207,8 +207,7 @@ def test_a_campaign_stops_in_time_and_refuses_nothing_to_do() -> None:
     found = campaign(
         simulated, simulate, ENTRIES, summary=FACTS, outputs=10**12, seconds=0.3, threads=1, batch_results=2048
     )
-    assert 0 < found.results < 10**9
-    assert found.seconds < 10
+    assert 0 < found.results < 10**9 and found.seconds > 0.3  # stopped by its time, long before its 10^12 results
     for wrong in ({"distributions": []}, {"outputs": 0}, {"seconds": 0.0}):
         with pytest.raises(InputError, match="campaign"):
             campaign(simulated, simulate, ENTRIES, summary=FACTS, **wrong)  # type: ignore[arg-type]

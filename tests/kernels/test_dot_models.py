@@ -96,6 +96,7 @@ def check(spec: DotSpec, a: Codes, b: Codes, c: Codes) -> None:
 
 NVIDIA = Specials(nan_code=0x7FFFFFFF)
 HALF = Specials(nan_code=0x7FFF)
+LOSSY = Specials(operands="saturate", flush_operands=True)
 SATURATE = Specials(operands="saturate", overflow="saturate")
 CDNA2 = Specials(zero="ieee", flush_operands=True, flush_results=True)
 HOPPER = FusedUnit(16, 25, -133, specials=NVIDIA)
@@ -170,6 +171,12 @@ SPECS = {
     ),
     "composite-part": DotSpec(  # k mod 3 = 1 takes no part, and the selections do not fill their steps
         CompositeUnit(7, FusedUnit(4, 23, -133), "fp16", 3, ((2,), (0,)), specials=NVIDIA), *("e4m3", "e4m3"), *F32
+    ),
+    "composite-inner-rules": DotSpec(  # for operands those of the inner unit, in its format
+        CompositeUnit(8, FusedUnit(4, 25, -133, specials=LOSSY), "fp16", 4, ((0, 1), (2, 3))), *("fp16", "e5m2"), *F32
+    ),
+    "composite-outer-rules": DotSpec(  # for the accumulator
+        CompositeUnit(8, FusedUnit(4, 25, -133), "fp16", 4, ((0, 1), (2, 3)), specials=LOSSY), *("fp16", "e5m2"), *F32
     ),
 }
 
@@ -423,6 +430,13 @@ def test_formats_equal_the_table() -> None:
             assert fields[mine] == theirs, (name, mine)
         if fmt.nan != "none":
             assert fields["default_nan"] == fmt.nan_code, name
+
+
+def test_a_composite_unit_widens_exactly() -> None:
+    unit = CompositeUnit(8, FusedUnit(4, 25, -133), "fp16", 4, ((0, 1), (2, 3)))
+    zeros = np.zeros((8, 8), np.uint16)
+    with pytest.raises(InputError, match="operand_format fp16 does not hold all values of bf16"):
+        gemm(DotSpec(unit, "bf16", "bf16", *F32), zeros, zeros)
 
 
 def test_wrong_inputs_say_what_is_allowed() -> None:

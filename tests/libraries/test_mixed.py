@@ -38,6 +38,11 @@ def test_evidence_is_of_the_chip_that_was_asked() -> None:
     assert h100.choose(**CALL, format="e4m3", format_b="e5m2").evidence == "fitted"
     assert h200.choose(**CALL, format="e5m2", format_b="e4m3").evidence == "assumption"
     assert h100.choose(**CALL, format="e4m3", format_b="e4m3") == h100.choose(**CALL, format="e4m3")
+    of_a_weight = CALL | {"n": 4096, "k": 4096}  # cuBLASLt's own answer ships, for e4m3 alone
+    choose = hwsim.library("cublas", device="h100", workspace_bytes=1 << 20).choose
+    known, mixed = (choose(**of_a_weight, format="e4m3", format_b=other) for other in (None, "e5m2"))
+    assert (known.evidence, known.confidence) == ("microbenchmark", 1)
+    assert mixed.evidence == "fitted" and 0.999 < mixed.confidence < 1
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_file_of_shapes_is_read(tmp_path) -> None:
         ("m,n,k,format\n1,64,64\n", r"csv:2: 3 cells; allowed: 4"),
         ("m,n,k,format,bias\n1,64,64,bf16,maybe\n", r"csv:2: bias = 'maybe'; allowed: yes, true"),
         ("m,n,k,format,output\n1,64,64,bf16,fp64\n", r"csv:2: bf16 operands give bf16, fp32"),
-        ("m,n,k,format,bias\n1,64,64,fp64,yes\n", r"csv:2: .*fp64 with a bias"),
+        ("m,n,k,format,bias\n32,64,64,int8,yes\n", r"csv:2: .*int8 with a bias"),
         (
             "m,n,k,format,output,bias\n1,64,64,bf16,fp32,yes\n",
             r"csv:2: output fp32: with a bias .* bf16 give bf16; take",
@@ -357,6 +357,22 @@ def test_a_device_without_fitted_choices_takes_its_own_file(tmp_path) -> None:
         hwsim.run(a[:7], b, device="a100", library=str(path), **BF16)
     with pytest.raises(UnsupportedError, match=r"answers for a100 \(108 SMs\); the device is h200 \(132 cores\)"):
         hwsim.run(a, b, device="h200", library=str(path), **BF16)
+
+
+def test_a_chip_with_other_sms_takes_nothing_that_was_asked_on_its_model(tmp_path) -> None:
+    """A device that extends the H100's file and has fewer SMs: its own file alone, and rules that are assumed."""
+    chip, path = tmp_path / "pcie.yaml", tmp_path / "pcie.npz"
+    text = "schema_version: 1\nextends: h100\nname: pcie\ntitle: a Hopper\n"
+    chip.write_text(f"{text}cores: {{value: 114, source: DS, evidence: datasheet}}\n")
+    found = made(path, asked(gemms=["8x64x128"]), device=chip, cores=114, name="NVIDIA H100 PCIe")
+    assert any("how its kernels add over K" in note for note in found.notes)
+    library = hwsim.library(path, device=chip)
+    choice = library.choose(m=8, n=64, k=128, **BF16)
+    assert (choice.evidence, choice.order_evidence) == ("microbenchmark", "assumption")
+    for m, n, k in ((7, 64, 128), (8, 4096, 4096)):  # the latter is one of the weights that ship for the H100
+        assert hwsim.library("cublas", device="h100").choose(m=m, n=n, k=k, **BF16).confidence > 0
+        with pytest.raises(UnsupportedError, match=r"no fitted choices for cublas 13\.1 on h100; record this call"):
+            library.choose(m=m, n=n, k=k, **BF16)
 
 
 def test_rules_are_assumed_on_another_chip_and_of_another_version(tmp_path) -> None:

@@ -1,5 +1,6 @@
 """What a run with library= takes, refuses and says: parts of products, operands of other types, C, records again."""
 
+import itertools
 import json
 import re
 import warnings
@@ -63,6 +64,7 @@ def test_the_choices_schedule_gives_the_kernels_bits(fmt, dtype, m, n, k, layout
 @pytest.mark.parametrize(("fmt", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (1, 1, 512), (64, 96, 80)])
 def test_fp32_operands_are_rounded_first_whatever_the_kernel(fmt, dtype, sizes) -> None:
+    """Sizes of kernels with and without a matrix instruction: fp32 operands must not reach either unrounded."""
     m, n, k = sizes
     a, b = operands(m, n, k)
     call = {**CUBLAS, "format": fmt, "output": fmt}
@@ -138,7 +140,6 @@ def test_batch_classes_tell_where_tiles_are_shared() -> None:
         ({"k_group": 64}, InputError, "decides k_group; leave it out"),
         ({"stages": 3, "tile": (64, 64, 64)}, InputError, "decides (tile, stages|stages, tile); leave them out"),
         ({"c": np.ones((16, 16)), "bias": np.ones(16)}, UnsupportedError, "a bias and a C"),
-        ({"bias": np.ones(16), "format": "fp64"}, UnsupportedError, "fp64 with a bias: PyTorch's is cublasLtMatmul"),
         ({"bias": np.ones(16), "format": "int8", "b_layout": "columns"}, UnsupportedError, "_int_mm takes none"),
         ({"format": "e5m2", "b_layout": "columns"}, UnsupportedError, "cuBLAS multiplies no e5m2 by e5m2"),
         ({"format": "fp16", "format_b": "bf16"}, UnsupportedError, "cuBLAS multiplies no fp16 by bf16"),
@@ -148,6 +149,28 @@ def test_what_is_no_call_of_the_library_is_refused(given, error, said) -> None:
     a, b = operands(16, 16, 64)
     with pytest.raises(error, match=said):
         hwsim.run(a, b, **CUBLAS, timing=False, **{"format": "fp16"} | given)
+
+
+def test_fp64_with_a_bias_is_a_choice_of_its_own() -> None:
+    """cublasLtMatmul with the bias in its epilogue takes CUTLASS's kernel for Ampere, whose slices in place begin with
+    the bias."""
+    a, b = (x.astype(np.float64) for x in operands(64, 64, 12672))
+    bias = np.arange(64) / 3 + 1e3
+    call = {**CUBLAS, "format": "fp64", "b_layout": "columns"}
+    found = hwsim.run(a, b, bias=bias, **call)
+    assert found.gemm.decided("kernel").value.startswith("cutlass_80_tensorop_d884gemm")
+    assert found.gemm.decided("kernel").evidence == "fitted" and found.seconds > 0
+    assert found.gemm.schedule.merge_into == "output" and int(found.gemm.decided("split_k").value) > 1
+    sizes = {"m": 512, "n": 512, "k": 512, "format": "fp64", "b_layout": "columns"}
+    with_bias = hwsim.library("cublas", device="h200", workspace_bytes=1 << 20).choose(**sizes, bias=True)
+    assert (with_bias.algorithm, hwsim.library("cublas", device="h200").choose(**sizes).algorithm) == (22, 35)
+    with pytest.raises(UnsupportedError, match="no choices for fp64 with 1048576 bytes"):
+        hwsim.library("cublas", device="h200", workspace_bytes=1 << 20).choose(**sizes)
+    total = bias
+    starts = np.cumsum([0, *found.gemm.schedule.slice_k])
+    for i, j in itertools.pairwise(starts):
+        total = total + hwsim.matmul(a[:, i:j], b[i:j], device="h200", format="fp64")
+    assert np.array_equal(found.c, total)
 
 
 def test_fp64_with_one_column_takes_the_bias_as_its_c() -> None:
@@ -363,6 +386,7 @@ def test_a_program_is_of_a_whole_product() -> None:
 
 
 def test_no_cycles_say_why() -> None:
+    """A dot product of the library runs in a kernel without a program: the note names the reason."""
     for call in ({"timing": True}, {"exact": False}):
         note = hwsim.run(m=1, n=1, k=4096, **CUBLAS, format="fp16", **call).timing_note
         assert note and "not asked" not in note

@@ -49,6 +49,7 @@ def run_of(row):
 
 @pytest.mark.parametrize("device", ["h200", "h100"])
 def test_times_are_near_recorded_ones(device) -> None:
+    """Errors of times against every GEMM that was timed on the chip: what docs/library.md says of them."""
     errors = defaultdict(list)
     for row in recorded(device):
         try:

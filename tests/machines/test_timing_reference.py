@@ -37,8 +37,11 @@ def in_flight(instr):
     return instr.writes[0].rows * 128 * instr.repeat if instr.opcode == "copy" else 0
 
 
-def simulate(streams, initial, depth, issue, sync_cycles, window):
-    """Cycle by cycle: (end, {engine: account}, semaphores at the end, stalls of streams), or "deadlock"."""
+def simulate(streams, initial, depth, issue, sync_cycles, window, queued):
+    """Cycle by cycle: (end, {engine: account}, semaphores at the end, stalls of streams), or "deadlock".
+
+    queued: waits and signals take places of the queue, too.
+    """
     todo = [list(unroll(body)) for body in streams]
     ready = [issue if instrs else None for instrs in todo]
     queues, running, pending = ({e: [] for e in ENGINES} for _ in range(3))
@@ -48,6 +51,12 @@ def simulate(streams, initial, depth, issue, sync_cycles, window):
     idle = {e: [] for e in ENGINES}  # cycles since the engine's last instruction, with nothing issued to it
     stalls = [[] for _ in streams]  # (cycle, engine): the stream waited for room in that engine's queue
     end = flying = 0
+
+    def places(instr):
+        return 1 + queued * (len(instr.waits) + len(instr.signals))
+
+    def fits(e, instr):
+        return not queues[e] or sum(map(places, queues[e])) + places(instr) <= depth
 
     def add(e, cause, cycles):
         account[e][cause] = account[e].get(cause, 0) + cycles
@@ -73,8 +82,9 @@ def simulate(streams, initial, depth, issue, sync_cycles, window):
         instr = queues[e].pop(0)
         occupancy, tail = cost(instr, sync_cycles)
         running[e] = [(t + occupancy, tail, instr)]
-        if stuck[e]:
-            ready[stuck[e].pop(stuck[e].index(min(stuck[e])))] = t
+        for s in stuck[e]:  # all look whether there is room for them now, in their order
+            ready[s] = t
+        stuck[e] = []
 
     def complete(instr, t):
         nonlocal end, flying
@@ -108,7 +118,7 @@ def simulate(streams, initial, depth, issue, sync_cycles, window):
         for s, instrs in enumerate(todo):
             if ready[s] == t:
                 e = instrs[0].engine
-                if len(queues[e]) >= depth:
+                if not fits(e, instrs[0]):
                     stuck[e].append(s)
                     ready[s] = None
                 else:
@@ -193,13 +203,15 @@ def random_program(seed):
     return streams, initial, rng.randint(1, 4), rng.randint(1, 3), rng.randrange(5), rng.choice((1, 500, 1200, 9999))
 
 
+@pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("block", range(8))
-def test_engine_agrees_with_the_plain_simulation(block):
+def test_engine_agrees_with_the_plain_simulation(block, queued):
     seen = {"deadlock": 0, "leak": 0, "done": 0, "queue-full": 0, "in-flight": 0}
     for seed in range(block * 100, block * 100 + 100):
         streams, initial, depth, issue, sync_cycles, window = random_program(seed)
-        expected = simulate(streams, initial, depth, issue, sync_cycles, window)
+        expected = simulate(streams, initial, depth, issue, sync_cycles, window, queued)
         dev = device(
+            flags={"per_pipe_pair": 1, "queued": queued},
             links__L1_LA__in_flight_bytes=window,
             **{
                 f"engines__{e}": {"queue_depth": depth, "issue_cycles": float(issue), "sync_cycles": sync_cycles}

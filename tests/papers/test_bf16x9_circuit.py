@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(contraction, "SEEDS", {"quick": 1})
     monkeypatch.setattr(contraction, "COUNTED", {"quick": 8})
     yield
-    for one in (contraction.run, contraction.errors):
+    for one in (contraction.stored_run, contraction.errors):
         one.cache_clear()
 
 

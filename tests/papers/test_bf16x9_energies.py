@@ -102,7 +102,7 @@ def clear() -> None:
     for one in (
         cluster_energies.energy,
         circuit_contraction.errors,
-        circuit_contraction.run,
+        circuit_contraction.stored_run,
         spectral_transform.errors,
     ):
         one.cache_clear()

@@ -13,9 +13,9 @@ import pytest
 import hwsim.schemes
 from hwsim.devices import changed, load
 from hwsim.gemm.plan import Piece, Plan
-from hwsim.papers import claims
+from hwsim.papers import claims, published_units
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.sgemm_cube import EXPERIMENTS, accuracy, blocking, chips, moves, speed, splitting
+from hwsim.papers.sgemm_cube import EXPERIMENTS, accuracy, blocking, moves, speed, splitting
 from hwsim.schemes import Scheme
 
 PAPER = claims.read("sgemm-cube")
@@ -75,8 +75,9 @@ def test_sgemm_is_openblas_where_numpy_has_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_peaks_of_other_chips_and_a_wrong_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(verdicts("other-chips").values()) == {"holds"}
-    lanes = replace(chips.LANES["h100"], fmas_per_cycle={"fp32": 128, "fp64": 128})  # that of the Tensor Cores
-    monkeypatch.setitem(chips.LANES, "h100", lanes)
+    lanes = published_units.read().lanes
+    wrong = lanes["h100"].model_copy(update={"fmas_per_cycle": {"fp32": 128, "fp64": 128}})  # that of the Tensor Cores
+    monkeypatch.setitem(lanes, "h100", wrong)
     found = verdicts("other-chips")
     assert found["table1-h100"] == found["sec2-h100-fp8-fp64"] == "fails" and found["table1-a100"] == "holds"
 

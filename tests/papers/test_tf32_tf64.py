@@ -14,9 +14,9 @@ from hwsim.devices import load
 from hwsim.devices.query import instruction
 from hwsim.devices.variants import changed
 from hwsim.gemm.plan import Plan
-from hwsim.papers import claims
+from hwsim.papers import claims, published_units
 from hwsim.papers.experiment import Experiment
-from hwsim.papers.tf32_tf64 import EXPERIMENTS, chips, double, single, speed
+from hwsim.papers.tf32_tf64 import EXPERIMENTS, double, single, speed
 from hwsim.papers.tf32_tf64.definitions import TF64
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
@@ -69,7 +69,9 @@ def test_table_1_and_definitions() -> None:
 def test_units_and_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdicts("units") | verdicts("energy")
     assert set(found.values()) == {"holds"}
-    monkeypatch.setitem(chips.TENSOR_CORES, "v100", 4)  # half as many, twice as large
+    cores = published_units.read().tensor_cores
+    wrong = cores["v100"].model_copy(update={"per_sm": 4})  # half as many, twice as large
+    monkeypatch.setitem(cores, "v100", wrong)
     found = verdicts("units")
     assert found == {"sec2-1-unit-4x4": "fails", "sec2-1-units-grow": "holds"}
 

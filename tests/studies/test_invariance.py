@@ -18,6 +18,7 @@ from hwsim.studies.invariance import _added, batch_classes
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "library"))
 import compare_classes  # noqa: E402
+import compare_sweeps  # noqa: E402
 
 CASES = [
     ("bf16", "bf16", 1024, 4096),
@@ -193,6 +194,16 @@ def test_partitions_of_other_weights() -> None:
         ("h200", "e4m3"): 9, ("h200", "bf16"): 4, ("h200", "fp16"): 5, ("h200", "fp32"): 3, ("h200", "tf32"): 6,
         ("h100", "e4m3"): 7, ("h100", "bf16"): 4, ("h100", "fp16"): 4, ("h100", "fp32"): 3, ("h100", "tf32"): 6,
     }  # fmt: skip
+
+
+def test_classes_by_fitted_choices_are_mostly_those_by_the_librarys_answers() -> None:
+    """Six of 285 weights drawn at random and asked for at every m after the fit; the page has all of them."""
+    path = compare_classes.RECORDED.with_name("drawn_h100.npz")
+    found = compare_sweeps.compared(path, "h100", weights=6)
+    assert {kind.operand for kind in found} == {"bf16", "fp16", "e4m3", "tf32", "fp32"}
+    assert all(0 < exact <= count == 6 for exact, count, _ in found.values())
+    assert all(0.94 < share <= 1 for *_, share in found.values())
+    assert {kind.operand for kind in compare_sweeps.compared(path, "h200", weights=1)} == {"tf32", "fp32"}
 
 
 def test_labels_of_columns_of_a_are_those_of_each_m_alone() -> None:

@@ -44,3 +44,12 @@ def test_explain_takes_typed_arrays_and_codes() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(hwsim.UnsupportedError, match="did you mean"):
         hwsim.tune("h20", 64, 64, 64)
+
+
+def test_tune_says_what_a_library_runs_beside() -> None:
+    call = {"m": 64, "n": 128, "k": 8192, "format": "e4m3"}
+    found = hwsim.tune("h200", **call, library="cublas", budget=1)
+    same = hwsim.run(device="h200", library="cublas", exact=False, b_layout="columns", **call)
+    assert found.library.kernel == same.gemm.decided("kernel").value and found.library.cycles == same.cycles > 0
+    assert found.library.split_k == int(same.gemm.decided("split_k").value)
+    assert hwsim.tune("h200", **call, budget=1).library is None

@@ -132,6 +132,7 @@ def test_a_stop_leaves_the_finished_points(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc of Linux")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
+    """A sweep that is interrupted or killed half-way, then run again: no row twice, none missing."""
     sides = list(range(64, 64 + 4 * 1600, 4))  # seconds, so that the signal comes before the end
     study = {"devices": "h200", "shapes": [[side, side, side] for side in sides], "options": {"format": "fp16"}}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
@@ -140,11 +141,11 @@ def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     journal = SweepJournal(journal_folder())
     device = hwsim.device("h200").sha256
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while len(journal.read(device)) < 20 and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     process.send_signal(number)
-    assert process.wait(10) in (-number, 130)
+    assert process.wait(60) in (-number, 130)
     assert not (tmp_path / "table.csv").exists()
     time.sleep(1.0)  # workers notice that the parent has gone
     done = len(journal.read(device))

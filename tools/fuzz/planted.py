@@ -105,17 +105,21 @@ def of_store(whole):
     return lambda self, values, fmt, rounding, threads=1: whole(self, values, fmt, "RNE", threads)
 
 
-def of_overflow(whole):
-    """The output saturates."""
+def with_other(attribute, changed):
+    """A method that sees another value of an attribute: changed(own value)."""
 
-    def faulty(self, values, fmt, rounding, threads=1):
-        kept, self._overflow = self._overflow, "saturate"
-        try:
-            return whole(self, values, fmt, rounding, threads)
-        finally:
-            self._overflow = kept
+    def of_method(whole):
+        def faulty(self, *given, **more):
+            kept = getattr(self, attribute)
+            setattr(self, attribute, changed(kept))
+            try:
+                return whole(self, *given, **more)
+            finally:
+                setattr(self, attribute, kept)
 
-    return faulty
+        return faulty
+
+    return of_method
 
 
 def of_fused(whole):
@@ -130,32 +134,6 @@ def of_fused(whole):
 def of_epilogue(whole):
     """The contraction of one slice for merged ones, and the other way round."""
     return lambda self, acc, c, slices, lanes=None: whole(self, acc, c, 3 - min(slices, 2), lanes)
-
-
-def of_alpha(whole):
-    """alpha left out."""
-
-    def faulty(self, acc, c, slices, lanes=None):
-        kept, self.epilogue = self.epilogue, replace(self.epilogue, alpha=1.0)
-        try:
-            return whole(self, acc, c, slices, lanes)
-        finally:
-            self.epilogue = kept
-
-    return faulty
-
-
-def of_beta(whole):
-    """C taken with beta = 1."""
-
-    def faulty(self, acc, c, slices, lanes=None):
-        kept, self.beta = self.beta, 1.0 if self.beta else 0.0
-        try:
-            return whole(self, acc, c, slices, lanes)
-        finally:
-            self.beta = kept
-
-    return faulty
 
 
 def of_bias(whole):
@@ -239,6 +217,9 @@ def of_start(whole):
     return lambda self, term, run, a, b, start, threads: whole(self, term, run, a, b, None, threads)
 
 
+without_alpha = with_other("epilogue", lambda own: replace(own, alpha=1.0))
+with_whole_c = with_other("beta", lambda own: 1.0 if own else 0.0)
+saturating = with_other("_overflow", lambda own: "saturate")
 #: name: (where the function is, its name, what makes the faulty one).
 PLANTED = {
     "split: rounding of the last piece": (split, "split", of_split),
@@ -261,15 +242,15 @@ PLANTED = {
     "join: exact sums": (exact_sum.ExactSum, "scaled", of_exact),
     "specials: patched by a chain": (specials.SpecialsPatch, "find", nothing),
     "mixed: plan of a block": (mixed, "types_of", of_types),
-    "epilogue: alpha": (epilogue.EpilogueEvaluator, "scaled_sum", of_alpha),
-    "epilogue: beta": (epilogue.EpilogueEvaluator, "scaled_sum", of_beta),
+    "epilogue: alpha": (epilogue.EpilogueEvaluator, "scaled_sum", without_alpha),
+    "epilogue: beta": (epilogue.EpilogueEvaluator, "scaled_sum", with_whole_c),
     "epilogue: contraction": (epilogue.EpilogueEvaluator, "scaled_sum", of_epilogue),
     "epilogue: fused": (Lanes, "fused", of_fused),
     "epilogue: bias": (epilogue.EpilogueEvaluator, "biased_codes", of_bias),
     "epilogue: integers": (epilogue.EpilogueEvaluator, "_whole", of_whole),
     "epilogue: product format": (epilogue, "narrowed", unchanged),
     "output: rounding": (Lanes, "store", of_store),
-    "output: overflow": (Lanes, "store", of_overflow),
+    "output: overflow": (Lanes, "store", saturating),
 }
 
 

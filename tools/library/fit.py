@@ -62,6 +62,7 @@ class Model:
     devices: tuple[str, ...] = ("h100", "h200")
     tile: bool = True
     batched: bool = False
+    biased: bool = False  # of products with a bias alone, of which the choice is another one
 
     @property
     def is_further(self) -> bool:
@@ -117,9 +118,9 @@ def models() -> list[Model]:
         for b in ("rows", "columns"):
             own = tuple((part, kind) for part in ("any", "long_any", "layers", "vector", "variants"))
             found.append(Model(fmt, "rows", b, 32 * MIB, 7, own))
-            if fmt != "fp64":
-                own = (("linear", f"{kind}+bias"), ("linear_vector", f"{kind}+bias"))
-                found.append(Model(fmt, "rows", b, MIB, 7, own, tile=False))
+            part = "linear_double" if fmt == "fp64" else "linear"
+            own = ((part, f"{kind}+bias"), (f"{part}_vector", f"{kind}+bias"))
+            found.append(Model(fmt, "rows", b, MIB, 7, own, tile=False, biased=fmt == "fp64"))
     found.append(Model("int8", "rows", "columns", 32 * MIB, 7, (("any", "int8>int32"),)))
     found.append(Model("int8", "rows", "columns", 0, 7, (("int8", "int8>int32"),)))
     return found + further_models()
@@ -281,8 +282,8 @@ def fitted(
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
-        "fast": model.fast, "batched": model.batched, "devices": model.devices, "order": table, "samples": len(size),
-        "order_right": round(right, 4),
+        "fast": model.fast, "batched": model.batched, "biased": model.biased, "devices": model.devices, "order": table,
+        "samples": len(size), "order_right": round(right, 4),
     }  # fmt: skip
     files = {f"{model.name}.order": data}
     said = f"{model.name}: {len(size)} answers, order {right:.4f} of {nodes} nodes"

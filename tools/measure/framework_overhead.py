@@ -2,14 +2,19 @@
 chains in fp32, then rounding to bf16), in pairs.
 
 python tools/measure/framework_overhead.py [--pairs 60]
+python tools/measure/framework_overhead.py --schemes [--pairs 60]
 
+With --schemes: what is beside the kernels in a product of 512^3 of several formats and schemes, on one thread: its time
+over the time within functions of hwsim._kernels, both of the thread's processor, so that a busy machine does not count.
 Also a stack of small products beside one product of as many multiply-adds. Ratios are medians over pairs of
 neighbouring calls, so that a noisy machine troubles both sides alike.
 """
 
 import argparse
+import contextlib
 import os
 import statistics
+import sys
 import time
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads leave the cores to hwsim's
@@ -27,6 +32,15 @@ from hwsim.torch.tensors import array_of
 
 BF16 = format_of("bf16")
 DEVICES, SIZES = ("h200", "b200", "mi300x"), (512, 1024)
+FP8 = {"device": "h200", "format": "e4m3", "scale": "power-of-two"}
+SCHEMES = (
+    *({"device": device, "format": name} for device in DEVICES for name in ("bf16", "fp16", "tf32")),
+    FP8 | {"accumulate": "fast"},
+    FP8 | {"accumulate": "promoted"},
+    {"device": "ascend910a", "scheme": "sgemm-cube"},
+    {"device": "b200", "scheme": "bf16x9"},
+    {"device": "h200", "library": "cublas", "format": "bf16"},
+)
 STACKS = (("ascend910a", "sgemm-cube", {}), ("h200", "native", {"format": "fp16"}), ("b200", "bf16x9", {}))
 
 
@@ -70,10 +84,63 @@ def of_stack(arguments, pairs):
     return ratio(lambda: hwsim.matmul(a, b, **arguments), lambda: hwsim.matmul(tall, one, **arguments), pairs)
 
 
+def counted(function, spent):
+    """The function, its processor time added to spent[0]."""
+
+    def inside(*args, **options):
+        start = time.thread_time()
+        made = function(*args, **options)
+        spent[0] += time.thread_time() - start
+        return made
+
+    return inside
+
+
+@contextlib.contextmanager
+def kernels_counted():
+    """Inside, the processor time within hwsim's kernels is added to what it yields, a list of one number."""
+    spent, before = [0.0], []
+    for module in [module for name, module in sys.modules.items() if name.startswith("hwsim.")]:
+        for name, value in list(vars(module).items()):
+            if type(value).__name__ == "cython_function_or_method" and value.__module__.startswith("hwsim._kernels."):
+                before.append((module, name, value))
+    try:
+        for module, name, value in before:
+            setattr(module, name, counted(value, spent))
+        yield spent
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def of_scheme(given, n, count):
+    """(ratio, kernels' seconds) of one product of fp32 tensors, medians."""
+    a, b = torch.randn(n, n), torch.randn(n, n)
+    found = []
+    with hwsim.torch.emulate(measure_every=0, threads=1, **given):
+        a @ b
+        with kernels_counted() as spent:
+            for _ in range(count):
+                spent[0], start = 0.0, time.thread_time()
+                a @ b
+                found.append(((time.thread_time() - start) / spent[0], spent[0]))
+    return tuple(statistics.median(x) for x in zip(*found, strict=True))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--schemes", action="store_true", help="what is beside the kernels, by scheme")
     given = parser.parse_args()
+    if given.schemes:
+        torch.set_num_threads(1)
+        for arguments in SCHEMES:
+            found, kernels = of_scheme(arguments, SIZES[0], given.pairs)
+            said = " ".join(map(str, arguments.values()))
+            print(
+                f"{said}, {SIZES[0]}^3 of fp32 tensors on 1 thread: {found:.3f} of the kernels' {1e3 * kernels:.1f} ms"
+            )
+        return
     threads = torch.get_num_threads()
     for device in DEVICES:
         for n in SIZES:

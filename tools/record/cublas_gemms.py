@@ -70,13 +70,13 @@ def main() -> None:
         try:
             a, b, bias = GEMMS.fill(m, k, first), GEMMS.fill(n, k, second), None
             at, over = torch.from_numpy(rows).cuda(), torch.from_numpy(columns).cuda()
+            wide = torch.float64 if operand == "fp64" else torch.float32
             if operand != "int8":
-                wide = torch.float64 if operand == "fp64" else torch.float32
                 a[at] = torch.from_numpy(a_rows).to(wide).cuda().to(a.dtype)
                 b[over] = torch.from_numpy(np.ascontiguousarray(b_columns.T)).to(wide).cuda().to(b.dtype)
             if has_bias:
                 bias = GEMMS.fill(1, n, output)[0]
-                bias[over] = torch.from_numpy(bias_values).float().cuda().to(bias.dtype)
+                bias[over] = torch.from_numpy(bias_values).to(wide).cuda().to(bias.dtype)
             left, right = stored(a, row["a_layout"] == "columns"), stored(b, row["b_layout"] != "columns").t()
             batch = int(row.get("batch") or 1)
             if batch > 1:

@@ -104,6 +104,10 @@ def asked(part: str) -> list[Asked]:
         every = [(x, ANY) for x in (*HALF, Kind("tf32", "fp32"), Kind("fp32", "fp32"))]
         every += [(Kind("e4m3", "bf16", fast=True), SMALL_ANY), *((x, SMALL) for x in BIASED)]
         return [(x, ROWS_COLUMNS, preference) for x, preference in every]
+    if part == "weights":
+        every = [(Kind(x, x), NARROW) for x in ("bf16", "fp16")]
+        every += [(Kind("e4m3", "bf16", fast=True), SMALL_ANY), *((Kind(x, "fp32"), ANY) for x in ("tf32", "fp32"))]
+        return [(x, ROWS_COLUMNS, preference) for x, preference in every]
     if part == "int8":
         return [(x, ROWS_COLUMNS, NONE) for x in INT8]
     raise SystemExit(f"no part {part}")
@@ -114,11 +118,13 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
 
     Two thirds have one multiple for all sizes, the others one each; "aligned" ones are of 8 at least, "unaligned" ones
     of 1, 2 or 4 in a size at least; "vector" ones have m or n of 1; "long" ones have m and n to 10,240, K of 4,096 to
-    40,960; for "layers" see drawn_layers.
+    40,960; for "layers" see drawn_layers, for "weights" drawn_weights.
     """
     rng = np.random.default_rng([seed, sum(part.encode()), chunk])
     if part == "layers":
         return drawn_layers(rng)
+    if part == "weights":
+        return drawn_weights(rng)
     wide = rng.random(CHUNK) < 1 / 6
     x = np.where(wide[:, None], 2 ** rng.uniform(0, 17, (CHUNK, 3)), 2 ** rng.uniform(3, 14, (CHUNK, 3)))
     if part.startswith("long"):
@@ -165,6 +171,14 @@ def drawn_layers(rng: np.random.Generator) -> np.ndarray:
     k = 256 * 128 ** rng.random(CHUNK)
     n, k = (np.maximum(np.round(x / step[:, i]), 1).astype(np.int64) * step[:, i] for i, x in enumerate((n, k)))
     m = np.where(rng.random(CHUNK) < 0.5, 256 ** rng.random(CHUNK), 16384 ** rng.random(CHUNK)).astype(np.int64)
+    return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
+
+
+def drawn_weights(rng: np.random.Generator) -> np.ndarray:
+    """(CHUNK, 4) sizes as of batch classes: n and k multiples of 64 in 256 .. 32768, m to 8192, half of them of 8."""
+    n, k = (np.round(256 * 128 ** rng.random(CHUNK) / 64).astype(np.int64) * 64 for _ in range(2))
+    m = (8193 ** rng.random(CHUNK)).astype(np.int64)
+    m = np.where(rng.random(CHUNK) < 0.5, m, -(-m // 8) * 8)
     return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
 
 

@@ -1,9 +1,11 @@
 """Ask cuBLASLt for its choice for weights of layers, over every m: where along m does the order of summation change?
 
     python tools/record/cublaslt_layers.py --out layers.npz [--kinds nvjet|wide|all] [--besides FILE.npz]
+    python tools/record/cublaslt_layers.py --out drawn.npz --kinds classes --drawn 300 --seed 5
 
 Needs a GPU and libcublasLt; nothing of hwsim. Weights are those of the models in layers.csv (their own config files),
-whole and sharded, all pairs of SIZES, and others of small networks. Not every m is asked for: a grid that holds each m
+whole and sharded, all pairs of SIZES, and others of small networks; or, with --drawn, as many drawn at random (n and k
+multiples of 64, log-uniform in 512 .. 32768). Not every m is asked for: a grid that holds each m
 to 64, and of larger ones multiples of a step and what comes after them, and between two that differ by bisection. On 84
 sweeps that were asked for every m to 8192 (an H100, CUDA 13.0, 2026-11-23) this gives every change. Writes the answers
 and, for each kind and weight, the first m of each run of equal answers.
@@ -39,7 +41,8 @@ WIDE = [
     *((Kind(x, "fp32"), ANY) for x in ("tf32", "fp32")),
     *((Kind(x, "fp32", bias=True), SMALL_ANY) for x in ("tf32", "fp32")),
 ]
-SETS = {"nvjet": HALVES, "wide": WIDE, "all": [*HALVES, *WIDE]}
+CLASSES = [*HALVES[:2], (Kind("e4m3", "bf16", fast=True), SMALL_ANY), *WIDE[:2]]  # those of batch_classes.py
+SETS = {"nvjet": HALVES, "wide": WIDE, "all": [*HALVES, *WIDE], "classes": CLASSES}
 SIZES = (
     *(512, 768, 1024, 1280, 1536, 2048, 2304, 2560, 2880, 3072, 3584, 3840, 4096, 4608, 4864, 5120, 5376, 6144, 6912),
     *(7168, 7680, 8192, 8960, 9216, 9728, 10240, 10944, 11008, 12288, 13696, 13824, 14336, 15360, 16384, 17408, 17920),
@@ -65,6 +68,15 @@ def weights() -> list[tuple[int, int]]:
                 found.update((n // shards, k) for n, k in [*whole, (vocabulary, hidden)] if n % shards == 0)
                 found.update((hidden, k // shards) for k in (q, inner) if k % shards == 0)
     return sorted(x for x in found if x[1] >= 64)
+
+
+def drawn_weights(count: int, seed: int) -> list[tuple[int, int]]:
+    """(n, k) of weights of no known network."""
+    rng, found = np.random.default_rng(seed), set()
+    while len(found) < count:
+        n, k = (round(512 * 64 ** rng.random() / 64) * 64 for _ in range(2))
+        found.add((n, k))
+    return sorted(found)
 
 
 def order(answer: LtAnswer) -> Order:
@@ -99,8 +111,11 @@ def main() -> None:
     parser.add_argument("--kinds", default="all", choices=sorted(SETS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--besides", type=Path, help="a file of this command: its weights are not asked for again")
+    parser.add_argument("--drawn", type=int, default=0, help="so many weights drawn at random in place of the layers'")
+    parser.add_argument("--seed", type=int, default=1, help="of --drawn")
     arguments = parser.parse_args()
-    begun, listed, wanted = time.time(), weights(), SETS[arguments.kinds]
+    begun, wanted = time.time(), SETS[arguments.kinds]
+    listed = drawn_weights(arguments.drawn, arguments.seed) if arguments.drawn else weights()
     if arguments.besides is not None:
         with np.load(arguments.besides) as file:
             known = {(n, k) for n, k in file["weights"].tolist()}

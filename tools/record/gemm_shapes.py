@@ -2,12 +2,14 @@
 
     python tools/record/gemm_shapes.py --out gemms.csv --count 6000 --seed 11 [--large 0.4] [--columns] [--batches]
     python tools/record/gemm_shapes.py --out gemms.csv --count 300 --seed 12 --mixed [--large 0.2]
+    python tools/record/gemm_shapes.py --out gemms.csv --count 150 --seed 13 --kinds "fp64>fp64+bias"
 
 m and n log-uniform in 1 .. 10,000, k in 8 .. 32,768; half of the GEMMs in whole multiples of 64, a quarter of 8, a
 quarter of 1 (e4m3: of 16, int8: of 8); one in twelve has m = 1, one in sixty n = 1. --large: the share, of kinds that
 run on matrix units, that is drawn until m n k is between 2^30 and 2^37. --columns: A is stored by columns. --batches:
 2 to 256 products in a strided batch, as many as keep the batch under 2^36 multiply-adds and 2^27 elements. Both leave
-out e4m3 and int8. --mixed: e4m3 times e5m2 and the other way round alone. Needs NumPy and nothing of hwsim.
+out e4m3 and int8. --mixed: e4m3 times e5m2 and the other way round alone. --kinds: these alone, B by rows and by
+columns. Needs NumPy and nothing of hwsim.
 """
 
 from __future__ import annotations
@@ -80,10 +82,12 @@ def main() -> None:
     parser.add_argument("--columns", action="store_true")
     parser.add_argument("--batches", action="store_true")
     parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--kinds", nargs="+", default=[])
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     kinds = [x for x in KINDS if len(x[1]) > 1] if arguments.columns or arguments.batches else list(KINDS)
     kinds = list(MIXED) if arguments.mixed else kinds
+    kinds = [(kind, ("rows", "columns"), 1) for kind in arguments.kinds] or kinds
     shares = np.array([share for *_, share in kinds], float)
     with arguments.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

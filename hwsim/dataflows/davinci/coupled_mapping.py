@@ -16,10 +16,13 @@ from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
 from hwsim.dataflows.davinci.mapping import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.records import decision, tile_text
+from hwsim.devices import dot_spec
 from hwsim.errors import InputError
+from hwsim.formats import format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.options import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
+from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -43,7 +46,7 @@ def mapped(
         core.check_conversion()
     core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
     k_group = tiling.k_group(schedule.promotion_k, core.is_joined)
-    if schedule.promotion_k is None and k_group < gemm.problem.k:
+    if schedule.promotion_k is None and (k_group < gemm.problem.k or not _adds_exactly(core, device)):
         schedule = replace(schedule, promotion_k=k_group)
     kernel = KernelMapping(
         "gemm",
@@ -64,6 +67,21 @@ def mapped(
     )
     mapping = GemmMapping(family, (kernel,))
     return replace(gemm, schedule=schedule, mapping=mapping, decisions=(*gemm.decisions, *decisions))
+
+
+def _adds_exactly(core: CoupledPlan, device: Device) -> bool:
+    """Whether what the cube accumulates over all of K is the same after the vector unit added it to C, which is +0."""
+    spec = dot_spec(device, core.unit)
+    if isinstance(spec.unit, IntegerUnit):
+        return True
+    own, vector = getattr(spec.unit, "specials", None), device.vector
+    if own is None or getattr(spec.unit, "rounding", "RNE") == "RD":  # x - x is -0
+        return False
+    least = sum(x.min_exponent - x.fraction_bits for x in (format_of(spec.a), format_of(spec.b)))
+    if least < format_of(spec.d).min_exponent - format_of(spec.d).fraction_bits:  # what underflows may be -0
+        return False
+    is_bounded = own.overflow == "saturate" and own.operands == "saturate"
+    return is_bounded or vector is None or vector.specials.overflow != "saturate"
 
 
 def _is_fixed(core: CoupledPlan, gemm: Gemm) -> bool:

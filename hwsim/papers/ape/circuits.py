@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from hwsim.api import matmul
 from hwsim.devices.device import Device
 from hwsim.papers.ape.gemm_errors import with_exact_sums
+from hwsim.papers.cells import Cell, CellCall, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 from hwsim.papers.splits import Array
@@ -141,6 +142,15 @@ def final_state(circuit: Sequence[Gate], qubits: int, product: Callable[[Array, 
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """Of one type: see CircuitErrors."""
+
+    largest: float
+    norm: float
+    least: float
+
+
+@dataclass(frozen=True)
 class CircuitErrors:
     """By type: the largest relative error of the amplitudes selected, and the relative error of all in the 2-norm.
 
@@ -153,25 +163,44 @@ class CircuitErrors:
     exact_sums: dict[str, float]
 
 
-@cache
-def errors(name: str, qubits: int, most: int, above: float, is_explained: bool = False) -> CircuitErrors:
-    """Errors against fp64 of the amplitudes above a part of the largest one. is_explained: with `exact_sums`."""
+@lru_cache(maxsize=1)
+def exact(name: str, qubits: int, most: int) -> tuple[Circuit, Array]:
+    """A circuit with its gates fused, and its amplitudes in fp64."""
     circuit = list(fused(CIRCUITS[name](qubits), most))
-    reference = final_state(circuit, qubits, np.matmul)
+    return circuit, final_state(circuit, qubits, np.matmul)
+
+
+@Cell
+def deviation(name: str, qubits: int, most: int, above: float, kind: str, is_exact: bool = False) -> Deviation:
+    """Errors of one type. is_exact: on a unit that adds without cutting."""
+    circuit, reference = exact(name, qubits, most)
     size = np.abs(reference)
     selected = (size > above * size.max()) & (size > 0)
-
-    def away(options: dict[str, Any], device: Device | str = DEVICE) -> Array:
-        apart: Array = np.abs(final_state(circuit, qubits, on_device(options, device)) - reference)
-        return apart
-
-    found = {kind: away(options) for kind, options in TYPES.items()}
-    other = {kind: away(TYPES[kind], with_exact_sums("RNE")) for kind in EMULATED} if is_explained else {}
-    largest = {kind: float((x[selected] / size[selected]).max()) for kind, x in found.items()}
-    norm, exact = (
-        {kind: float(np.linalg.norm(x) / np.linalg.norm(size)) for kind, x in one.items()} for one in (found, other)
+    device: Device | str = with_exact_sums("RNE") if is_exact else DEVICE
+    apart = np.abs(final_state(circuit, qubits, on_device(TYPES[kind], device)) - reference)
+    return Deviation(
+        float((apart[selected] / size[selected]).max()),
+        float(np.linalg.norm(apart) / np.linalg.norm(size)),
+        float(size[selected].min() / size.max()),
     )
-    return CircuitErrors(largest, norm, float(size[selected].min() / size.max()), exact)
+
+
+def errors(name: str, qubits: int, most: int, above: float, is_explained: bool = False) -> CircuitErrors:
+    """Errors against fp64 of the amplitudes above a part of the largest one. is_explained: with `exact_sums`."""
+    found = {kind: deviation(name, qubits, most, above, kind) for kind in TYPES}
+    other = {kind: deviation(name, qubits, most, above, kind, True) for kind in EMULATED} if is_explained else {}
+    largest = {kind: one.largest for kind, one in found.items()}
+    norm, without_cuts = ({kind: one.norm for kind, one in each.items()} for each in (found, other))
+    return CircuitErrors(largest, norm, next(iter(found.values())).least, without_cuts)
+
+
+def _cells(scale: Scale) -> list[CellCall]:
+    qubits, most = QUBITS[scale], FUSED[scale]
+    return [
+        *(call(deviation, "Ising", ISING_QUBITS[scale], most, 0.0, kind) for kind in TYPES),
+        *(call(deviation, name, qubits, most, ABOVE, kind) for name in CIRCUITS for kind in TYPES),
+        *(call(deviation, "Ising", qubits, most, ABOVE, kind, True) for kind in EMULATED),
+    ]
 
 
 def measure(scale: Scale) -> Found:
@@ -222,4 +251,4 @@ def measure(scale: Scale) -> Found:
     return Found(measured, notes, (Series("fig13", columns),))
 
 
-EXPERIMENTS = (Experiment("circuits", CLAIMS, measure, {"quick": 14, "full": 1200}),)
+EXPERIMENTS = (Experiment("circuits", CLAIMS, measure, {"quick": 14, "full": 1200}, _cells),)

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from hwsim.papers.bf16x9 import circuit_contraction, cluster_energies, ising_tree, spectral_transform
+from hwsim.papers.cells import CellCall, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
@@ -86,6 +87,21 @@ def measure(scale: Scale) -> Found:
     return Found(measured, notes, (Series("applications", columns, "quantity", "error", "method", "y"),))
 
 
+def _cells(scale: Scale) -> list[CellCall]:
+    every = (X9, X6, MARKIDIS, OOTOMO, NATIVE)
+    high, low = spectral_transform.HIGH[scale], spectral_transform.LOW[scale]
+    return [
+        *(call(spectral_transform.errors, high, SPECTRAL[method]) for method in every),
+        *(call(spectral_transform.errors, low, SPECTRAL[method]) for method in (X9, NATIVE)),
+        *circuit_contraction.amplitude_runs(
+            circuit_contraction.QUBITS[scale], SEEDS, [(0, method) for method in every]
+        ),
+        *ising_tree.energy_cells(scale, every, SEEDS),
+        *ising_tree.energy_cells(scale, (X9, NATIVE)),
+        *cluster_energies.energy_cells(scale),
+    ]
+
+
 NAMES = ("T", "U", "V", "amplitudes", "Ising energy")
 EXPERIMENTS = (
     Experiment(
@@ -96,5 +112,6 @@ EXPERIMENTS = (
         ),
         measure,
         {"quick": 40.0, "full": 4000.0},
+        _cells,
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ made of real ones; the circuit and the search of paths are elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ import hwsim
 from hwsim.papers import claims
 from hwsim.papers.bf16x9.circuit import Array, Network, network, random_circuit, state_vector
 from hwsim.papers.bf16x9.paths import ContractionPath, best, sliced
+from hwsim.papers.cells import CellCall, HeldCell, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
@@ -47,6 +48,8 @@ SEEDS: dict[Scale, int] = {"quick": 3, "full": 5}
 TRIES = 256  # greedy paths, of which the cheapest is taken
 SLICE = 64  # least K of a slice where native FP32 splits K, as a what-if
 SLICES = 16
+#: Path and method of Fig. 9.
+WANTED = ((0, NATIVE), (0, EMULATED), (1, NATIVE), (1, EMULATED), (0, TF32))
 Multiply = Callable[[Array, Array], Array]
 
 
@@ -126,10 +129,27 @@ def path_of(qubits: int, number: int, tries: int = TRIES, most: int | None = Non
     return best(patch_network(qubits, 0).names, number, tries, most)
 
 
-@cache
-def run(qubits: int, seed: int, path: int, method: str, product: Callable[..., Array]) -> DeviceRun:
+@dataclass(frozen=True)
+class StoredRun:
+    """A DeviceRun as numbers: real and imaginary parts of the amplitudes, and depths."""
+
+    real: list[float]
+    imaginary: list[float]
+    depths: tuple[int, ...]
+
+
+@HeldCell
+def stored_run(qubits: int, seed: int, path: int, method: str, product: Callable[..., Array]) -> StoredRun:
     """A run of a seed's circuit along a path."""
-    return on_device(patch_network(qubits, seed), path_of(qubits, path), method, product)
+    found = on_device(patch_network(qubits, seed), path_of(qubits, path), method, product)
+    return StoredRun(found.amplitudes.real.tolist(), found.amplitudes.imag.tolist(), found.depths)
+
+
+def run(qubits: int, seed: int, path: int, method: str, product: Callable[..., Array]) -> DeviceRun:
+    """The same with its amplitudes in FP32."""
+    found = stored_run(qubits, seed, path, method, product)
+    parts = (np.asarray(one, np.float32) for one in (found.real, found.imaginary))
+    return DeviceRun(np.asarray(next(parts) + np.complex64(1j) * next(parts)), found.depths)
 
 
 def reference(qubits: int, seed: int, *, gates_in_fp32: bool = False) -> Array:
@@ -182,7 +202,7 @@ def errors(
     product: Callable[..., Array] = four_products,
     *,
     gates_in_fp32: bool = False,
-    wanted: tuple[tuple[int, str], ...] = ((0, NATIVE), (0, EMULATED), (1, NATIVE), (1, EMULATED), (0, TF32)),
+    wanted: tuple[tuple[int, str], ...] = WANTED,
 ) -> AmplitudeErrors:
     """Runs of all seeds. wanted: path and method."""
     to_fp64: dict[tuple[int, str], list[Array]] = {key: [] for key in wanted}
@@ -416,6 +436,23 @@ def measure_costs(scale: Scale) -> Found:
     return Found(measured, notes, (series,))
 
 
+def amplitude_runs(
+    qubits: int, seeds: int, keys: Sequence[tuple[int, str]], product: Callable[..., Array] = four_products
+) -> list[CellCall]:
+    """The runs behind `errors`."""
+    return [call(stored_run, qubits, seed, path, method, product) for path, method in keys for seed in range(seeds)]
+
+
+def _amplitude_cells(scale: Scale) -> list[CellCall]:
+    size, native = (QUBITS[scale], SEEDS[scale]), ((0, NATIVE), (1, NATIVE))
+    return [
+        *amplitude_runs(*size, WANTED),
+        *amplitude_runs(*size, native, split_deep),
+        *amplitude_runs(*size, native, one_sum),
+        *amplitude_runs(SMALLER, SEEDS[scale], (*native, (0, EMULATED))),
+    ]
+
+
 EXPERIMENTS = (
     Experiment("amplitude-range", ("section6-amplitude-range",), measure_range, {"quick": 2.0, "full": 40.0}),
     Experiment(
@@ -432,5 +469,6 @@ EXPERIMENTS = (
         ),
         measure_amplitudes,
         {"quick": 18.0, "full": 2400.0},
+        _amplitude_cells,
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import hwsim
 from hwsim.analysis import inputs, metrics
+from hwsim.papers.cells import Cell, CellCall, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
@@ -29,6 +30,7 @@ GENERATED = 10  # pairs behind the claims on the generator
 PAIRS: dict[Scale, int] = {"quick": 10, "full": 10_000}  # per condition number
 MOST_PAIRS = 1_000_000  # seeds of a condition number
 TOGETHER = 25  # pairs of a stack
+A_CELL = 500  # pairs whose errors are kept as one result
 CLOSE = 0.15  # of the desired condition number
 NEAR_ONE, WELL_CONDITIONED = 0.1, 2.0
 CHAINS = 3  # of native FP32 in the what-if: slices of 64 of K
@@ -49,10 +51,10 @@ def seeds(condition: float, pairs: int) -> range:
     return range(first, first + pairs)
 
 
-def operands(condition: float, pairs: int) -> Iterator[tuple[Array, Array]]:
-    """Stacks of pairs A, B of the generator, rounded to FP32."""
-    every = seeds(condition, pairs)
-    for first in range(0, pairs, TOGETHER):
+def operands(condition: float, pairs: int, start: int = 0) -> Iterator[tuple[Array, Array]]:
+    """Stacks of pairs A, B of the generator from the pair `start` on, rounded to FP32."""
+    every = seeds(condition, start + pairs)
+    for first in range(start, start + pairs, TOGETHER):
         found = [inputs.conditioned(SIZE, seed, condition) for seed in every[first : first + TOGETHER]]
         a, b = (np.stack([pair[side] for pair in found]).astype(np.float32) for side in (0, 1))
         yield a, b
@@ -156,6 +158,15 @@ class RelativeErrors:
         for one, count in zip(bins.tolist(), counts.tolist(), strict=True):
             self.counts[one] = self.counts.get(one, 0) + count
 
+    def join(self, other: RelativeErrors) -> None:
+        """Take those of other stacks as well."""
+        self.elements += other.elements
+        self.matrices += other.matrices
+        self.total += other.total
+        self.greatest += other.greatest
+        for one, count in other.counts.items():
+            self.counts[one] = self.counts.get(one, 0) + count
+
     @property
     def mean(self) -> float:
         """Average over all elements."""
@@ -183,6 +194,13 @@ class MethodErrors:
     better: int = 0
     worse: int = 0
 
+    def join(self, other: MethodErrors) -> None:
+        """Take those of other pairs as well."""
+        self.native.join(other.native)
+        self.x9.join(other.x9)
+        self.better += other.better
+        self.worse += other.worse
+
     def percent(self, count: int) -> float:
         """A share of the elements."""
         return 100 * count / self.x9.elements
@@ -194,16 +212,36 @@ def relative_errors(method: str, a: Array, b: Array, **options: Any) -> Array:
     return np.asarray(np.abs(product(method, a, b, **options) - exact) / np.abs(exact))
 
 
-def comparison(condition: float, pairs: int) -> MethodErrors:
-    """Both methods on the pairs of a condition number."""
+@Cell
+def compared(condition: float, start: int, pairs: int) -> MethodErrors:
+    """Both methods on some pairs of a condition number."""
     found = MethodErrors()
-    for a, b in operands(condition, pairs):
+    for a, b in operands(condition, pairs, start):
         native, x9 = (relative_errors(method, a, b) for method in ("native", "x9"))
         found.native.add(native)
         found.x9.add(x9)
         found.better += int((x9 < native).sum())
         found.worse += int((x9 > native).sum())
     return found
+
+
+def parts(condition: float, pairs: int) -> list[CellCall]:
+    """The pairs of a condition number, A_CELL at a time."""
+    return [
+        call(compared, condition, start, min(A_CELL, pairs - start)) for start in range(0, pairs, A_CELL)
+    ]
+
+
+def comparison(condition: float, pairs: int) -> MethodErrors:
+    """Both methods on all pairs of a condition number."""
+    found = MethodErrors()
+    for one in parts(condition, pairs):
+        found.join(compared(*one.args))
+    return found
+
+
+def _cells(scale: Scale) -> list[CellCall]:
+    return [one for condition in CONDITIONS for one in parts(condition, PAIRS[scale])]
 
 
 def normal_ratio(size: int) -> float:
@@ -282,5 +320,6 @@ EXPERIMENTS = (
         ),
         measure_errors,
         {"quick": 4.0, "full": 1400.0},
+        _cells,
     ),
 )  # fmt: skip

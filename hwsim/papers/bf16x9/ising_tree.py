@@ -5,7 +5,8 @@ It knows the stand-in's field, the precisions, seeds and sweeps; the state and i
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 import hwsim
 from hwsim.papers.bf16x9 import circuit_contraction
 from hwsim.papers.bf16x9.tree_state import TreeState, exact_energy
+from hwsim.papers.cells import Cell, CellCall, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
@@ -35,6 +37,7 @@ SEEDS = 3
 BEFORE: dict[Scale, int] = {"quick": 9, "full": 0}
 
 
+@Cell
 def energy(method: str, seed: int, before: int = 0, orthogonal: Any = np.float64) -> tuple[float, bool]:
     """The energy that sweeps end at, and whether the last one changed it by no more than the tolerance.
 
@@ -130,6 +133,20 @@ def measure_orthogonality(scale: Scale) -> Found:
     return Found(measured, notes)
 
 
+def energy_cells(scale: Scale, methods: Sequence[str], seeds: int = SEEDS) -> list[CellCall]:
+    """The runs behind `deviations`."""
+    every = [(method, BEFORE[scale], range(seeds)) for method in methods] + [(WIDE, 0, range(SEEDS))]
+    return [call(energy, method, seed, before) for method, before, over in every for seed in over]
+
+
+def _orthogonality_cells(scale: Scale) -> list[CellCall]:
+    single = [call(energy, NATIVE, seed, BEFORE[scale], np.float32) for seed in range(SEEDS)]
+    circuits = circuit_contraction.amplitude_runs(
+        circuit_contraction.QUBITS[scale], circuit_contraction.SEEDS[scale], circuit_contraction.WANTED
+    )
+    return [*single, *energy_cells(scale, (NATIVE, X9)), *circuits]
+
+
 EXPERIMENTS = (
     Experiment(
         "ising-energies",
@@ -139,11 +156,13 @@ EXPERIMENTS = (
         ),
         measure_energies,
         {"quick": 25.0, "full": 150.0},
+        partial(energy_cells, methods=(NATIVE, X9)),
     ),
     Experiment(
         "ising-orthogonality",
         ("section6-mgs-double", "section6-cancellation-ising"),
         measure_orthogonality,
         {"quick": 20.0, "full": 200.0},
+        _orthogonality_cells,
     ),
 )  # fmt: skip

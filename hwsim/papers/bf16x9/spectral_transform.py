@@ -5,9 +5,9 @@ It knows the sizes, seeds and precisions; the transform itself is in `sphere`. O
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import hwsim
 from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere, projected
+from hwsim.papers.cells import CellCall, Checkpoint, HeldCell, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
@@ -38,6 +39,7 @@ PLOTTED = ("native", "x9", "3xtf32")
 PAIRS = 1000  # the paper's
 STEP = 10  # pairs between two records
 BINS = 60
+QUANTILES = 2001
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,62 @@ HIGH: dict[Scale, TransformSetting] = {
 
 
 @dataclass(frozen=True)
-class TransformErrors:
-    """Of the fields T, U, V and, as scalars, "U scalar" and "V scalar". final: field after the last pair less the first
-    one, (seed, latitude, longitude). rms: of Eq. 6 after every STEP pairs, (pair, seed).
+class FieldErrors:
+    """Of one field after the last pair less the first one. By seed: standard deviation over the grid points, 99th
+    percentile of the absolute error, mean. worst: the 99th percentile of all seeds, and the greatest; widest: the
+    99.5th. quantiles: of all seeds' errors, at QUANTILES equal steps of probability. rms: of Eq. 6 after every STEP
+    pairs, by pair and seed.
     """
 
-    final: Mapping[str, Array]
-    rms: Mapping[str, Array]
+    deviations: list[float]
+    percentiles: list[float]
+    means: list[float]
+    worst: list[float]
+    widest: float
+    quantiles: list[float]
+    rms: list[list[float]]
+
+    @classmethod
+    def of(cls, final: Array, rms: Array) -> FieldErrors:
+        """final: (seed, latitude, longitude); rms: (pair, seed)."""
+        size = np.abs(final)
+        return cls(
+            final.std(axis=(1, 2)).tolist(),
+            np.percentile(size, 99, axis=(1, 2)).tolist(),
+            final.mean(axis=(1, 2)).tolist(),
+            [float(np.percentile(size, 99)), float(size.max())],
+            float(np.percentile(size, 99.5)),
+            np.quantile(final, np.linspace(0, 1, QUANTILES)).tolist(),
+            rms.tolist(),
+        )
+
+    def density(self, edges: Array) -> Array:
+        """Probability density between edges, from the quantiles."""
+        below = np.interp(edges, self.quantiles, np.linspace(0, 1, QUANTILES))
+        return np.asarray(np.diff(below) / np.diff(edges))
+
+
+@dataclass(frozen=True)
+class TransformErrors:
+    """Of the fields T, U, V and, as scalars, "U scalar" and "V scalar"."""
+
+    fields: dict[str, FieldErrors]
 
     def deviation(self, field: str) -> Array:
         """Standard deviation over the grid points, by seed."""
-        return np.asarray(self.final[field].std(axis=(1, 2)))
+        return np.asarray(self.fields[field].deviations)
 
     def percentile(self, field: str) -> Array:
         """The 99th of the absolute error, by seed."""
-        return np.asarray(np.percentile(np.abs(self.final[field]), 99, axis=(1, 2)))
+        return np.asarray(self.fields[field].percentiles)
+
+    def rms(self, field: str) -> Array:
+        """RMS error after every STEP pairs, mean of the seeds."""
+        return np.asarray(np.mean(self.fields[field].rms, axis=1))
 
     def after(self, pairs: int, field: str) -> float:
         """RMS error after so many pairs, mean of the seeds."""
-        return float(self.rms[field][pairs // STEP - 1].mean())
+        return float(self.rms(field)[pairs // STEP - 1])
 
 
 def exact(a: Array, b: Array) -> Array:
@@ -101,7 +140,7 @@ def simulated(a: Array, b: Array, method: str) -> Array:
     return np.asarray(hwsim.matmul(a, b, device=DEVICE, **METHODS[method]))
 
 
-@cache
+@HeldCell
 def errors(setting: TransformSetting, method: str) -> TransformErrors:
     """TransformErrors of round trips with a method of METHODS, with EXACT or WIDE."""
     sphere, seeds = setting.sphere, range(setting.seeds)
@@ -116,17 +155,20 @@ def errors(setting: TransformSetting, method: str) -> TransformErrors:
     product = exact if method in (EXACT, WIDE) else partial(simulated, method=method)
     trips = RoundTrips(sphere, np.concatenate(scalars), winds[0], winds[1], product, wide=method == WIDE)
     first = trips.grid.astype(np.float64)
-    rms = []
-    for pair in range(1, setting.pairs + 1):
+    rms: list[Array] = []
+    reached = Checkpoint(errors, setting, method)
+    if (state := reached.state()) is not None:
+        trips.grid, rms = state["grid"], list(state["rms"])
+    for pair in range(STEP * len(rms) + 1, setting.pairs + 1):
         trips.step()
         if pair % STEP == 0:
             rms.append(np.linalg.norm(trips.grid - first, axis=(1, 2)) / np.linalg.norm(first, axis=(1, 2)))
+            reached.keep(grid=trips.grid, rms=np.asarray(rms))
+    reached.remove()
     shape = (len(names), setting.seeds)
     final = (trips.grid - first).reshape(*shape, *first.shape[1:])
     history = np.asarray(rms).reshape(-1, *shape)
-    return TransformErrors(
-        {name: final[i] for i, name in enumerate(names)}, {name: history[:, i] for i, name in enumerate(names)}
-    )
+    return TransformErrors({name: FieldErrors.of(final[i], history[:, i]) for i, name in enumerate(names)})
 
 
 def mean_deviations(setting: TransformSetting, method: str, fields: tuple[str, ...] = WINDS) -> list[float]:
@@ -179,23 +221,16 @@ def densities(
     """Probability density of the error, a series for each field."""
     found = []
     for field in fields:
-        values = {method: errors(setting, method).final[field].ravel() for method in methods}
-        widest = max(float(np.percentile(np.abs(x), 99.5)) for x in values.values())
+        values = {method: errors(setting, method).fields[field] for method in methods}
+        widest = max(one.widest for one in values.values())
         edges = np.linspace(-widest, widest, BINS + 1)
         columns: dict[str, list[Any]] = {"error": [], "density": [], "precision": []}
-        for method, x in values.items():
-            density, _ = np.histogram(x, edges)
+        for method, one in values.items():
             columns["error"] += ((edges[1:] + edges[:-1]) / 2).tolist()
-            columns["density"] += (density / (x.size * (edges[1] - edges[0]))).tolist()
+            columns["density"] += one.density(edges).tolist()
             columns["precision"] += [NAMES[method]] * BINS
         found.append(Series(f"{name}-{field.lower()}", columns, "error", "density", "precision"))
     return tuple(found)
-
-
-def worst(found: TransformErrors) -> list[float]:
-    """The 99th percentile of temperature's absolute error, and the greatest."""
-    absolute = np.abs(found.final["T"])
-    return [float(np.percentile(absolute, 99)), float(absolute.max())]
 
 
 def growths(name: str, setting: TransformSetting, methods: tuple[str, ...], field: str) -> Series:
@@ -203,7 +238,7 @@ def growths(name: str, setting: TransformSetting, methods: tuple[str, ...], fiel
     columns: dict[str, list[Any]] = {"pairs": [], "rms_error": [], "precision": []}
     for method in methods:
         columns["pairs"] += list(range(STEP, setting.pairs + 1, STEP))
-        columns["rms_error"] += errors(setting, method).rms[field].mean(axis=1).tolist()
+        columns["rms_error"] += errors(setting, method).rms(field).tolist()
         columns["precision"] += [NAMES[method]] * (setting.pairs // STEP)
     return Series(name, columns, "pairs", "rms_error", "precision", log="xy")
 
@@ -226,7 +261,7 @@ def measure_low(scale: Scale) -> Found:
         "section6-slower-growth": {"growth_bf16x9": rates["x9"], "growth_fp32": rates["native"]},
     }  # fmt: skip
     run = described(setting, "")
-    bias = {method: float(np.abs(errors(setting, method).final["T"].mean(axis=(1, 2))).mean()) for method in PLOTTED}
+    bias = {method: float(np.abs(errors(setting, method).fields["T"].means).mean()) for method in PLOTTED}
     unit = errors(setting, EXACT)
     slow = [a / b for a, b in zip(rates[EXACT], rates["native"], strict=True)]
     of_wind = wind_note(setting)
@@ -256,7 +291,7 @@ def measure_long(scale: Scale) -> Found:
     native, x9, tf32 = (errors(setting, method) for method in ("native", "x9", "tf32"))
     last_pair = setting.pairs
     pairs = np.arange(STEP, last_pair + 1, STEP)
-    series = tf32.rms["T"].mean(axis=1)
+    series = tf32.rms("T")
     finite = int(np.argmin(np.isfinite(series))) if not np.isfinite(series).all() else len(series)
     below = int(np.argmax(series >= 1)) if (series >= 1).any() else len(series)
     last = min(finite, below)
@@ -264,7 +299,9 @@ def measure_long(scale: Scale) -> Found:
     slope = np.log10(native.after(last_pair, "T") / native.after(setting.early, "T"))
     slope /= np.log10(last_pair / setting.early)
     measured: dict[str, dict[str, Quantity]] = {
-        "fig7-temperature-below-tenth": {"error_bf16x9": worst(x9), "error_fp32": worst(native)},
+        "fig7-temperature-below-tenth": {
+            "error_bf16x9": x9.fields["T"].worst, "error_fp32": native.fields["T"].worst,
+        },
         "section6-growth-law": {
             "fp32_slope": float(slope), "tf32_r2_semilog": line_r2(x, y), "tf32_r2_loglog": line_r2(np.log10(x), y),
             "growth_tf32": float(series[finite - 1] / series[0]),
@@ -316,23 +353,30 @@ def measure_high(scale: Scale) -> Found:
     return Found(measured, notes, densities("fig8", setting, PLOTTED, fields))
 
 
+def _cells(of: dict[Scale, TransformSetting], methods: tuple[str, ...]) -> Callable[[Scale], Sequence[CellCall]]:
+    return lambda scale: [call(errors, of[scale], method) for method in methods]
+
+
 EXPERIMENTS = (
     Experiment(
         "spectral-low",
         ("fig7-temperature-same", "fig7-velocity-equal", "fig7-3xtf32-velocity-worse", "section6-slower-growth"),
         measure_low,
         {"quick": 6.0, "full": 1600.0},
+        _cells(LOW, (*PLOTTED, EXACT, WIDE)),
     ),
     Experiment(
         "spectral-long",
         ("fig7-temperature-below-tenth", "section6-growth-law"),
         measure_long,
         {"quick": 16.0, "full": 150.0},
+        _cells(LONG, ("native", "x9", "tf32")),
     ),
     Experiment(
         "spectral-high",
         ("fig8-below-fp32", "fig8-below-3xtf32", "section6-velocity-conversion-cause"),
         measure_high,
         {"quick": 9.0, "full": 2200.0},
+        _cells(HIGH, (*PLOTTED, EXACT, WIDE)),
     ),
 )

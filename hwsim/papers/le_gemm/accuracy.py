@@ -6,7 +6,7 @@ stands for the matrix; inputs are uniform in [-1, 1].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ from hwsim.analysis import metrics
 from hwsim.api import fma_chain
 from hwsim.gemm.plan import Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
+from hwsim.papers.cells import CellCall, HeldCell, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 from hwsim.papers.le_gemm.runs import DEVICES, NAMES, SCHEMES
@@ -57,7 +58,7 @@ def product(method: str, device: str, a: Array, b: Array, **options: Any) -> Arr
     return hwsim.matmul(a, b, device=device, **SCHEMES[method] | options)
 
 
-@cache
+@HeldCell
 def errors(
     method: str, device: str, edge: int, k: int, seed: int, span: tuple[float, float] = SYMMETRIC, **options: Any
 ) -> PairErrors:
@@ -211,6 +212,21 @@ def _figure(name: str, scale: Scale) -> Series:
     return Series("fig10" if name == "most" else "fig11", columns, x="n", y="error", by="line", log="xy")
 
 
+def _cells_of(methods: Sequence[str], sizes: Sequence[int], scale: Scale, edge: int = 0) -> list[CellCall]:
+    """The products behind `mean_errors`; those of the same inputs stand together."""
+    return [
+        call(errors, method, device, min(edge or EDGE[scale], k), k, seed)
+        for k in sizes
+        for seed in range(SEEDS[scale])
+        for device in DEVICES
+        for method in methods
+    ]
+
+
+def _error_cells(scale: Scale) -> list[CellCall]:
+    return [*_cells_of((*METHODS, "blas"), SIZES, scale), *_cells_of(METHODS, GROWING, scale, GROWING[0])]
+
+
 ERROR_CLAIMS = (
     *(
         f"{figure}-{device}-{key}"
@@ -334,8 +350,18 @@ def measure_depths(scale: Scale) -> Found:
     return Found(measured, dict.fromkeys(DEPTHS, note), (Series("fig16", columns, "K", "error", "line", "xy"),))
 
 
+def _depth_cells(scale: Scale) -> list[CellCall]:
+    return [
+        call(errors, "le", device, EDGE[scale], k, seed, span)
+        for depths, span in DEPTHS.values()
+        for k in depths
+        for seed in range(SEEDS[scale])
+        for device in DEVICES
+    ]
+
+
 EXPERIMENTS = (
-    Experiment("errors", ERROR_CLAIMS, measure_errors, {"quick": 20.0, "full": 600.0}),
+    Experiment("errors", ERROR_CLAIMS, measure_errors, {"quick": 20.0, "full": 600.0}, _error_cells),
     Experiment(
         "histograms",
         (
@@ -346,5 +372,5 @@ EXPERIMENTS = (
         {"quick": 8.0, "full": 8.0},
     ),
     Experiment("dropped", ("eq10-dropped-term",), measure_dropped, {"quick": 4.0, "full": 30.0}),
-    Experiment("depths", tuple(DEPTHS), measure_depths, {"quick": 10.0, "full": 200.0}),
+    Experiment("depths", tuple(DEPTHS), measure_depths, {"quick": 10.0, "full": 200.0}, _depth_cells),
 )

@@ -31,6 +31,7 @@ from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
+from hwsim.papers.cells import Cell, CellCall, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 from hwsim.papers.le_gemm import runs
@@ -92,6 +93,7 @@ def timed(method: str, device: str, m: int, n: int, k: int, *, repeats: bool = T
     return _sampled(method, device, m, n, k, repeats=repeats)
 
 
+@Cell
 def rate(method: str, device: str, family: str, n: int, *, repeats: bool = True) -> float:
     """TFLOPS by Eq. 18."""
     sizes = shape(family, n)
@@ -279,6 +281,15 @@ def measure_roofline(scale: Scale) -> Found:
     return Found(measured, notes, (Series("fig14", columns, "intensity", "tflops", "line", "xy"),))
 
 
+def _cells(scale: Scale) -> list[CellCall]:
+    points = [(m, d, f, n) for n in MEANS[scale] for m in METHODS for d in DEVICES for f in FAMILIES]
+    at = ALL_AT[scale]
+    points += [(m, d, f, at) for m in METHODS for d in DEVICES for f in FAMILIES]
+    points += [(m, d, "square", n) for n in (*SMALL, *TREND) for m in METHODS for d in DEVICES]
+    points += [("plain", "a800", f, n) for n in DROP for f in FAMILIES]
+    return [call(rate, *one) for one in sorted(dict.fromkeys(points), key=lambda x: -x[3])]
+
+
 EXPERIMENTS = (
     Experiment(
         "baselines",
@@ -290,6 +301,7 @@ EXPERIMENTS = (
         ),
         measure_baselines,
         {"quick": 45.0, "full": 450.0},
+        _cells,
     ),
     Experiment(
         "baselines-roofline",

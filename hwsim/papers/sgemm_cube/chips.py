@@ -11,8 +11,8 @@ from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.devices.query import instruction
 from hwsim.formats import format_of
+from hwsim.papers import published_units
 from hwsim.papers.experiment import Experiment, Found, Scale
-from hwsim.papers.published_units import LANES, SW26010_PRO
 
 OLD, NEW = "ascend910a", "ascend910b3"
 HALF = format_of("fp16").bits // 8
@@ -78,30 +78,32 @@ def measure_910a(scale: Scale) -> Found:
 def lanes_tflops(device: str, format: str) -> float:
     """Peak of the ordinary cores: their FMAs per cycle and core as published, cores and clock of the device file."""
     chip = load(device)
-    return 2e-6 * LANES[device].fmas_per_cycle[format] * chip.cores * chip.clock_mhz
+    return 2e-6 * published_units.read().lanes[device].fmas_per_cycle[format] * chip.cores * chip.clock_mhz
 
 
 def measure_others(scale: Scale) -> Found:
     """Peaks of the other chips of Table 1, and Section 2's ratio."""
+    published = published_units.read()
+    sunway = published.processors["sw26010pro"]
     rows = {
         name: [peak_tflops(load(name), "fp16"), lanes_tflops(name, "fp32"), lanes_tflops(name, "fp64")]
-        for name in LANES
+        for name in published.lanes
     }
     fp8 = peak_tflops(load("h100"), "e4m3")
     clock = load("h100").clock_mhz
     lanes = "FP32 and FP64 are of the ordinary cores: cores and clock of the device file, rates by "
-    own = {name: f"{lanes}{one.source}." for name, one in LANES.items()}
+    own = {name: f"{lanes}{one.source}." for name, one in published.lanes.items()}
     own["h100"] += f" The file's clock is {clock:g} MHz, at which NVIDIA's dense FP16 peak comes out."
     return Found(
         {
             **{f"table1-{name}": {"peaks": row} for name, row in rows.items()},
-            "table1-sw26010pro": {"peaks": [SW26010_PRO.peak_tflops(16), SW26010_PRO.peak_tflops(64)]},
+            "table1-sw26010pro": {"peaks": [sunway.peak_tflops(16), sunway.peak_tflops(64)]},
             "sec2-h100-fp8-fp64": {"ratio": fp8 / rows["h100"][2]},
         },
         {
             **{f"table1-{name}": own[name] for name in rows},
-            "table1-sw26010pro": f"No device file; by {SW26010_PRO.source}. One vector of FMAs per core and cycle is "
-            "assumed, and four FP16 numbers in the place of an FP64 one.",
+            "table1-sw26010pro": f"No device file; by {sunway.source}. Four FP16 numbers in the place of an FP64 one "
+            "are assumed.",
             "sec2-h100-fp8-fp64": f"{fp8:.0f} TFLOP/s of dense FP8 over {rows['h100'][2]:.1f} of the ordinary cores' "
             f"FP64; over the Tensor Cores' FP64 it would be {fp8 / peak_tflops(load('h100'), 'fp64'):.0f}.",
         },

@@ -15,6 +15,7 @@ from hwsim.api import run
 from hwsim.dataflows.davinci.coupled_tiling import legal
 from hwsim.devices import changed, load
 from hwsim.devices.device import Device
+from hwsim.papers.cells import Cell, CellCall, call
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 from hwsim.papers.sgemm_cube.blocking import FUSED, TILE, Block, fused
 from hwsim.papers.sgemm_cube.chips import NEW, OLD, limits, peak_tflops
@@ -68,6 +69,7 @@ def swept(scale: Scale) -> tuple[Block, ...]:
     return tuple((b_m, b_k, b_n) for b_m in SIDES for b_k in DEPTHS for b_n in SIDES if (b_m, b_k, b_n) in fits)
 
 
+@Cell
 def block_rate(tile: Block, buffering: str) -> float:
     """TFLOP/s with blocks of this size, N_fused by Eq. 8."""
     options = {"tile": tile, "n_fused": fused(tile), "buffering": buffering}
@@ -79,11 +81,21 @@ def is_small(tile: Block) -> bool:
     return min(tile[0] * tile[1], tile[1] * tile[2]) <= SMALL
 
 
+def _alone(scale: Scale) -> list[Block]:
+    """The blocks that are timed single-buffered too."""
+    return [tile for tile in swept(scale) if not (scale == "quick" and is_small(tile))]
+
+
+def _block_cells(scale: Scale) -> list[CellCall]:
+    by_name = (("single", _alone(scale)), ("double", swept(scale)))
+    return [call(block_rate, tile, name) for name, tiles in by_name for tile in tiles]
+
+
 def measure_block_sizes(scale: Scale) -> Found:
     """Fig. 10: throughput over block sizes, single- and double-buffered."""
     tiles = swept(scale)
     double = dict(zip(tiles, each(lambda tile: block_rate(tile, "double"), tiles), strict=True))
-    alone = [tile for tile in tiles if not (scale == "quick" and is_small(tile))]
+    alone = _alone(scale)
     single = dict(zip(alone, each(lambda tile: block_rate(tile, "single"), alone), strict=True))
     best = max(tiles, key=double.__getitem__)
     peaks = {"single": max(single.values()), "double": double[best]}
@@ -324,6 +336,7 @@ EXPERIMENTS = (
         ),
         measure_block_sizes,
         {"quick": 12, "full": 1500},
+        _block_cells,
     ),
     Experiment(
         "matrix-sizes",

@@ -13,9 +13,9 @@ from hwsim.devices import load
 from hwsim.devices.model import FusedModel
 from hwsim.devices.query import instruction
 from hwsim.formats import format_of
+from hwsim.papers import published_units
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
-from hwsim.papers.published_units import TENSOR_CORES
 from hwsim.papers.rates import takes
 from hwsim.papers.splits import SchemeSplit, products
 
@@ -103,7 +103,8 @@ def measure(scale: Scale) -> Found:
 
 def measure_units(scale: Scale) -> Found:
     """Multiply-adds per cycle of one Tensor Core, FP16; of the V100's, its shape."""
-    units = [macs(device, "fp16") / TENSOR_CORES[device] for device in (V100, A100, H100)]
+    cores = {name: one.per_sm for name, one in published_units.read().tensor_cores.items()}
+    units = [macs(device, "fp16") / cores[device] for device in (V100, A100, H100)]
     chip = load(V100)
     unit = chip.dot_units[instruction(chip, chip.native["fp16"]).unit]
     assert isinstance(unit, FusedModel)
@@ -113,10 +114,10 @@ def measure_units(scale: Scale) -> Found:
         {"sec2-1-unit-4x4": {"m": side, "n": side, "k": depth}, "sec2-1-units-grow": {"macs": units}},
         {
             "sec2-1-unit-4x4": f"k is the number of products that the unit adds in one step, by its bits; m n = "
-            f"{units[0] / depth:g} follows from the rate of a multiprocessor and its {TENSOR_CORES[V100]} Tensor Cores "
+            f"{units[0] / depth:g} follows from the rate of a multiprocessor and its {cores[V100]} Tensor Cores "
             "(white paper); that m = n is an assumption.",
             "sec2-1-units-grow": "Rates of a multiprocessor (device files) over its Tensor Cores (white papers): "
-            + ", ".join(f"{device} {count}" for device, count in TENSOR_CORES.items())
+            + ", ".join(f"{device} {count}" for device, count in cores.items())
             + ".",
         },
     )

@@ -21,6 +21,7 @@ from hwsim.devices.device import Device
 from hwsim.devices.query import instruction
 from hwsim.devices.variants import changed
 from hwsim.gemm.plan import Plan, TermValue, chain, sums
+from hwsim.papers.cells import CellCall, HeldCell, call
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 from hwsim.papers.tf32_tf64.definitions import A100
@@ -37,8 +38,14 @@ RANGES = {POSITIVE: (0.0, 1.0), SIGNED: (-1.0, 1.0)}
 SIZES: dict[Scale, tuple[int, ...]] = {"quick": (128, 256, 512), "full": (128, 256, 512, 1024, 2048)}
 SEEDS = 3
 LARGE = 512  # from here on, quick takes one seed
+ELABORATE = "elaborate"  # three products, summed outside the unit after each instruction
 HALF_UNIT = "mma.m16n8k16.f16.f16.f16.f16"  # FP16 sums: HGEMM
-DEEP = instruction(load(A100), load(A100).native["tf32"]).k  # of one instruction
+
+
+@cache
+def depth() -> int:
+    """The depth k of one TF32 instruction of the device."""
+    return instruction(load(A100), load(A100).native["tf32"]).k
 
 
 def printed_plan(options: Mapping[str, Any], problem: Any) -> Plan:
@@ -53,7 +60,7 @@ def printed() -> Scheme:
     return replace(scheme_of("tf32x4"), name="tf32-printed", plan=printed_plan)
 
 
-#: Method -> arguments of hwsim.matmul on the A100.
+#: Method -> arguments of hwsim.matmul on the A100; "elaborate" takes the device's depth besides.
 METHODS: dict[str, dict[str, Any]] = {
     "1xTF32": {"scheme": "tf32x1"},
     "3xTF32": {"scheme": "tf32x3"},
@@ -63,9 +70,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "HGEMM": {"format": "fp16", "schedule": {"instruction": HALF_UNIT}},
     "3xFP16": {"scheme": words("fp16", 3)},
     "Ootomo": {"scheme": "ootomo-fp16"},
-    "elaborate": {"scheme": "tf32x3", "k_group": DEEP},
+    ELABORATE: {"scheme": "tf32x3"},
     "printed": {"scheme": printed()},
 }
+
+
+EVERY = ("1xTF32", "3xTF32", "4xTF32", "SGEMM", "1xFP16", "HGEMM", "3xFP16", "Ootomo", ELABORATE, "printed")
+UNCONVERTED = "unconverted"  # FP32 words that the unit converts
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +107,28 @@ def sizes_of(case: Case) -> dict[str, float]:
 def result(method: str, case: Case) -> Array:
     """The bits of a method's product; "as printed" leaves the conversion to the device, as Fig. 2's listing does."""
     a, b, _ = inputs(case)
-    if method == "unconverted":
+    if method == UNCONVERTED:
         c = hwsim.matmul(a, b, device=A100, format="tf32")
         for left, right in ((a, b - b), (a - a, b)):
             c = hwsim.matmul(left, right, c, device=A100, format="tf32")
         return c
-    return hwsim.matmul(a, b, device=A100, **METHODS[method])
+    options = METHODS[method] | ({"k_group": depth()} if method == ELABORATE else {})
+    return hwsim.matmul(a, b, device=A100, **options)
 
 
-@cache
+@HeldCell
 def errors(method: str, case: Case, against: str | None = None) -> dict[str, float]:
     """Errors of a method in every norm; against: the difference to another method's result instead."""
     reference = inputs(case)[2] if against is None else result(against, case)
     apart = reference.astype(np.float64) - result(method, case).astype(np.float64)
     return {name: metrics.norm(apart, order) / sizes_of(case)[name] for name, order in ORDERS.items()}
+
+
+def _cells(scale: Scale) -> list[CellCall]:
+    cases = [Case(n, span, seed) for n, span in points(scale) for seed in seeds(n, scale)]
+    cases.sort(key=lambda case: -case.n)
+    found = [call(errors, method, case) for case in cases for method in (*EVERY, UNCONVERTED)]
+    return [*found, *(call(errors, "3xTF32", case, "SGEMM") for case in cases)]
 
 
 def seeds(n: int, scale: Scale) -> range:
@@ -137,9 +156,8 @@ def ratio(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 def measure(scale: Scale) -> Found:
     """Fig. 4 and what is concluded from it."""
-    every = ("1xTF32", "3xTF32", "4xTF32", "SGEMM", "1xFP16", "HGEMM", "3xFP16", "Ootomo", "elaborate", "printed")
-    e = {m: np.array(series(m, scale)) for m in (*every, "unconverted")}
-    by_norm = {(m, x): series(m, scale, x) for m in every[:4] for x in ("l1", "linf")}
+    e = {m: np.array(series(m, scale)) for m in (*EVERY, UNCONVERTED)}
+    by_norm = {(m, x): series(m, scale, x) for m in EVERY[:4] for x in ("l1", "linf")}
     apart = series("3xTF32", scale, against="SGEMM")
     three, four, one, sgemm = (list(e[m]) for m in ("3xTF32", "4xTF32", "1xTF32", "SGEMM"))
     close = {
@@ -154,7 +172,7 @@ def measure(scale: Scale) -> Found:
             "share_of_gain": list(map(float, np.abs(e["3xTF32"] - e["4xTF32"]) / (e["1xTF32"] - e["3xTF32"])))
         },
         "fig2-third-call": {"ratio": ratio(list(e["printed"]), sgemm)},
-        "fig2-no-software-cast": {"ratio": ratio(list(e["unconverted"]), sgemm)},
+        "fig2-no-software-cast": {"ratio": ratio(list(e[UNCONVERTED]), sgemm)},
         "fig4-tf32-over-fp16-hgemm": {"gain": ratio(list(e["HGEMM"]), one)},
         "fig4-tf32-over-fp16-mixed": {"gain": ratio(list(e["1xFP16"]), one)},
         "fig4-tf32-magnitude-spectral": {"tf32": one},
@@ -171,7 +189,7 @@ def measure(scale: Scale) -> Found:
         "fig4-gain-l1-linf": {x: ratio(by_norm["1xTF32", x], by_norm["4xTF32", x]) for x in ("l1", "linf")},
         "sec3-2-precision-against-simple-fp16": {"ratio": ratio(three, list(e["3xFP16"]))},
         "sec3-2-precision-against-best-fp16": {"ratio": ratio(three, list(e["Ootomo"]))},
-        "sec5-accurate-simple": {"ratio": ratio(three, list(e["elaborate"]))},
+        "sec5-accurate-simple": {"ratio": ratio(three, list(e[ELABORATE]))},
     }  # fmt: skip
     return Found(measured, _notes(tuple(measured), scale), _figures(scale))
 
@@ -186,7 +204,7 @@ def what_if(name: str, span: str, method: str = "3xTF32", over: str = "SGEMM") -
     """The l2 error of a TF32 scheme over that of another as it is, with another unit or other sums, seed 0."""
     case = Case(WHAT_IF_SIZE, span, 0)
     a, b, c = inputs(case)
-    device, options = WHAT_IFS[name]
+    device, options = what_ifs()[name]
     found = hwsim.matmul(a, b, device=device, **METHODS[method], **options)
     own = metrics.norm(c - found.astype(np.float64), 2) / sizes_of(case)["l2"]
     return own / errors(over, case)["l2"]
@@ -195,7 +213,8 @@ def what_if(name: str, span: str, method: str = "3xTF32", over: str = "SGEMM") -
 AS_IT_IS, PAIRED, EXACT = "as it is", "8 products at once", "exact sum of 4 products rounded once"
 
 
-def _units() -> dict[str, tuple[Device, dict[str, Any]]]:
+@cache
+def what_ifs() -> dict[str, tuple[Device, dict[str, Any]]]:
     chip = load(A100)
     name = chip.native["tf32"]
     unit = instruction(chip, name).unit
@@ -217,12 +236,9 @@ def _units() -> dict[str, tuple[Device, dict[str, Any]]]:
     return found
 
 
-WHAT_IFS = _units()
-
-
 def explanation(span: str) -> str:
     """The ratios of the what-ifs of a range, as text."""
-    return "; ".join(f"{name} {what_if(name, span):.2f}" for name in WHAT_IFS)
+    return "; ".join(f"{name} {what_if(name, span):.2f}" for name in what_ifs())
 
 
 def _notes(claims: tuple[str, ...], scale: Scale) -> dict[str, str]:
@@ -304,7 +320,7 @@ def _figures(scale: Scale) -> tuple[Series, ...]:
     right["n"] += [n for n, _ in points(scale)]
     right["difference"] += series("3xTF32", scale, against="SGEMM")
     units: dict[str, list[object]] = {"unit": [], "range": [], "ratio": []}
-    for name in WHAT_IFS:
+    for name in what_ifs():
         for span in RANGES:
             units["unit"].append(name)
             units["range"].append(span)
@@ -360,6 +376,6 @@ CLAIMS = (
     "sec3-2-precision-against-simple-fp16", "sec3-2-precision-against-best-fp16", "sec5-accurate-simple",
 )  # fmt: skip
 EXPERIMENTS = (
-    Experiment("single", CLAIMS, measure, {"quick": 20.0, "full": 900.0}),
+    Experiment("single", CLAIMS, measure, {"quick": 20.0, "full": 900.0}, _cells),
     Experiment("scales", ("sec1-no-extra-operations",), measure_scales, {"quick": 4.0, "full": 12.0}),
 )

@@ -21,7 +21,8 @@ def converted(code, fmt, wanted):
         payload = payload << places if places >= 0 else payload >> -places
         return known.nan_code | payload | value.sign << known.magnitude_bits
     if value.kind == "nan" and not (known.is_integer or known.nan == "none"):
-        return known.nan_code
+        # The host's types keep a narrow format's sign, as ml_dtypes does; others have one NaN.
+        return known.nan_code | (value.sign << known.magnitude_bits if wanted in HOST_TYPES else 0)
     return HOST.code(value, wanted, overflow="saturate" if known.is_integer else "ieee")
 
 
@@ -29,6 +30,16 @@ def as_float(code, fmt):
     """The value of an operand in the type in which it is split (fp64 for fp64, else fp32), and that type."""
     kind = "fp64" if fmt == "fp64" else "fp32"
     return decode(format_of(kind), converted(code, fmt, kind)), kind
+
+
+def settled_word(code, conversions):
+    """The fp64 code of an fp32 word as the vector unit reads it when it widens it."""
+    known, value = format_of("fp32"), decode(format_of("fp32"), code)
+    if value.kind == "infinity" and conversions.saturates:
+        code = known.largest_code(value.sign)
+    elif value.kind == "nan" and conversions.saturates:
+        code = 0
+    return converted(code, "fp32", "fp64")
 
 
 def rounded_pieces(code, plan, pieces, conversions, rounding=None, word_rounding=None):
@@ -40,7 +51,7 @@ def rounded_pieces(code, plan, pieces, conversions, rounding=None, word_rounding
                 return [code]
             return [HOST.code(decode(format_of("fp32"), code), fmt, word_rounding)]
         if only.format == "fp64":
-            return [converted(code, fmt, "fp64")]
+            return [settled_word(converted(code, fmt, "fp32"), conversions)]
         return [conversions.code(as_float(code, fmt)[0], only.format, rounding or only.rounding, only.overflow)]
     rest, kind = as_float(code, fmt)
     known = format_of(kind)

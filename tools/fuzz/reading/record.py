@@ -258,6 +258,8 @@ class Epilogue:
 
     @property
     def is_plain(self):
+        if narrows(self.given.product_format, self.lanes.format):
+            return False
         return self.given.alpha == 1 and (not self.beta or self.from_c) and self.reading.bias is None
 
     def source_code(self):

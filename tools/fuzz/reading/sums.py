@@ -264,6 +264,8 @@ class Element:
             if not spans:
                 return own.zero, None
             return self.term(term, spans, self.schedule.promotion_k)
+        if len(node.parts) == 1 and node.start == "first" and node.stored is None:
+            return self.written(node.parts[0], term)  # nothing is added to it
         values = [self.written(part, term)[0] for part in node.parts]
         if node.stored is not None and isinstance(own, Floats):
             values = [own.narrowed(x, node.stored) for x in values]

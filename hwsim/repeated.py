@@ -1,0 +1,58 @@
+"""Products of a program that repeats its shapes: each kind of operands is resolved once.
+
+The module knows arguments of `hwsim.run`, arrays and prepared products; it knows nobody who multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from hwsim.api import prepared
+
+if TYPE_CHECKING:
+    from hwsim.prepared import Prepared
+
+Array = NDArray[Any]
+MOST_KINDS = 4096  # of operands, that products are kept ready for
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A product for all operands of one kind (None: asked for anew each time), and its time on the simulated device."""
+
+    product: Prepared | None
+    cycles: int | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class Repeated:
+    """What was made ready for operands of a kind: shapes, dtypes, and what varies of the arguments."""
+
+    ready: dict[Any, Ready] = field(default_factory=dict)
+
+    def product(
+        self, a: Array, b: Array, fixed: Mapping[str, Any], varying: Mapping[str, Any], variant: str = ""
+    ) -> tuple[Array, Ready]:
+        """The product of a (..., m, k) and b (..., k, n), and its time.
+
+        fixed, varying: arguments of `hwsim.run`, C and the bias among the varying ones. fixed: the same in all calls
+        with the same `variant`. Raises as `hwsim.run`.
+        """
+        c, bias = varying.get("c"), varying.get("bias")
+        said = repr([x for x in varying.items() if x[0] not in ("c", "bias")])  # tells 0.0 from -0.0
+        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, said)
+        ready = self.ready.get(kind)
+        if ready is not None and ready.product is not None:
+            return ready.product(a, b, c, bias), ready
+        result, product = prepared(a, b, **{**fixed, **varying})  # threads may be in both
+        assert result.c is not None
+        ready = Ready(product, result.cycles, result.seconds)
+        if len(self.ready) >= MOST_KINDS:
+            self.ready.clear()
+        self.ready[kind] = ready
+        return result.c, ready

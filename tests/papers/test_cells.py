@@ -1,0 +1,189 @@
+"""Cells: kept within a folder, told apart by their arguments, resumed from a checkpoint, shared by processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwsim import cache
+from hwsim.errors import InputError
+from hwsim.papers import cells, reproduce
+from hwsim.papers.ape import circuits
+from hwsim.papers.bf16x9 import spectral_transform as spectral
+from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere
+from hwsim.papers.cells import Cell, Checkpoint, HeldCell
+from hwsim.papers.claims import PAPERS
+from hwsim.threads import worker_count
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    values: tuple[float, ...]
+    counts: dict[int, int]
+
+
+RAN: list[Point] = []
+
+
+@Cell
+def asked(point: Point, kind: type = np.float64, *, scale: float = 1.0) -> Answer:
+    RAN.append(point)
+    return Answer((point.x / 3 * scale, float("inf")), {point.x: 1})
+
+
+@HeldCell
+def held(x: float) -> float:
+    RAN.append(Point(0, "held"))
+    return x / 7
+
+
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    RAN.clear()
+    held.cache_clear()
+
+
+def test_a_cell_runs_once_within_a_folder_and_always_without(tmp_path: Path) -> None:
+    point = Point(2, "a")
+    assert asked(point) == asked(point) and len(RAN) == 2
+    RAN.clear()
+    with cells.stored_in(tmp_path):
+        first = asked(point)
+        assert asked(point, scale=1.0) == asked(point, np.float64) == first == Answer((2 / 3, float("inf")), {2: 1})
+        assert len(RAN) == 1
+        assert asked(Point(2, "b")).counts == {2: 1} and asked(point, np.float32) == first
+        assert asked(point, scale=2.0).values[0] == 4 / 3
+    assert len(RAN) == 4 and len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_held_cell_is_forgotten_in_this_process_alone(tmp_path: Path) -> None:
+    with cells.stored_in(tmp_path):
+        assert held(1.0) == held(1.0) == 1 / 7
+        held.cache_clear()
+        assert held(1.0) == 1 / 7 and len(RAN) == 1
+    held.cache_clear()
+    assert held(1.0) == 1 / 7 and len(RAN) == 2
+
+
+def test_what_is_not_plain_is_refused() -> None:
+    with pytest.raises(TypeError, match="not plain"):
+        asked.key(object())
+
+
+def test_a_checkpoint_is_where_a_stopped_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "SECONDS_APART", 0.0)
+    assert Checkpoint(held, 1.0).state() is None
+    with cells.stored_in(tmp_path):
+        Checkpoint(held, 1.0).keep(grid=np.arange(3.0))
+        assert Checkpoint(held, 2.0).state() is None
+        state = Checkpoint(held, 1.0).state()
+        assert state is not None and state["grid"].tolist() == [0, 1, 2]
+        Checkpoint(held, 1.0).remove()
+        assert Checkpoint(held, 1.0).state() is None
+
+
+def test_round_trips_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = spectral.TransformSetting(Sphere(19, (0, 3), 8), 1, 30, 10)
+    expected = spectral.errors.function(setting, "native")
+    monkeypatch.setattr(cells, "SECONDS_APART", 0.0)
+    step, steps = RoundTrips.step, []
+
+    def stopped(trips: RoundTrips) -> None:
+        steps.append(1)
+        if len(steps) == 15:
+            raise KeyboardInterrupt
+        step(trips)
+
+    monkeypatch.setattr(RoundTrips, "step", stopped)
+    spectral.errors.cache_clear()
+    with cells.stored_in(tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            spectral.errors(setting, "native")
+        assert spectral.errors(setting, "native") == expected
+    spectral.errors.cache_clear()
+    assert len(steps) == 15 + 20
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_cell_of_every_experiment_can_be_sent_to_a_process(paper: str, tmp_path: Path) -> None:
+    for one in reproduce.experiments(paper):
+        for scale in ("quick", "full"):
+            with cells.stored_in(tmp_path):
+                calls = one.cells(scale)  # type: ignore[arg-type]
+                assert len({call.path for call in calls}) > 1 or not calls
+            again = pickle.loads(pickle.dumps(calls))
+            assert [x.cell for x in again] == [x.cell for x in calls]
+
+
+def test_an_experiment_asks_for_no_cell_beside_those_that_it_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("QUBITS", 6), ("ISING_QUBITS", 7), ("FUSED", 3)):
+        monkeypatch.setattr(circuits, name, {"quick": value})
+    monkeypatch.setattr(circuits, "CIRCUITS", {"Ising": circuits.ising})
+    monkeypatch.setattr(circuits, "STEPS", 1)
+    (one,) = circuits.EXPERIMENTS
+    with cells.stored_in(tmp_path):
+        for each in one.cells("quick"):
+            each.run()
+        before = set(tmp_path.iterdir())
+        found = one.measure("quick")
+        assert set(tmp_path.iterdir()) == before
+    assert one.measure("quick") == found
+
+
+def test_processes_give_what_one_gives_and_repeat_nothing(tmp_path: Path) -> None:
+    def reproduced(folder: str, *more: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "hwsim", "reproduce", "bf16x9", "experiment:cluster-energies", "--json", *more]
+        environment = os.environ | {"HWSIM_CACHE": str(tmp_path / folder)}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return dict(json.loads(ran.stdout))
+
+    alone, two = reproduced("alone"), reproduced("two", "--jobs", "2")
+    assert alone == two
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "two").rglob("*.json")}
+    assert len(kept) == 10
+    assert reproduced("two", "--jobs", "2") == two
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "two").rglob("*.json")} == kept
+
+
+def test_host_threads_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HWSIM_THREADS", "3")
+    assert worker_count() == 3 and worker_count(5) == 5
+    for wrong in ("0", "-1", "many", "4096"):
+        monkeypatch.setenv("HWSIM_THREADS", wrong)
+        with pytest.raises(InputError, match=r"HWSIM_THREADS = .*; allowed"):
+            worker_count()
+
+
+def test_a_checkout_is_known_by_the_sources_of_its_kernels(tmp_path: Path) -> None:
+    package = tmp_path / "hwsim"
+    (package / "_kernels").mkdir(parents=True)
+    (package / "_kernels" / "dot.so").write_bytes(b"1")
+    paths, root = cache._kernels(package)
+    assert [path.name for path in paths] == ["dot.so"] and root == package
+    (tmp_path / "kernels_ext" / "src").mkdir(parents=True)
+    (tmp_path / "kernels_ext" / "src" / "dot.c").write_text("int x;")
+    (tmp_path / "setup.py").write_text("")
+    paths, root = cache._kernels(package)
+    before = cache.digest_of_files(paths, root)
+    (package / "_kernels" / "dot.so").write_bytes(b"another compiler's")
+    assert cache.digest_of_files(*cache._kernels(package)) == before
+    (tmp_path / "kernels_ext" / "src" / "dot.c").write_text("int y;")
+    assert cache.digest_of_files(*cache._kernels(package)) != before
