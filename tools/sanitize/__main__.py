@@ -1,6 +1,6 @@
 """The tests on kernels built with AddressSanitizer and UBSan, signed overflow included.
 
-`python tools/sanitize` runs the whole suite, `python tools/sanitize --quick` a part of it,
+`python tools/sanitize` runs the whole suite, `python tools/sanitize --quick` a part of it, `--brief` less than that,
 `python tools/sanitize tests/kernels -k convert` whatever pytest selects. It builds the kernels into build/sanitized
 (one build of them, for AVX2 where the machine has it), shows that faults planted in code that is compiled by the same
 command are reported, and then runs pytest there. A report on standard error ends its process, and with it the run.
@@ -41,6 +41,14 @@ QUICK = (
     "tests/golden/test_golden_selftest.py",
     "tests/machines/test_timing_rules.py",
     "tests/program/test_order.py",
+)
+
+# What --brief runs, for CI: all dot units and four whole products, bounds of fast ways, the timing engine.
+BRIEF = (
+    "tests/golden/test_golden_selftest.py::test_this_installation_passes",
+    "tests/kernels/test_dot_bounds.py",
+    "tests/kernels/test_environment.py",
+    "tests/machines/test_timing_rules.py",
 )
 
 
@@ -138,6 +146,7 @@ def main() -> int:
         prog="python tools/sanitize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help=f"run {', '.join(QUICK)} alone")
+    parser.add_argument("--brief", action="store_true", help=f"run {', '.join(BRIEF)} alone")
     parser.add_argument("--prove", action="store_true", help="build, see the planted faults reported, run no tests")
     chosen, others = parser.parse_known_args()
     try:
@@ -150,7 +159,7 @@ def main() -> int:
     if chosen.prove:
         return 0
     # -P: not the checkout's own package. --capture=sys: a report is written past Python, and its process ends at once.
-    options = ["-p", "no:cacheprovider", "--capture=sys", *(QUICK if chosen.quick else ())]
+    options = ["-p", "no:cacheprovider", "--capture=sys", *(QUICK if chosen.quick else BRIEF if chosen.brief else ())]
     code = subprocess.run([sys.executable, "-P", "-m", "pytest", *options, *others], cwd=ROOT, env=env).returncode
     print(f"sanitize: pytest's exit code {code}; {'no reports' if code == 0 else 'reports, if any, stand above'}")
     return int(code != 0)

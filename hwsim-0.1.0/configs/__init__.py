@@ -1,1 +1,0 @@
-"""Data files of hwsim; installed as hwsim.configs."""

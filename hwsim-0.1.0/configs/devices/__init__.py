@@ -1,1 +1,0 @@
-"""The device files shipped with hwsim; installed as hwsim.configs.devices."""

@@ -1,1 +1,0 @@
-"""Assumed energies of operations and bytes by chip; installed as hwsim.configs.energy."""

@@ -1,1 +1,0 @@
-"""The library files shipped with hwsim; installed as hwsim.configs.libraries."""

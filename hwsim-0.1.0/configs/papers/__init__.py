@@ -1,1 +1,0 @@
-"""The claims of the papers; installed as hwsim.configs.papers."""

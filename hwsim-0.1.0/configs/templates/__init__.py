@@ -1,1 +1,0 @@
-"""Templates of device files shipped with hwsim; installed as hwsim.configs.templates."""

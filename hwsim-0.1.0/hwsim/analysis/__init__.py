@@ -1,1 +1,0 @@
-"""Analysis of operands, products and timings: inputs, error metrics, roofline, what-if."""

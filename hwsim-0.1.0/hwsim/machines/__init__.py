@@ -1,1 +1,0 @@
-"""Machines: interpreters of programs. `functional` computes bits, `timing` computes cycles; neither knows the other."""

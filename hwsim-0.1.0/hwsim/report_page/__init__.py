@@ -1,1 +1,0 @@
-"""Reports as one HTML page: sections of text, tables, drawings and plots."""

@@ -1,1 +1,0 @@
-"""Traces of the timing machine, and their writers (Perfetto, CSV, NumPy)."""
