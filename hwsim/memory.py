@@ -1,12 +1,18 @@
-"""The memory that this machine has left, and the refusal of what needs more. It knows bytes, not what they hold."""
+"""The memory that this machine has left, the refusal of what needs more, and what the allocator keeps. It knows bytes,
+not what they hold.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from hwsim.errors import InputError
 
 ALWAYS_THERE = 1 << 28  # bytes: not worth asking for
+LARGEST_MAPPED = (32 << 20) - (64 << 10)  # bytes: below glibc's DEFAULT_MMAP_THRESHOLD_MAX
 MEMINFO = Path("/proc/meminfo")  # Linux; elsewhere nothing is known, and nothing refused
 
 
@@ -29,3 +35,14 @@ def check_memory(needed_bytes: int, what: str, instead: str) -> None:
         raise InputError(
             f"{what} need {needed_bytes / 1e9:,.1f} GB of memory; this machine has {left / 1e9:,.1f} left: {instead}"
         )
+
+
+@cache
+def keep_freed_pages() -> None:
+    """Let glibc keep the memory that a product frees for the next one, up to 64 MiB; once in a process.
+
+    Its default gives more than 128 KiB at the end of the heap back to the system, and fresh pages cost more than the
+    work on them. It raises that limit to twice the largest mapped block that was freed so far (mallopt(3),
+    M_MMAP_THRESHOLD): so one is taken and freed, untouched. Elsewhere this does nothing.
+    """
+    np.empty(LARGEST_MAPPED, np.uint8)
