@@ -151,10 +151,13 @@ def test_energies_of_clusters_are_the_schemes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_chain_whose_products_lose_digits_is_further_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sweep from the converged state, in BF16x9 and in BF16x3."""
+    """One sweep from the converged state, in BF16x9 and in plain BF16.
+
+    Beside four kernels of OpenBLAS the former is off by 3e-6 to 5e-6, the latter by 0.02 to 0.1.
+    """
     monkeypatch.setattr(ising_tree, "MOST_SWEEPS", 2)
     exact = exact_energy(ising_tree.STRENGTH)
     good = abs(ising_tree.energy("BF16x9", 0, 14)[0] - exact)
-    monkeypatch.setitem(ising_tree.METHODS, "BF16x9", {"scheme": "bf16x3"})
+    monkeypatch.setitem(ising_tree.METHODS, "BF16x9", {"format": "bf16"})
     bad = abs(ising_tree.energy("BF16x9", 0, 14)[0] - exact)
-    assert good < 1e-5 < 3e-5 < bad
+    assert good < 1e-5 < 1e-3 < bad

@@ -19,7 +19,6 @@ CORES = {
     "Nehalem": ("sse4_2",),
     "Sandybridge": ("avx",),
     "Haswell": ("avx2", "fma"),
-    "Zen": ("avx2", "fma"),
     "SkylakeX": ("avx512f", "avx512bw", "avx512vl"),
 }
 #: Tests that multiply by NumPy themselves, or run parts of hwsim that do.
@@ -38,6 +37,8 @@ TESTS = (
     "tests/papers",
     "tests/frameworks",
 )
+#: What OpenBLAS calls such kernels where it calls them otherwise.
+CALLED = {"Prescott": ("Prescott", "Katmai")}
 #: The kernels that NumPy's OpenBLAS has chosen; another BLAS does not read the variable.
 CHOSEN = (
     "import numpy, threadpoolctl\n"
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> bool:
     for name in arguments.core or runs:
         env = clean_environment(OPENBLAS_CORETYPE=name)
         chosen = called([sys.executable, "-c", CHOSEN], env)  # needs threadpoolctl
-        if f" {name}\n" not in chosen:
+        if not set(chosen.split()) & set(CALLED.get(name, (name,))):
             raise CannotRunError(f"{name} was asked for, and NumPy's BLAS is: {chosen.strip() or 'not known'}")
         tests = arguments.tests or TESTS
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", arguments.processes, *tests]

@@ -37,10 +37,10 @@ def run(arguments: argparse.Namespace) -> bool:
         if arguments.again and folder.exists():
             shutil.rmtree(folder)
         python = prepared(folder, command, arguments.extras, arguments.alone)
-        env = clean_environment(PATH=f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+        path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env = clean_environment(PATH=path, PYTHONSAFEPATH="1")  # no process takes the checkout's own package
         results.append(passes(f"CPython {version}, self-test", [str(python.parent / "hwsim"), "selftest"], env, folder))
-        # -P: not the checkout's own package.
-        pytest = [str(python), "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", arguments.processes]
+        pytest = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", arguments.processes]
         results.append(passes(f"CPython {version}, tests", [*pytest, *arguments.tests], env))
     return all(results)
 
