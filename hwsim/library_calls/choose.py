@@ -665,9 +665,7 @@ def _chosen(
     )
 
 
-def _told(
-    asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, found: _Found
-) -> tuple[Answer, int]:
+def _told(asked: LibraryOnDevice, told: Preference, call: Call, fast: bool | None, found: _Found) -> tuple[Answer, int]:
     """A recorded or fitted answer with its tile and cluster, as far as they are known; and the stages (0: not said)."""
     trees = store(asked.version.path)
     number, stages, slices, reduction, custom = found.order

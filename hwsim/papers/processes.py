@@ -50,9 +50,7 @@ class _Waiting:
         return self.experiment.seconds[scale] / (len(self.calls) + 1)
 
 
-def run(
-    papers: Sequence[str], item: str | None, *, scale: Scale, jobs: int, progress: Progress | None = None
-) -> None:
+def run(papers: Sequence[str], item: str | None, *, scale: Scale, jobs: int, progress: Progress | None = None) -> None:
     """Run the experiments of papers (of one item) that are not cached, `jobs` processes at a time, cells apart.
 
     What ended is kept, whatever happens to the others. Raises what the first of them raises.

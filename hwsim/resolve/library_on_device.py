@@ -41,9 +41,7 @@ def library(
     MiB, with a file that of PyTorch's call, as it was asked. Raises UnsupportedError for a library, a version or a
     device that nothing is known of, ConfigError for a file that is none.
     """
-    return choose.library(
-        name, device=device, version=version, workspace_bytes=workspace_bytes, estimates=_RECENT.of
-    )
+    return choose.library(name, device=device, version=version, workspace_bytes=workspace_bytes, estimates=_RECENT.of)
 
 
 class _Recent:

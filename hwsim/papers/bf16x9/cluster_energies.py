@@ -71,7 +71,5 @@ def energy_cells(scale: Scale) -> list[CellCall]:
 
 
 EXPERIMENTS = (
-    Experiment(
-        "cluster-energies", ("fig10-energies-identical",), measure, {"quick": 4.0, "full": 400.0}, energy_cells
-    ),
+    Experiment("cluster-energies", ("fig10-energies-identical",), measure, {"quick": 4.0, "full": 400.0}, energy_cells),
 )

@@ -227,9 +227,7 @@ def compared(condition: float, start: int, pairs: int) -> MethodErrors:
 
 def parts(condition: float, pairs: int) -> list[CellCall]:
     """The pairs of a condition number, A_CELL at a time."""
-    return [
-        call(compared, condition, start, min(A_CELL, pairs - start)) for start in range(0, pairs, A_CELL)
-    ]
+    return [call(compared, condition, start, min(A_CELL, pairs - start)) for start in range(0, pairs, A_CELL)]
 
 
 def comparison(condition: float, pairs: int) -> MethodErrors:
