@@ -1,13 +1,19 @@
-"""The memory that this process may still take; what needs more is refused. It knows bytes, not what they hold."""
+"""The memory that this process may still take, the refusal of what needs more, and what the allocator keeps. It knows
+bytes, not what they hold.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.memory_limits import bytes_left
 
 ALWAYS_THERE = 1 << 26  # bytes: not worth asking for
+LARGEST_MAPPED = (32 << 20) - (64 << 10)  # bytes: below glibc's DEFAULT_MMAP_THRESHOLD_MAX
 MEMINFO = Path("/proc/meminfo")  # Linux; elsewhere nothing is known of the machine, and nothing refused
 
 
@@ -44,3 +50,14 @@ def check_memory(needed_bytes: int, what: str, instead: str) -> None:
             f"{what} need {needed_bytes / 1e9:,.2f} GB of memory; {left / 1e9:,.2f} are left (of this machine, or of a "
             f"limit on this process): {instead}"
         )
+
+
+@cache
+def keep_freed_pages() -> None:
+    """Let glibc keep the memory that a product frees for the next one, up to 64 MiB; once in a process.
+
+    Its default gives more than 128 KiB at the end of the heap back to the system, and fresh pages cost more than the
+    work on them. It raises that limit to twice the largest mapped block that was freed so far (mallopt(3),
+    M_MMAP_THRESHOLD): so one is taken and freed, untouched. Elsewhere this does nothing.
+    """
+    np.empty(LARGEST_MAPPED, np.uint8)

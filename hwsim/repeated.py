@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from hwsim.api import prepared
+from hwsim.memory import keep_freed_pages
 
 if TYPE_CHECKING:
     from hwsim.prepared import Prepared
@@ -49,6 +50,7 @@ class Repeated:
         ready = self.ready.get(kind)
         if ready is not None and ready.product is not None:
             return ready.product(a, b, c, bias), ready
+        keep_freed_pages()
         result, product = prepared(a, b, **{**fixed, **varying})  # threads may be in both
         assert result.c is not None
         ready = Ready(product, result.cycles, result.seconds)

@@ -51,7 +51,7 @@ def test_data_of_each_library_version_is_installed():
     patterns = SETUPTOOLS["package-data"]["hwsim.configs.libraries"]
     shipped = {path.name for pattern in patterns for path in folder("hwsim.configs.libraries").glob(pattern)}
     for version in VERSIONS:
-        assert {version.path, version.layers, version.times, version.shares} <= shipped
+        assert {version.path, version.layers, version.times, version.factors, version.shares} <= shipped
     assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6
 
 

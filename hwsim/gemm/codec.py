@@ -36,7 +36,7 @@ def encode(value: Any) -> Any:
     kind = type(value)
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind.__name__} is no part of a record")
-    of_kind: tuple[dataclasses.Field[Any], ...] = _fields(kind)
+    of_kind: tuple[dataclasses.Field[Any], ...] = fields_of(kind)
     first = of_kind[0].name if of_kind else ""
     outer: list[Any] = []
     while type(inner := getattr(value, first, None)) is kind:
@@ -61,15 +61,11 @@ def _given(value: Any, entries: Iterable[dataclasses.Field[Any]]) -> dict[str, A
     return found
 
 
-def fields_of(record: object) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a dataclass's instance, asked for once: `dataclasses.fields` makes a tuple of unknown length each
-    time, whose memory CPython does not use again for the next one until 2,000 of its length are free.
-    """
-    return _fields(type(record))
-
-
 @functools.cache
-def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+def fields_of(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a dataclass, asked for once: `dataclasses.fields` makes a tuple of unknown length each time, whose
+    memory CPython does not use again for the next one until 2,000 of its length are free.
+    """
     return dataclasses.fields(kind)
 
 
@@ -126,19 +122,19 @@ def _chained(data: dict[str, Any], known: dict[str, type], where: str) -> Any:
     if not isinstance(rest, list) or not all(isinstance(one, dict) for one in rest):
         raise InputError(f"{where}.{THEN}: allowed: a list of fields")
     record = known[data[KIND]]
-    first = _fields(record)[0].name
+    first = fields_of(record)[0].name
     value = _decode({name: one for name, one in data.items() if name != THEN}, known, where)
     for index, one in enumerate(rest):
         place = f"{where}.{THEN}[{index}]"
         for name in one:
-            if name not in {entry.name for entry in _fields(record)[1:]}:
+            if name not in {entry.name for entry in fields_of(record)[1:]}:
                 raise InputError(f"{place}: {data[KIND]} has no {name!r} here")
         more = {name: _decode(item, known, f"{place}.{name}") for name, item in one.items()}
         hints = get_type_hints(record)
-        if {entry.name for entry in _fields(record)[1:]} - set(more) or not all(
+        if {entry.name for entry in fields_of(record)[1:]} - set(more) or not all(
             _fits(item, hints[name]) for name, item in more.items()
         ):
-            raise InputError(f"{place}: allowed: {', '.join(entry.name for entry in _fields(record)[1:])}")
+            raise InputError(f"{place}: allowed: {', '.join(entry.name for entry in fields_of(record)[1:])}")
         value = record(**{first: value, **more})
     return value
 

@@ -75,7 +75,7 @@ class Epilogue:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` takes it back."""
-        return {entry.name: getattr(self, entry.name) for entry in codec.fields_of(self)}
+        return {entry.name: getattr(self, entry.name) for entry in codec.fields_of(Epilogue)}
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Epilogue:
@@ -242,7 +242,7 @@ class Schedule:
 
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain data, ready for JSON; `from_dict` reads it."""
-        plain = {entry.name: getattr(self, entry.name) for entry in codec.fields_of(self)}
+        plain = {entry.name: getattr(self, entry.name) for entry in codec.fields_of(Schedule)}
         written = {name: codec.encode(plain.pop(name)) for name in ("sum", "regions", "shape")}
         listed = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
         return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}
