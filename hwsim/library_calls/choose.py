@@ -70,7 +70,7 @@ class Version:
     right, for others.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
-    mixed: chips that were asked about e4m3 times e5m2.
+    asked_on: of kinds of calls that not all of these chips were asked about, those that were.
     """
 
     library: str
@@ -82,9 +82,14 @@ class Version:
     shares: str
     devices: dict[str, int] = field(hash=False)
     evidence: str
-    mixed: tuple[str, ...] = ()
+    asked_on: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+    def was_asked(self, device: str, kind: str) -> bool:
+        """Whether the library was asked about such calls on a chip."""
+        return device in self.asked_on.get(kind, self.devices)
 
 
+MIXED_FORMATS, VECTORS, BATCHED_COLUMNS, BIASED = "e4m3 by e5m2", "batched vectors", "batches of columns", "with a bias"
 #: The newest first.
 VERSIONS = (
     Version(
@@ -97,7 +102,7 @@ VERSIONS = (
         shares="cublas-13.1.estimates.csv",
         devices={"h100": 132, "h200": 132},
         evidence="fitted",
-        mixed=("h100",),
+        asked_on=dict.fromkeys((MIXED_FORMATS, VECTORS, BATCHED_COLUMNS, BIASED), ("h100",)),
     ),
 )
 #: Of a version, or a chip, that only a user's file has.
@@ -277,7 +282,7 @@ def _from_file(
         )
     versions = [one for one in VERSIONS if (one.library, one.version) == (own.library, own.version)]
     asked = [one for one in versions if one.devices.get(seen) == chip.cores]
-    known = asked[0] if asked else replace(VERSIONS[0], version=own.version, devices={}, mixed=(), **NO_FILES)
+    known = asked[0] if asked else replace(VERSIONS[0], version=own.version, devices={}, asked_on={}, **NO_FILES)
     return LibraryOnDevice(known, seen, workspace_bytes, own, generation=generation_of(chip, own.library))
 
 
@@ -350,7 +355,7 @@ class LibraryOnDevice:
             sizes = f"{call.m} x {call.n} x {call.k}"
             raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
         found = _chosen(self, told, call, _fast(call, accumulate), bias, batch)
-        is_asked = self.device in self.version.mixed and not bias and found.evidence != "assumption"
+        is_asked = self.version.was_asked(self.device, MIXED_FORMATS) and not bias and found.evidence != "assumption"
         evidence = self.version.evidence if is_asked else "assumption"
         return replace(found, confidence=found.confidence * MIXED_ALIKE, evidence=evidence)
 
@@ -592,6 +597,10 @@ def _fitted_answers(
     is_changed = any(one.biased for one in trees.entries if one.operand == call.operand)
     is_asked &= not bias or (call.operand not in BIAS_NOT_ASKED and entry.biased == is_changed)
     is_asked &= (entry.a_layout, entry.batched) == (call.a_layout, batch > 1)
+    if entry.biased:  # a model of its own
+        is_asked &= asked.version.was_asked(asked.device, BIASED)
+    if entry.batched and entry.a_layout == "columns":
+        is_asked &= asked.version.was_asked(asked.device, BATCHED_COLUMNS)
     evidence = asked.version.evidence if is_asked else "assumption"
     return [
         _Found(entry.order[label], None, confidence, evidence)
@@ -608,6 +617,7 @@ def _vector_answer(asked: LibraryOnDevice, told: Preference, call: Call, bias: b
     label, sure = trees.tree(f"{fits[0].name}.order").leaf(facts(call, batch)[:, 0])
     usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
     is_asked = told == Preference(usual.workspace_bytes, usual.reductions) and not bias
+    is_asked &= asked.version.was_asked(asked.device, VECTORS)
     return _Found(fits[0].order[label], None, sure, asked.version.evidence if is_asked else "assumption")
 
 

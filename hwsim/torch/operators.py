@@ -347,7 +347,11 @@ def _tangent(name: str, inputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> t
     if tangents[2] is not None:
         beta = rest[1] if is_product else 1.0
         added = tangents[2] if is_product else tangents[2].reshape(-1, *(1 for _ in first.shape[2:]))
-        parts.append(added if beta == 1 else beta * added)
+        added = added if beta == 1 else beta * added
+        if not parts:  # the derivative by the third alone: of the output's shape, and no product
+            of_output = getattr(torch.ops.hwsim, name)(first.to("meta"), second.to("meta"), None, *rest)
+            added = added.to(of_output.dtype).expand(of_output.shape)
+        parts.append(added)
     made = parts[0]
     for part in parts[1:]:
         made = made + part

@@ -92,6 +92,24 @@ for _mapped, _dims in {"images": (0, None), "windows": (None, 0), "both": (0, 0)
 TRANSFORMS["convolution, jvp"] = lambda: torch.func.jvp(convolved, (IMAGES[0], WINDOWS), (IMAGES[1], WINDOWS + 1))[1]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda bias: F.linear(A, B.T.contiguous(), bias),
+        lambda bias: torch.addmm(bias, A, B, beta=2.0),
+        lambda bias: F.conv2d(drawn(8, 2, 3, 5, 5), drawn(9, B.shape[1], 3, 2, 2), bias),
+    ],
+)
+def test_the_derivative_by_a_bias_alone_has_the_output_s_shape(call):
+    """It had the bias's, and torch.func refused it."""
+    bias, along = drawn(10, B.shape[1]), drawn(11, B.shape[1])
+    with hwsim.torch.emulate(**FP32) as run:
+        value, tangent = torch.func.jvp(call, (bias,), (along,))
+    assert run.record.total().calls == 1
+    plain, expected = torch.func.jvp(call, (bias,), (along,))
+    assert value.shape == plain.shape and torch.equal(tangent, expected)
+
+
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_of_functions(name):
     call = TRANSFORMS[name]

@@ -33,7 +33,7 @@ def test_choices_are_cublaslts_and_confidence_is_their_share(recorded) -> None:
         call = recorded.call(place)
         if recorded.is_dot(place):  # cuBLASLt was asked otherwise than PyTorch asks
             continue
-        choice = hwsim.library("cublas", device="h200").choose(**call)
+        choice = hwsim.library("cublas", device="h100").choose(**call)
         same = (choice.algorithm, choice.split_k) == (answer[0], max(answer[1], 1))
         same &= answer[0] == 66 or choice.custom == answer[2]
         count[call["format"]] += 1
@@ -75,7 +75,7 @@ def test_a_column_is_chosen_for_as_the_transposed_row() -> None:
 
 
 def test_an_epilogue_or_other_reductions_were_not_asked() -> None:
-    choose = hwsim.library("cublas", device="h200").choose
+    choose = hwsim.library("cublas", device="h100").choose
     given = {"m": 1, "n": 100, "k": 999, "format": "fp16", "output": "fp16", "batch": 4}
     assert choose(**given, reductions="compute").evidence == "fitted"
     assert choose(**given, reductions="any").evidence == "assumption"
@@ -90,3 +90,18 @@ def test_header_names_what_these_trees_read() -> None:
         tree = kept.tree(f"{entry.name}.order")
         assert tree.feature[tree.feature != LEAF].max() < len(NAMES)
         assert tree.label.max() < len(entry.order)
+
+
+def test_on_an_h200_nobody_asked() -> None:
+    """The choice is the same there, as elsewhere where nvjet has no part, which is an assumption."""
+    choose = hwsim.library("cublas", device="h200").choose
+    given = {"m": 1, "n": 100, "k": 999, "format": "fp32", "batch": 4}
+    asked = hwsim.library("cublas", device="h100").choose(**given)
+    assert asked.evidence == "fitted" and choose(**given).evidence == "assumption"
+    assert (choose(**given).custom, choose(**given).confidence) == (asked.custom, asked.confidence)
+    own = {"h100": "fitted", "h200": "assumption"}
+    biased = {"format": "fp64", "output": "fp64", "bias": True, "m": 96, "batch": 1}
+    for more, workspace_bytes in (({"a_layout": "columns", "m": 96}, 1 << 25), (biased, 1 << 20)):
+        for device, evidence in own.items():
+            library = hwsim.library("cublas", device=device, workspace_bytes=workspace_bytes)
+            assert library.choose(**given | more).evidence == evidence
