@@ -9,7 +9,6 @@ from typing import Any
 from hwsim.errors import InputError
 
 MOST = 1024
-VARIABLE = "HWSIM_THREADS"
 ELEMENTS_PER_THREAD = 1 << 19  # of a pass over memory: about as long as starting and joining a thread, twice
 MACS_PER_THREAD = 1 << 22  # some tenths of a millisecond of one; starting and joining another takes less than one
 
@@ -20,11 +19,11 @@ def worker_count(threads: Any = None) -> int:
     Raises InputError for anything but an integer from 1 to MOST.
     """
     if threads is None:
-        named = os.environ.get(VARIABLE)
+        named = os.environ.get("HWSIM_THREADS")
         if not named:
             return min(os.cpu_count() or 1, MOST)
         if not named.isdecimal() or not 1 <= int(named) <= MOST:
-            raise InputError(f"{VARIABLE} = {named!r}; allowed: an integer of at least 1 and at most {MOST}")
+            raise InputError(f"HWSIM_THREADS = {named!r}; allowed: an integer of at least 1 and at most {MOST}")
         return int(named)
     try:
         count = 0 if isinstance(threads, bool) else operator.index(threads)

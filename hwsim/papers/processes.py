@@ -17,10 +17,10 @@ from hwsim.papers import cells, reproduce
 from hwsim.papers.cells import CellCall
 from hwsim.papers.experiment import Experiment, Scale
 from hwsim.papers.reproduce import Progress
-from hwsim.threads import VARIABLE, worker_count
+from hwsim.threads import worker_count
 
 #: Environment variables by which hwsim and the libraries below NumPy bound their threads.
-THREADS = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("HWSIM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ SEEN = {
     "split: low bytes": 10000016,
     "chain: K backwards": 10000002,
     "chain: order of products": 10000027,
-    "chain: K permuted": 10000336,
+    "chain: K permuted": 10000705,
     "chain: accumulator divided": 10000761,
     "chain: divided in runs": 10000763,
     "chain: start from C": 10000260,

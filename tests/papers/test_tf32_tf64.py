@@ -89,7 +89,7 @@ def test_exact_sums_of_four_products_make_three_products_an_sgemm() -> None:
 
 
 def test_an_exact_unit_turns_the_verdict_on_three_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = single.WHAT_IFS["IEEE multiply-adds"][0]
+    device = single.what_ifs()["IEEE multiply-adds"][0]
     monkeypatch.setattr(single, "A100", device)
     assert verdicts("single")["fig4-3x-close-to-sgemm"] == "holds"
 

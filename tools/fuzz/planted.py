@@ -18,6 +18,7 @@ from hwsim.arithmetic import exact_sum, instruction_order
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.evaluate import chains, epilogue, evaluator, explicit, join, mixed, product, specials, split
 from hwsim.gemm.schedule import Layout, Schedule
+from hwsim.resolve import resolver
 
 
 def of_split(whole):
@@ -256,14 +257,16 @@ PLANTED = {
 
 @contextmanager
 def planted(name):
-    """The evaluator with this fault."""
+    """The evaluator with this fault, and nothing kept that was made without it, nor afterwards with it."""
     place, attribute, faulty = PLANTED[name]
     whole = getattr(place, attribute)
     setattr(place, attribute, faulty(whole))
+    resolver._CACHE.found.clear()
     try:
         yield
     finally:
         setattr(place, attribute, whole)
+        resolver._CACHE.found.clear()
 
 
 def is_seen(name, number):
