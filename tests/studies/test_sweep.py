@@ -151,10 +151,11 @@ def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
     done = len(journal.read(device))
     assert 20 <= done < len(sides)
     part = study | {"shapes": study["shapes"][:10]}
-    assert hwsim.sweep(part, jobs=1).computed == 0
+    table = hwsim.sweep(part, jobs=1)  # a process that the signal stopped may have left some of them
+    assert table.cached + table.computed == 10 and hwsim.sweep(part, jobs=1).computed == 0
     lines = [line for path in journal_folder().iterdir() for line in path.read_text().splitlines() if line]
     keys = [json.loads(line)["key"] for line in lines]
-    assert len(keys) == len(set(keys)) == done
+    assert len(keys) == len(set(keys)) == done + table.computed
 
 
 @pytest.mark.parametrize(
