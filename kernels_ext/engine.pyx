@@ -1,6 +1,7 @@
 """The timing engine: kernels as tables in, ticks out. It knows neither devices nor what is computed."""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 import numpy as np
@@ -78,6 +79,8 @@ cdef extern from "hw_engine.h":
         int64_t row_group, row_from, row_to
         int (*row_full)(hw_kernel *) noexcept nogil
         void *row_taker
+        int (*interrupted)(hw_kernel *) noexcept nogil
+        void *interruption
         int64_t lost, started
     hw_l2 *hw_l2_new(int64_t capacity_bytes, int random, const hw_array *arrays, int64_t count)
     void hw_l2_free(hw_l2 *l2)
@@ -166,6 +169,21 @@ cdef int _row_full(hw_kernel *k) noexcept with gil:
     return 0
 
 
+cdef class _Interruption:
+    """What a signal's handler raised, as Ctrl-C does, while the engine ran."""
+
+    cdef object error
+
+
+cdef int _interrupted(hw_kernel *k) noexcept with gil:
+    try:
+        PyErr_CheckSignals()
+    except BaseException as error:
+        (<_Interruption>k.interruption).error = error
+        return 1
+    return 0
+
+
 cdef class Machine:
     """What kernels of one program share: rates, and an L2 that keeps its contents from one kernel to the next.
 
@@ -226,11 +244,13 @@ cdef class Machine:
         (streams, engines: ticks that a stream waited for room in a queue), group_end (groups; ticks), semaphore
         (groups, semaphores), blocked (groups, engines, 2: instruction that waits or -1, its semaphore), counters
         (L2 read, L2 written, HBM read, HBM written; bytes), rows (n, ROW_COLUMNS), lost (rows beyond `trace`), started
-        (instructions: their numbers are 0 to started - 1). Raises MemoryError, and what `take` raises.
+        (instructions: their numbers are 0 to started - 1). Raises MemoryError, and what `take` or a handler of signals
+        raises.
         """
         cdef hw_kernel k
         cdef int status
         cdef _RowTaker taker = None
+        cdef _Interruption interruption = _Interruption()
         checked = {name: _table(name, tables[name], columns) for name, columns in COLUMNS.items()}
         instrs, streams, groups, engines, semaphores = (
             len(tables[name]) for name in ("instr", "stream", "group", "engine", "semaphore_initial"))
@@ -281,13 +301,14 @@ cdef class Machine:
         if take is not None:
             taker = _RowTaker(take, rows)
             k.row_full, k.row_taker = _row_full, <void *>taker
+        k.interrupted, k.interruption = _interrupted, <void *>interruption
         with nogil:
             status = hw_run_kernel(&k)
         self.deferred = k.deferred
         if status == HW_NO_MEMORY:
             raise MemoryError("timing engine: out of memory")
         if status == HW_STOPPED:
-            raise taker.error
+            raise taker.error if interruption.error is None else interruption.error
         return {
             "status": status, "end": k.end, "executed": executed[:instrs], "account": account,
             "stalled": stalled[:streams], "group_end": group_end,

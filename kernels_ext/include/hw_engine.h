@@ -113,6 +113,8 @@ typedef struct hw_kernel {
     int64_t row_group, row_from, row_to; /* which rows: of one group (-1: all), in progress at these ticks */
     int (*row_full)(struct hw_kernel *); /* NULL: what is beyond the limit is lost; else takes the rows, 1 stops */
     void *row_taker;
+    int (*interrupted)(struct hw_kernel *); /* NULL: never asked; else from time to time, 1 stops */
+    void *interruption;
     int64_t lost, started;      /* rows beyond the limit; instructions started */
 } hw_kernel;
 

@@ -510,11 +510,17 @@ static void clear(machine *m)
     free(m->operations), free(m->next), free(m->flows), free(m->shares), free(m->rates);
 }
 
+enum { EVENTS_UNASKED = 1 << 17 }; /* some hundredths of a second */
+
 int hw_run_kernel(hw_kernel *kernel)
 {
     machine m = {.k = kernel, .status = HW_OK};
     build(&m);
-    while (m.status == HW_OK) {
+    for (int64_t events = 1; m.status == HW_OK; events++) {
+        if (!(events % EVENTS_UNASKED) && kernel->interrupted && kernel->interrupted(kernel)) {
+            m.status = HW_STOPPED;
+            break;
+        }
         int64_t event = m.next[1], time = event >> m.actor_bits;
         if (event == HW_NEVER) break;
         actor a = m.actors[event & ((1 << m.actor_bits) - 1)];
