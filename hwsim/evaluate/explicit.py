@@ -149,8 +149,8 @@ def gathered(
     places: list[tuple[int, int]] = []
     at = 0
     for start, stop in spans:
-        is_joined = group is None or (group % step == 0 and at % step == 0)
-        if places and (places[-1][1] - places[-1][0]) % step == 0 and is_joined:
+        is_aligned = group is None or (group % step == 0 and at % step == 0)
+        if places and (places[-1][1] - places[-1][0]) % step == 0 and is_aligned:
             places[-1] = (places[-1][0], at + stop - start)
         else:
             places.append((at, at + stop - start))
