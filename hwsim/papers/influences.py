@@ -25,6 +25,7 @@ from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Experiment, Scale
 from hwsim.papers.reproduce import ClaimInfluence, ClaimOutcome, InfluenceEnd, Progress, Reproduction
 from hwsim.papers.varied import Variation, VariedRun
+from hwsim.worker_processes import WorkerGroup
 
 ASKED: tuple[Verdict, ...] = ("order", "fails")
 OPERANDS = "operands"
@@ -94,9 +95,13 @@ def _runs(asked: Sequence[_Asked], scale: Scale, jobs: int, progress: Progress |
     tasks = [(i, one, value) for i, one in enumerate(asked) for value in one.range.others]
     total = sum(one.experiment.seconds[scale] for _, one, _ in tasks) or 1.0
     done = 0.0
-    with processes.shared_threads(jobs) if jobs > 1 else nullcontext(), ThreadPoolExecutor(jobs) as pool:
+    with (
+        processes.shared_threads(jobs) if jobs > 1 else nullcontext(),
+        ThreadPoolExecutor(jobs) as threads,
+        WorkerGroup() as group,
+    ):
         by_length = sorted(tasks, key=lambda task: -task[1].experiment.seconds[scale] if jobs > 1 else 0)
-        pending = {pool.submit(_run, one, value, scale): one for _, one, value in by_length}
+        pending = {threads.submit(_run, group, one, value, scale): one for _, one, value in by_length}
         try:
             for future in as_completed(pending):
                 future.result()
@@ -104,9 +109,9 @@ def _runs(asked: Sequence[_Asked], scale: Scale, jobs: int, progress: Progress |
                 if progress is not None:
                     progress(done / total)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
             raise
-    return [[_run(one, value, scale) for value in one.range.others] for one in asked]
+    return [[_stored(one, value, scale) for value in one.range.others] for one in asked]
 
 
 def why_unmoved(outcome: ClaimOutcome) -> str:
@@ -138,13 +143,16 @@ def _path(one: _Asked, value: Any, scale: Scale) -> Path:
     return plain.with_name(f"{plain.stem}-{digest[:12]}.json")
 
 
-def _run(one: _Asked, value: Any, scale: Scale) -> VariedRun:
+def _run(group: WorkerGroup, one: _Asked, value: Any, scale: Scale) -> None:
     path = _path(one, value, scale)
     if not path.exists():
-        made = varied.run_apart(one.paper, one.experiment.name, scale, Variation(one.assumption, value))
+        made = varied.run_apart(group, one.paper, one.experiment.name, scale, Variation(one.assumption, value))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(reproduce.plain(asdict(made))))
-    stored = json.loads(path.read_text(encoding="utf-8"))
+
+
+def _stored(one: _Asked, value: Any, scale: Scale) -> VariedRun:
+    stored = json.loads(_path(one, value, scale).read_text(encoding="utf-8"))
     return VariedRun(reproduce.numbers(stored["measured"]), stored["refused"])
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 
 from hwsim.papers import cells, reproduce
@@ -18,6 +17,7 @@ from hwsim.papers.cells import CellCall
 from hwsim.papers.experiment import Experiment, Scale
 from hwsim.papers.reproduce import Progress
 from hwsim.threads import worker_count
+from hwsim.worker_processes import WorkerGroup
 
 #: Environment variables by which hwsim and the libraries below NumPy bound their threads.
 THREADS = ("HWSIM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -61,31 +61,28 @@ def run(papers: Sequence[str], item: str | None, *, scale: Scale, jobs: int, pro
         return
     total = sum(one.experiment.seconds[scale] for one in todo) or 1.0
     done = 0.0
-    with shared_threads(jobs), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        try:
-            pending: dict[Future[None], float] = {}
-            of_cell: dict[Future[None], Path] = {}
-            given: set[Path] = set()
-            for one in sorted(todo, key=lambda x: -x.seconds(scale)):
-                seconds = one.seconds(scale)
-                for path in sorted(one.left - given):
-                    future = pool.submit(_run_cell, path.parent, one.calls[path])
-                    pending[future], of_cell[future] = seconds, path
-                given |= one.left
-                if not one.left:
-                    pending[pool.submit(_run_experiment, one.paper, one.experiment.name, scale)] = seconds
-            while pending:
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    future.result()
-                    done += pending.pop(future)
-                    for one in _ready(todo, of_cell.pop(future, None)):
-                        task = pool.submit(_run_experiment, one.paper, one.experiment.name, scale)
-                        pending[task] = one.seconds(scale)
-                if progress is not None:
-                    progress(min(done / total, 1.0))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with shared_threads(jobs), WorkerGroup() as group:
+        pool = group.pool(jobs)
+        pending: dict[Future[None], float] = {}
+        of_cell: dict[Future[None], Path] = {}
+        given: set[Path] = set()
+        for one in sorted(todo, key=lambda x: -x.seconds(scale)):
+            seconds = one.seconds(scale)
+            for path in sorted(one.left - given):
+                future = pool.submit(_run_cell, path.parent, one.calls[path])
+                pending[future], of_cell[future] = seconds, path
+            given |= one.left
+            if not one.left:
+                pending[pool.submit(_run_experiment, one.paper, one.experiment.name, scale)] = seconds
+        while pending:
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                future.result()
+                done += pending.pop(future)
+                for one in _ready(todo, of_cell.pop(future, None)):
+                    task = pool.submit(_run_experiment, one.paper, one.experiment.name, scale)
+                    pending[task] = one.seconds(scale)
+            if progress is not None:
+                progress(min(done / total, 1.0))
 
 
 def _waiting(paper: str, one: Experiment, scale: Scale) -> _Waiting:

@@ -12,9 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from hwsim.papers.assumptions import OTHER_SEED, Assumption, energy_at
 from hwsim.papers.conditions import Quantity
 from hwsim.papers.experiment import Scale
 from hwsim.papers.reproduce import experiments
+from hwsim.worker_processes import WorkerGroup
 
 NONE = "NONE"  # of the table of sources
 VARIED = {"source": f"{NONE}; varied over its range", "evidence": "assumption"}
@@ -55,9 +54,9 @@ class VariedRun:
     refused: str = ""
 
 
-def run_apart(paper: str, experiment: str, scale: Scale, variation: Variation) -> VariedRun:
+def run_apart(group: WorkerGroup, paper: str, experiment: str, scale: Scale, variation: Variation) -> VariedRun:
     """The experiment with the variation, in a fresh process: results that experiments keep are not taken for it."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with group.pool(1) as pool:
         return pool.submit(run_here, paper, experiment, scale, variation).result()
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +15,7 @@ from hwsim.api import run
 from hwsim.errors import HwsimError, UnsupportedError
 from hwsim.studies.sweep_journal import SweepJournal
 from hwsim.studies.sweep_study import SweepPoint
+from hwsim.worker_processes import WorkerGroup
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
@@ -72,52 +68,36 @@ def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Ite
         return
     size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
     batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
-    method = "fork" if sys.platform == "linux" else "spawn"
-    pool = ProcessPoolExecutor(
-        jobs, multiprocessing.get_context(method), initializer=_begin, initargs=(journal.folder, os.getpid())
-    )
     try:
-        waiting = {pool.submit(_work, batch) for batch in islice(batches, AHEAD * jobs)}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
-            for one in done:
-                yield from one.result()
+        with WorkerGroup("fork" if sys.platform == "linux" else "spawn") as group:
+            pool = group.pool(jobs, _begin, (journal.folder,))
+            waiting = {pool.submit(_work, batch) for batch in islice(batches, AHEAD * jobs)}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
+                for one in done:
+                    yield from one.result()
     except BrokenProcessPool as error:
         raise UnsupportedError(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
             "run it again, with fewer --jobs"
         ) from error
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Worker:
+class _WorkerJournal:
     """What a worker process holds: its own descriptors of the journal."""
 
     journal = SweepJournal(None)
 
 
-def _begin(folder: Path | None, parent: int) -> None:
-    """Set up a worker: interrupts are the parent's to handle, and it leaves when the parent has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Worker.journal = SweepJournal(folder)
-    threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
-
-
-def _leave_after(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+def _begin(folder: Path | None) -> None:
+    _WorkerJournal.journal = SweepJournal(folder)
 
 
 def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
     found = []
     for task in tasks:
         row = row_of(task, 1)
-        _Worker.journal.append(task.device, task.key, row)
+        _WorkerJournal.journal.append(task.device, task.key, row)
         found.append((task.key, row))
     return found

@@ -19,6 +19,7 @@ from hwsim.papers.assumptions import OTHER_SEED, Assumption, AssumptionFile, ran
 from hwsim.papers.claims import PAPERS
 from hwsim.papers.experiment import Experiment, Found, Scale
 from hwsim.papers.varied import Variation, VariedRun
+from hwsim.worker_processes import WorkerGroup
 
 RATE = "links.GM_L1.request_bytes"
 
@@ -103,9 +104,10 @@ def test_an_energy_a_constant_and_operands(kept: None, tmp_path: Path, monkeypat
 
 def test_a_run_in_a_process_of_its_own_leaves_this_one_alone() -> None:
     one = Assumption(experiment="chips", device="ascend910a", number="clock_mhz", others=(500.0,), why="y")
-    run = varied.run_apart("sgemm-cube", "chips", "quick", Variation(one, 500.0))
+    with WorkerGroup() as group:
+        run = varied.run_apart(group, "sgemm-cube", "chips", "quick", Variation(one, 500.0))
+        refused = varied.run_apart(group, "sgemm-cube", "chips", "quick", Variation(one, -5.0))
     assert run.measured["table1-910a"] == {"fp16": pytest.approx(128, rel=0.03)}
-    refused = varied.run_apart("sgemm-cube", "chips", "quick", Variation(one, -5.0))
     assert refused.refused and not refused.measured
     assert load("ascend910a").clock_mhz == 1000
 
@@ -123,7 +125,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Variation]:
     def values(by: float) -> dict[str, dict[str, list[float]]]:
         return {id: {name: [by, -2 * by] for name in own} for id, own in names.items()}
 
-    def again(paper: str, experiment: str, scale: Scale, variation: Variation) -> VariedRun:
+    def again(group: WorkerGroup, paper: str, experiment: str, scale: Scale, variation: Variation) -> VariedRun:
         ran.append(variation)
         return VariedRun({}, "too slow") if variation.value == 1410.0 else VariedRun(values(1.5))
 

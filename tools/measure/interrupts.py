@@ -32,6 +32,7 @@ REQUESTS = {
     "cuBLAS": (
         f"a = r((2048, 8192)).astype('f4'); {GO}hwsim.run(a, a.T, device='h200', scheme='bf16x9', library='cublas')"
     ),
+    "papers": f"from hwsim.papers import processes; {GO}processes.run(['bf16x9'], None, scale='quick', jobs=2)",
     "slices": f"a = r((2048, 2048)); {GO}hwsim.run(a, a, device='h200', scheme='ozaki-fp16')",
 }
 
