@@ -172,18 +172,24 @@ def test_host_threads_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
             worker_count()
 
 
-def test_a_checkout_is_known_by_the_sources_of_its_kernels(tmp_path: Path) -> None:
+def test_a_checkout_that_was_built_is_known_by_the_sources_of_its_kernels(tmp_path: Path) -> None:
+    """Of sources that changed since, what is compiled is known by itself: its results are not those of the sources."""
+
+    def changed(path: Path, text: str, second: int) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (second, second))
+        return cache.digest_of_files(*cache._kernels(package))
+
     package = tmp_path / "hwsim"
-    (package / "_kernels").mkdir(parents=True)
-    (package / "_kernels" / "dot.so").write_bytes(b"1")
-    paths, root = cache._kernels(package)
-    assert [path.name for path in paths] == ["dot.so"] and root == package
-    (tmp_path / "kernels_ext" / "src").mkdir(parents=True)
-    (tmp_path / "kernels_ext" / "src" / "dot.c").write_text("int x;")
-    (tmp_path / "setup.py").write_text("")
-    paths, root = cache._kernels(package)
-    before = cache.digest_of_files(paths, root)
-    (package / "_kernels" / "dot.so").write_bytes(b"another compiler's")
-    assert cache.digest_of_files(*cache._kernels(package)) == before
-    (tmp_path / "kernels_ext" / "src" / "dot.c").write_text("int y;")
-    assert cache.digest_of_files(*cache._kernels(package)) != before
+    module, source = package / "_kernels" / "dot.so", tmp_path / "kernels_ext" / "src" / "dot.c"
+    changed(module, "old", 10)
+    assert cache._kernels(package) == ([module], package)
+    changed(tmp_path / "setup.py", "", 5)
+    built = changed(source, "int x;", 5)
+    assert changed(module, "another compiler's", 11) == built
+    unbuilt = changed(source, "int y;", 20)
+    assert unbuilt == cache.digest_of_files([module], package) != built
+    rebuilt = changed(module, "new", 30)
+    assert rebuilt not in (built, unbuilt) and changed(source, "int x;", 5) == built
+    assert changed(tmp_path / "setup.py", "", 40) == cache.digest_of_files([module], package)
