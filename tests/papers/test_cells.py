@@ -7,7 +7,8 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,9 +80,47 @@ def test_a_held_cell_is_forgotten_in_this_process_alone(tmp_path: Path) -> None:
     assert held(1.0) == 1 / 7 and len(RAN) == 2
 
 
-def test_what_is_not_plain_is_refused() -> None:
-    with pytest.raises(TypeError, match="not plain"):
-        asked.key(object())
+@dataclass(frozen=True)
+class Hidden:
+    x: int = field(repr=False)
+
+
+@Cell
+def any_of(value: object, **more: object) -> float:
+    return 0.0
+
+
+def local() -> type:
+    class Inner:
+        pass
+
+    return Inner
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(), np.arange(2000.0), (1, np.zeros(3)), {"a": np.zeros(3)}, lambda x: x, local(), partial(max, 1), max,
+        Path("a"), {1, 2},
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_refused(value: object) -> None:
+    """Its text may be that of another value: of long arrays, which are cut short, of all functions of one line."""
+    with pytest.raises(TypeError, match="any_of: value is not plain"):
+        any_of.key(value)
+    with pytest.raises(TypeError, match="any_of: more is not plain"):
+        any_of.key(1, option=value)
+
+
+def test_arguments_that_differ_have_keys_that_differ() -> None:
+    values = [
+        0, 0.0, -0.0, False, None, "0", "None", b"0", (0,), [0], ((0,),), (0, 0), (), {}, {"a": 0}, {"a": 0.0},
+        {"b": 0}, np.float32(0), np.float64, np.float32, Hidden(0), Hidden(1), Point(0, "0"), Point(0, "a"), local,
+        held, float("inf"), float("nan"), 1e-300, np.nextafter(1.0, 2.0), 1.0,
+    ]  # fmt: skip
+    assert len({any_of.key(value) for value in values}) == len(values)
+    assert len({any_of.key(0, option=value) for value in values}) == len(values)
+    assert any_of.key(float("nan")) == any_of.key(float("nan")) and any_of.key(Hidden(2)) == any_of.key(Hidden(2))
 
 
 def test_a_checkpoint_is_where_a_stopped_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
