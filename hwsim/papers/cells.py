@@ -157,10 +157,13 @@ class Checkpoint:
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         """The arrays that were kept last; None where there are none."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return None
-        with np.load(self._path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        try:
+            with np.load(self._path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except FileNotFoundError:
+            return None
 
     def keep(self, **arrays: NDArray[Any]) -> None:
         """Keep arrays, if some time has passed since they were kept last."""
