@@ -7,21 +7,26 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hwsim import cache
 from hwsim.errors import InputError
-from hwsim.papers import cells, reproduce
+from hwsim.papers import cells, processes, reproduce
 from hwsim.papers.ape import circuits
 from hwsim.papers.bf16x9 import spectral_transform as spectral
 from hwsim.papers.bf16x9.sphere import RoundTrips, Sphere
-from hwsim.papers.cells import Cell, Checkpoint, HeldCell
+from hwsim.papers.cells import Cell, Checkpoint, HeldCell, call
 from hwsim.papers.claims import PAPERS
+from hwsim.papers.experiment import Experiment, Found, Scale
 from hwsim.threads import worker_count
 
 
@@ -38,10 +43,13 @@ class Answer:
 
 
 RAN: list[Point] = []
+STOPPED_AT: set[int] = set()
 
 
 @Cell
 def asked(point: Point, kind: type = np.float64, *, scale: float = 1.0) -> Answer:
+    if point.x in STOPPED_AT:
+        raise KeyboardInterrupt
     RAN.append(point)
     return Answer((point.x / 3 * scale, float("inf")), {point.x: 1})
 
@@ -52,10 +60,15 @@ def held(x: float) -> float:
     return x / 7
 
 
+def forget() -> None:
+    RAN.clear()
+    STOPPED_AT.clear()
+    held.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def clean() -> None:
-    RAN.clear()
-    held.cache_clear()
+    forget()
 
 
 def test_a_cell_runs_once_within_a_folder_and_always_without(tmp_path: Path) -> None:
@@ -200,6 +213,99 @@ def test_processes_give_what_one_gives_and_repeat_nothing(tmp_path: Path) -> Non
     assert len(kept) == 10
     assert reproduced("two", "--jobs", "2") == two
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "two").rglob("*.json")} == kept
+
+
+class Pool:
+    """In the place of processes: runs everything here, at once, and notes what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, Path | str]] = []
+
+    def __call__(self, jobs: int, **more: object) -> Pool:
+        return self
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., None], *args: Any) -> Future[None]:
+        future: Future[None] = Future()
+        with cells.stored_in(args[0] if function is processes._run_cell else None):
+            self.given.append(("cell", args[1].path) if function is processes._run_cell else ("experiment", args[1]))
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **more: object) -> None:
+        pass
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pool:
+    """Experiments of one paper: two that share a cell, and one without cells."""
+    claim = reproduce.experiments(PAPERS[0])[0].claims[0]
+
+    def experiment(name: str, points: Sequence[int]) -> Experiment:
+        def measure(scale: Scale) -> Found:
+            return Found({claim: {"x": [asked(Point(x, "")).values[0] for x in points]}})
+
+        of = [call(asked, Point(x, "")) for x in points]
+        return Experiment(name, (claim,), measure, {"quick": 1.0, "full": 1.0}, lambda scale: of)
+
+    every = experiment("one", (1, 2)), experiment("two", (2, 3)), experiment("three", ())
+    package = SimpleNamespace(EXPERIMENTS=every, __file__=str(Path(reproduce.__file__)))
+    monkeypatch.setitem(reproduce.PACKAGES, PAPERS[0], package)
+    monkeypatch.setattr(reproduce, "_folder", lambda paper: tmp_path / "kept")
+    found = Pool()
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", found)
+    return found
+
+
+def test_an_experiment_runs_when_its_cells_have_ended_and_each_of_them_once(pool: Pool) -> None:
+    shares: list[float] = []
+    processes.run([PAPERS[0]], None, scale="quick", jobs=2, progress=shares.append)
+    assert [point.x for point in RAN] == [1, 2, 3]  # in the order of the lists
+    names = [name for kind, name in pool.given if kind == "experiment"]
+    assert sorted(map(str, names)) == ["one", "three", "two"]
+    with cells.stored_in(reproduce.cells_folder(PAPERS[0])):
+        for one in reproduce.experiments(PAPERS[0]):
+            before = pool.given[: pool.given.index(("experiment", one.name))]
+            assert all(before.count(("cell", each.path)) == 1 for each in one.cells("quick"))
+            assert reproduce.cached_path(PAPERS[0], one, "quick").exists()
+    assert len(pool.given) == 3 + 3 and shares == sorted(shares) and shares[-1] == 1.0
+    pool.given.clear()
+    processes.run([PAPERS[0]], None, scale="quick", jobs=2)
+    assert not pool.given
+
+
+def test_a_run_that_was_stopped_gives_its_processes_what_is_left(pool: Pool) -> None:
+    STOPPED_AT.add(3)
+    with pytest.raises(KeyboardInterrupt):
+        processes.run([PAPERS[0]], None, scale="quick", jobs=2)
+    kept = [path for kind, path in pool.given if isinstance(path, Path) and path.exists()]
+    assert [point.x for point in RAN] == [1, 2] and len(kept) == 2
+    forget()
+    pool.given.clear()
+    processes.run([PAPERS[0]], None, scale="quick", jobs=2)
+    assert [point.x for point in RAN] == [3] and not set(kept) & {path for _, path in pool.given}
+
+
+def test_processes_share_the_host_s_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in processes.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    for jobs, each in ((2, "4"), (3, "2"), (16, "1")):
+        with processes.shared_threads(jobs):
+            assert [os.environ[name] for name in processes.THREADS] == [each, each, each, "7"]
+        assert [os.environ.get(name) for name in processes.THREADS] == [None, None, None, "7"]
+    monkeypatch.setenv("HWSIM_THREADS", "6")
+    with processes.shared_threads(2):
+        assert [os.environ[name] for name in processes.THREADS] == ["6", "3", "3", "7"]
 
 
 def test_host_threads_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
