@@ -55,8 +55,62 @@ def test_the_first_version_of_control_groups(tmp_path, monkeypatch):
     group(mounted, memory__limit_in_bytes=unlimited, memory__usage_in_bytes=900 * MIB)
     group(mounted / "job", memory__limit_in_bytes=unlimited, memory__usage_in_bytes=7 * MIB)
     assert memory_limits.bytes_left() is None
-    group(mounted / "job", memory__limit_in_bytes=64 * MIB, memory__stat=f"total_inactive_file {2 * MIB}")
+    stat = f"inactive_file {50 * MIB}\ntotal_inactive_file {2 * MIB}"  # the former without groups below
+    group(mounted / "job", memory__limit_in_bytes=64 * MIB, memory__stat=stat)
     assert memory_limits.bytes_left() == 59 * MIB
+    (tmp_path / "self" / "cgroup").write_text("4:hugetlb,memory:/job\n")
+    assert memory_limits.bytes_left() == 59 * MIB
+    (tmp_path / "self" / "cgroup").write_text("4:cpu:/job\n")
+    assert memory_limits.bytes_left() is None
+
+
+def test_both_versions_beside_each_other(tmp_path, monkeypatch):
+    """As systemd mounts them: the second version without controllers, or with this one."""
+    first, second = tmp_path / "memory", tmp_path / "unified"
+    mounts = [f"31 2 0:28 / {second} rw - cgroup2 cgroup2 rw", f"32 2 0:29 / {first} rw - cgroup cgroup rw,memory"]
+    system(tmp_path / "self", monkeypatch, "4:memory:/a\n0::/b\n", mounts)
+    group(first / "a", memory__limit_in_bytes=64 * MIB, memory__usage_in_bytes=MIB)
+    assert memory_limits.bytes_left() == 63 * MIB
+    group(second / "b", memory__max=32 * MIB, memory__current=MIB)
+    assert memory_limits.bytes_left() == 31 * MIB
+
+
+def test_limits_of_the_process(tmp_path, monkeypatch):
+    """What counts towards each of them, in pages."""
+    (tmp_path / "statm").write_text("5000 900 300 10 0 2000 0\n")
+    limits = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(memory_limits, "PROC_SELF", tmp_path)
+    monkeypatch.setattr(memory_limits.resource, "getrlimit", lambda limit: (limits[limit], resource.RLIM_INFINITY))
+    monkeypatch.setattr(memory_limits.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 1 << 14}[name])
+    monkeypatch.setattr(memory_limits, "_left_of_groups", lambda: iter(()))
+    assert memory_limits.bytes_left() is None
+    limits[resource.RLIMIT_AS] = 5003 << 14
+    assert memory_limits.bytes_left() == 3 << 14
+    limits[resource.RLIMIT_DATA] = 2002 << 14
+    assert memory_limits.bytes_left() == 2 << 14
+    limits[resource.RLIMIT_AS] = 4000 << 14  # lowered below what the process has
+    assert memory_limits.bytes_left() == 0
+    (tmp_path / "statm").unlink()
+    assert memory_limits.bytes_left() is None
+
+
+def test_what_the_machine_has(tmp_path, monkeypatch):
+    """Available, which counts caches, and not free."""
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    assert memory.machine_bytes() is None
+    memory.MEMINFO.write_text("MemTotal:  900 kB\nMemFree:  7 kB\nMemAvailable:   300 kB\nSwapFree:  800 kB\n")
+    assert memory.machine_bytes() == 300 << 10
+    memory.MEMINFO.write_text("MemTotal:  900 kB\n")
+    assert memory.machine_bytes() is None
+
+
+def test_what_fits_exactly_and_what_is_small_is_taken(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 200 * MIB)
+    memory.check_memory(200 * MIB, "A", "leave it")
+    with pytest.raises(memory.InputError, match=r"^A need 0\.21 GB of memory; 0\.21 are left .*: leave it$"):
+        memory.check_memory(200 * MIB + 1, "A", "leave it")
+    monkeypatch.setattr(memory, "available_bytes", lambda: 0)
+    memory.check_memory(memory.ALWAYS_THERE, "A", "leave it")
 
 
 def test_a_container_that_sees_its_own_group_as_the_root_of_the_mount(tmp_path, monkeypatch):
@@ -202,3 +256,26 @@ def test_the_command_line_says_it_in_a_line(tmp_path):
     )
     assert done.returncode == 2 and not done.stdout
     assert "need 7.20 GB of memory" in done.stderr and done.stderr.count("\n") <= 2
+
+
+SMALL = """
+import resource
+import numpy as np
+import hwsim
+
+a = np.ones((32, 32), np.float32)
+given = {"device": "h200", "format": "fp16", "threads": 1}
+hwsim.matmul(a, a, **given)
+with open("/proc/self/statm") as pages:
+    size = int(pages.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), resource.RLIM_INFINITY))
+with hwsim.emulate(measure=False, **given):  # which takes OpenBLAS's own room
+    print(np.matmul(a, a).sum())
+"""
+
+
+@LINUX
+def test_a_small_product_needs_no_room_for_what_only_makes_it_quicker():
+    """Repeated products take 32 MiB for an instant, for glibc's sake."""
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True)
+    assert done.stdout == "32768.0\n", done.stderr
