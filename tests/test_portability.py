@@ -71,8 +71,8 @@ def test_other_kernels_of_openblas_are_those_that_it_took(chosen, results, found
         ran.append((env["OPENBLAS_CORETYPE"], command[-1]))
         return results[0]
 
-    monkeypatch.setattr(blas, "CORES", {"Prescott": (), "Martian": ("no_such_flag",)})
-    monkeypatch.setattr(blas, "called", lambda command, env: chosen if env["OPENBLAS_CORETYPE"] == "Prescott" else "")
+    monkeypatch.setattr(blas, "CORES", {"Prescott": (), "Nehalem": (), "Martian": ("no_such_flag",)})
+    monkeypatch.setattr(blas, "called", lambda command, env: {"Prescott": chosen}.get(*[env["OPENBLAS_CORETYPE"]] * 2))
     monkeypatch.setattr(blas, "passes", passes)
     given = SimpleNamespace(core=["Prescott"], tests=["tests/one.py"], processes="1")
     if isinstance(found, str):
@@ -81,8 +81,10 @@ def test_other_kernels_of_openblas_are_those_that_it_took(chosen, results, found
         assert not ran
     else:
         assert blas.run(given) == found and ran == [("Prescott", "tests/one.py")]
+        given.core = None  # all that this processor runs
+        assert blas.run(given) == found and ran[1:] == [("Prescott", "tests/one.py"), ("Nehalem", "tests/one.py")]
     given.core = ["Martian"]
-    with pytest.raises(blas.CannotRunError, match="has not what Martian needs; allowed: Prescott"):
+    with pytest.raises(blas.CannotRunError, match="has not what Martian needs; allowed: Prescott, Nehalem"):
         blas.run(given)
 
 
