@@ -246,6 +246,49 @@ def test_the_stated_need_is_not_below_what_a_run_takes():
         assert taken < stated + 16 * MIB, (scheme, m)  # besides: what Python and NumPy keep
 
 
+STACKS = """
+import json, sys
+import numpy as np
+import hwsim
+from hwsim import product
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+found = []
+for scheme, options, of_a, of_b in json.loads(sys.argv[1]):
+    given = {"device": "h200", "scheme": scheme, "threads": 2} | options
+    a, b = np.ones(of_a, np.float32), np.ones(of_b, np.float32)
+    hwsim.matmul(a[..., :32, :32], b[..., :32, :32], **given)
+    stated = []
+    product.check_memory = lambda needed, *_: stated.append(needed)
+    before = size("VmRSS")
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+    hwsim.matmul(a, b, **given)
+    found.append([scheme, of_a, size("VmHWM") - before, *stated])
+print(json.dumps(found))
+"""
+STACKED = [  # of one B: one product of all rows; of two matrices at a time; each alone; many small ones at a time
+    ("bf16x9", {}, (16, 512, 1024), (1024, 16)),
+    ("native", {"format": "fp16"}, (3, 1536, 16), (3, 16, 1536)),
+    ("tf32x3", {}, (2, 2560, 16), (2, 16, 2560)),
+    ("bf16x9", {}, (2, 2, 24, 1 << 17), (2, 1 << 17, 24)),
+    ("tf32x3", {}, (64, 256, 256), (64, 256, 256)),
+]
+
+
+@LINUX
+def test_the_stated_need_of_a_stack_is_not_below_what_it_takes():
+    done = subprocess.run(
+        [sys.executable, "-c", STACKS, json.dumps(STACKED)], capture_output=True, text=True, check=True
+    )
+    for scheme, shape, taken, stated in json.loads(done.stdout):
+        assert taken < stated + 16 * MIB, (scheme, shape)
+        assert stated < 4 * taken + 64 * MIB, (scheme, shape)  # nor is it far above
+
+
 @LINUX
 def test_the_command_line_says_it_in_a_line(tmp_path):
     done = subprocess.run(
