@@ -84,8 +84,9 @@ class Cell(Generic[P, R]):
         """The file of a result; None where none is kept."""
         if _Keeping.folder is None:
             return None
-        name = f"{self.function.__module__.rpartition('.')[2]}.{self.function.__qualname__}"
-        return _Keeping.folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}{suffix}"
+        module, name = self.function.__module__, self.function.__qualname__
+        digest = hashlib.sha256(f"{module}:{name}{key}".encode()).hexdigest()[:24]
+        return _Keeping.folder / f"{module.rpartition('.')[2]}.{name}-{digest}{suffix}"
 
     @functools.cached_property
     def _adapter(self) -> TypeAdapter[R]:

@@ -146,6 +146,33 @@ def test_a_checkpoint_is_where_a_stopped_cell_goes_on(tmp_path: Path, monkeypatc
         assert state is not None and state["grid"].tolist() == [0, 1, 2]
         Checkpoint(held, 1.0).remove()
         assert Checkpoint(held, 1.0).state() is None
+        Checkpoint(held, 1.0).remove()  # as another process may have done
+
+
+def test_a_checkpoint_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(cells.time, "monotonic", lambda: now[0])
+
+    def kept(seconds: float, x: float) -> object:
+        now[0] += seconds
+        reached.keep(x=np.float64(x))
+        state = reached.state()
+        return None if state is None else float(state["x"])
+
+    with cells.stored_in(tmp_path):
+        reached = Checkpoint(held, 1.0)
+        assert [kept(19.0, 1.0), kept(2.0, 2.0), kept(19.0, 3.0), kept(2.0, 4.0)] == [None, 2.0, 2.0, 4.0]
+
+
+def test_cells_of_one_name_in_two_modules_have_files_of_their_own(tmp_path: Path) -> None:
+    def other(x: float) -> float:
+        return x
+
+    other.__qualname__, other.__module__ = held.function.__qualname__, f"another.{held.function.__module__}"
+    with cells.stored_in(tmp_path):
+        paths = {cell.path(cell.key(1.0)) for cell in (held, Cell(other))}
+        assert len(paths) == 2 and len({path.name.partition("-")[0] for path in paths if path is not None}) == 1
+        assert any_of.path("") != asked.path("")
 
 
 def test_round_trips_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,5 +363,7 @@ def test_a_checkout_that_was_built_is_known_by_the_sources_of_its_kernels(tmp_pa
     unbuilt = changed(source, "int y;", 20)
     assert unbuilt == cache.digest_of_files([module], package) != built
     rebuilt = changed(module, "new", 30)
+    assert changed(package / "_kernels" / "lanes.so", "old", 15) not in (built, unbuilt, rebuilt)  # half of a build
+    (package / "_kernels" / "lanes.so").unlink()
     assert rebuilt not in (built, unbuilt) and changed(source, "int x;", 5) == built
     assert changed(tmp_path / "setup.py", "", 40) == cache.digest_of_files([module], package)
