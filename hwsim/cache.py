@@ -33,16 +33,23 @@ def digest_of_files(paths: Iterable[Path], root: Path) -> str:
 
 
 def _kernels(root: Path) -> tuple[list[Path], Path]:
-    """The sources of the kernels in a checkout, the compiled modules elsewhere; and the folder that they are named in.
+    """The sources of the kernels in a checkout that was built since they changed, the compiled modules elsewhere; and
+    the folder that they are named in.
 
-    In a checkout the digest is the same on every machine: the kernels' tests and the golden files hold every build of
+    By the sources the digest is the same on every machine: the kernels' tests and the golden files hold every build of
     the same sources, each instruction set, compiler and Python, to the same bits.
     """
-    checkout = root.parent
+    checkout, modules = root.parent, list((root / "_kernels").rglob("*.so"))
     if (checkout / "kernels_ext").is_dir() and (checkout / "setup.py").is_file():
         sources = [x for x in (checkout / "kernels_ext").rglob("*") if x.suffix in KERNEL_SOURCES]
-        return [*sources, checkout / "setup.py"], checkout
-    return list((root / "_kernels").rglob("*.so")), root
+        sources.append(checkout / "setup.py")
+        if modules and min(map(_changed_ns, modules)) > max(map(_changed_ns, sources)):  # a build links them all
+            return sources, checkout
+    return modules, root
+
+
+def _changed_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 @cache

@@ -4,6 +4,7 @@ bytes, not what they hold.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def keep_freed_pages() -> None:
 
     Its default gives more than 128 KiB at the end of the heap back to the system, and fresh pages cost more than the
     work on them. It raises that limit to twice the largest mapped block that was freed so far (mallopt(3),
-    M_MMAP_THRESHOLD): so one is taken and freed, untouched. Elsewhere this does nothing.
+    M_MMAP_THRESHOLD): so one is taken and freed, untouched. Elsewhere, and where a limit does not leave as much, this
+    does nothing.
     """
-    np.empty(LARGEST_MAPPED, np.uint8)
+    with suppress(MemoryError):
+        np.empty(LARGEST_MAPPED, np.uint8)

@@ -111,8 +111,12 @@ def compute(
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]
 
+    # Of one B, and rows that do not know of each other, a stack is one product.
+    is_tall = bool(lead) and not b.lead and evaluator.by_rows and not record.schedule.regions
+    sizes = (a.shape[0], b.shape[1], a.shape[1])
+    at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     if cut is None:
-        _check_memory(record, a, b, lead, threads)
+        _check_memory(record, a, b, lead, 0 if is_tall else at_once, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
@@ -120,33 +124,41 @@ def compute(
 
     if cut is not None:
         product = cut
-    elif (
-        lead and not b.lead and evaluator.by_rows and not record.schedule.regions
-    ):  # one product: rows do not know of each other
+    elif is_tall:
         tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
         start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
         product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+    elif at_once > 1:
+        product = evaluator.typed(_as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress))
     else:
-        codes = _as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress) if lead else None
-        found = None if codes is None else evaluator.typed(codes)
-        product = _stacked(a, b, codes_c, lead, one, progress) if found is None else found
+        product = _stacked(a, b, codes_c, lead, one, progress)
     beta = record.epilogue.beta
     added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
     added += [] if bias is None else [(1.0, bias)]
     return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
 
 
-def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], threads: int) -> None:
-    """Raise InputError where the product needs more memory than there is."""
-    (m, k), n = a.shape, b.shape[1]
-    single = bytes_needed(record, (m, n, k), (a.format, b.format), threads)
-    results = (math.prod(lead) - 1) * m * n * code_dtype(format_of(record.output)).itemsize
-    of_stack = f", {math.prod(lead)} times," if lead else ""
+def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, threads: int) -> None:
+    """Raise InputError where the product needs more memory than there is. at_once: matrices of a stack in a call; 0:
+    all as one product.
+    """
+    (m, k), n, count = a.shape, b.shape[1], math.prod(lead)
+    rows, matrices = (m, at_once) if at_once else (count * m, 1)
+    needed = bytes_needed(record, (rows, n, k), (a.format, b.format), threads, matrices)
+    needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
+    if at_once > 1:
+        needed += sum(count * x.codes.nbytes // math.prod(x.lead) for x in (a, b) if _is_spread(x.lead, lead))
+    of_stack = f", {count} times," if lead else ""
     check_memory(
-        single + results,
+        needed,
         f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{of_stack}",
         "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
     )
+
+
+def _is_spread(own: tuple[int, ...], lead: tuple[int, ...]) -> bool:
+    """Whether an operand with these leading dimensions is copied to be one array of all matrices of a stack."""
+    return len(lead) > 1 and math.prod(own) not in (1, math.prod(lead))
 
 
 def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
@@ -193,15 +205,15 @@ def _as_stack(
     lead: tuple[int, ...],
     threads: int,
     progress: Progress | None,
-) -> Array | None:
-    """Codes (*lead, m, n) of a stack, several matrices in each call; None where each one has to be computed alone."""
+) -> Array:
+    """Codes (*lead, m, n) of a stack, several matrices in each call."""
     (m, k), n = a.shape, b.shape[1]
     count = math.prod(lead)
     left = Operand(np.broadcast_to(a.codes, (*lead, m, k)).reshape(count, m, k), a.format)
     right = Operand(np.broadcast_to(b.codes, (*lead, k, n)).reshape(count, k, n), b.format)
     start = None if c is None else c.reshape(count, m, n)
     codes = evaluator.stack(left, right, c=start, bias=bias, threads=threads, progress=progress)
-    return None if codes is None else codes.reshape(*lead, m, n)
+    return codes.reshape(*lead, m, n)
 
 
 def _stacked(

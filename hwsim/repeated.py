@@ -32,19 +32,28 @@ class Ready:
 
 @dataclass(slots=True)
 class Repeated:
-    """What was made ready for operands of a kind: shapes, dtypes, and what varies of the arguments."""
+    """What was made ready for operands of a kind: shapes, dtypes, and what varies of the arguments.
+
+    fixed: by variant, the other arguments that it was made with.
+    """
 
     ready: dict[Any, Ready] = field(default_factory=dict)
+    fixed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def product(
         self, a: Array, b: Array, fixed: Mapping[str, Any], varying: Mapping[str, Any], variant: str = ""
     ) -> tuple[Array, Ready]:
         """The product of a (..., m, k) and b (..., k, n), and its time.
 
-        fixed, varying: arguments of `hwsim.run`, C and the bias among the varying ones. fixed: the same in all calls
-        with the same `variant`. Raises as `hwsim.run`.
+        fixed, varying: arguments of `hwsim.run`, C and the bias in either. fixed: by `variant`; where they are other
+        objects than before, what is ready is made anew. Raises as `hwsim.run`.
         """
-        c, bias = varying.get("c"), varying.get("bias")
+        known = self.fixed.get(variant)
+        if known is None or len(known) != len(fixed) or any(known.get(x, self) is not fixed[x] for x in fixed):
+            self.fixed[variant] = dict(fixed)
+            if known is not None:
+                self.ready.clear()
+        c, bias = (varying[name] if name in varying else fixed.get(name) for name in ("c", "bias"))
         said = repr([x for x in varying.items() if x[0] not in ("c", "bias")])  # tells 0.0 from -0.0
         kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, said)
         ready = self.ready.get(kind)

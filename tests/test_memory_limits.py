@@ -55,8 +55,62 @@ def test_the_first_version_of_control_groups(tmp_path, monkeypatch):
     group(mounted, memory__limit_in_bytes=unlimited, memory__usage_in_bytes=900 * MIB)
     group(mounted / "job", memory__limit_in_bytes=unlimited, memory__usage_in_bytes=7 * MIB)
     assert memory_limits.bytes_left() is None
-    group(mounted / "job", memory__limit_in_bytes=64 * MIB, memory__stat=f"total_inactive_file {2 * MIB}")
+    stat = f"inactive_file {50 * MIB}\ntotal_inactive_file {2 * MIB}"  # the former without groups below
+    group(mounted / "job", memory__limit_in_bytes=64 * MIB, memory__stat=stat)
     assert memory_limits.bytes_left() == 59 * MIB
+    (tmp_path / "self" / "cgroup").write_text("4:hugetlb,memory:/job\n")
+    assert memory_limits.bytes_left() == 59 * MIB
+    (tmp_path / "self" / "cgroup").write_text("4:cpu:/job\n")
+    assert memory_limits.bytes_left() is None
+
+
+def test_both_versions_beside_each_other(tmp_path, monkeypatch):
+    """As systemd mounts them: the second version without controllers, or with this one."""
+    first, second = tmp_path / "memory", tmp_path / "unified"
+    mounts = [f"31 2 0:28 / {second} rw - cgroup2 cgroup2 rw", f"32 2 0:29 / {first} rw - cgroup cgroup rw,memory"]
+    system(tmp_path / "self", monkeypatch, "4:memory:/a\n0::/b\n", mounts)
+    group(first / "a", memory__limit_in_bytes=64 * MIB, memory__usage_in_bytes=MIB)
+    assert memory_limits.bytes_left() == 63 * MIB
+    group(second / "b", memory__max=32 * MIB, memory__current=MIB)
+    assert memory_limits.bytes_left() == 31 * MIB
+
+
+def test_limits_of_the_process(tmp_path, monkeypatch):
+    """What counts towards each of them, in pages."""
+    (tmp_path / "statm").write_text("5000 900 300 10 0 2000 0\n")
+    limits = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(memory_limits, "PROC_SELF", tmp_path)
+    monkeypatch.setattr(memory_limits.resource, "getrlimit", lambda limit: (limits[limit], resource.RLIM_INFINITY))
+    monkeypatch.setattr(memory_limits.os, "sysconf", lambda name: {"SC_PAGE_SIZE": 1 << 14}[name])
+    monkeypatch.setattr(memory_limits, "_left_of_groups", lambda: iter(()))
+    assert memory_limits.bytes_left() is None
+    limits[resource.RLIMIT_AS] = 5003 << 14
+    assert memory_limits.bytes_left() == 3 << 14
+    limits[resource.RLIMIT_DATA] = 2002 << 14
+    assert memory_limits.bytes_left() == 2 << 14
+    limits[resource.RLIMIT_AS] = 4000 << 14  # lowered below what the process has
+    assert memory_limits.bytes_left() == 0
+    (tmp_path / "statm").unlink()
+    assert memory_limits.bytes_left() is None
+
+
+def test_what_the_machine_has(tmp_path, monkeypatch):
+    """Available, which counts caches, and not free."""
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    assert memory.machine_bytes() is None
+    memory.MEMINFO.write_text("MemTotal:  900 kB\nMemFree:  7 kB\nMemAvailable:   300 kB\nSwapFree:  800 kB\n")
+    assert memory.machine_bytes() == 300 << 10
+    memory.MEMINFO.write_text("MemTotal:  900 kB\n")
+    assert memory.machine_bytes() is None
+
+
+def test_what_fits_exactly_and_what_is_small_is_taken(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 200 * MIB)
+    memory.check_memory(200 * MIB, "A", "leave it")
+    with pytest.raises(memory.InputError, match=r"^A need 0\.21 GB of memory; 0\.21 are left .*: leave it$"):
+        memory.check_memory(200 * MIB + 1, "A", "leave it")
+    monkeypatch.setattr(memory, "available_bytes", lambda: 0)
+    memory.check_memory(memory.ALWAYS_THERE, "A", "leave it")
 
 
 def test_a_container_that_sees_its_own_group_as_the_root_of_the_mount(tmp_path, monkeypatch):
@@ -192,6 +246,50 @@ def test_the_stated_need_is_not_below_what_a_run_takes():
         assert taken < stated + 16 * MIB, (scheme, m)  # besides: what Python and NumPy keep
 
 
+STACKS = """
+import json, sys
+import numpy as np
+import hwsim
+from hwsim import product
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+found = []
+for scheme, options, of_a, of_b in json.loads(sys.argv[1]):
+    given = {"device": "h200", "scheme": scheme, "threads": 2} | options
+    a, b = np.ones(of_a, np.float32), np.ones(of_b, np.float32)
+    hwsim.matmul(a[..., :32, :32], b[..., :32, :32], **given)
+    stated = []
+    product.check_memory = lambda needed, *_: stated.append(needed)
+    before = size("VmRSS")
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+    hwsim.matmul(a, b, **given)
+    found.append([scheme, of_a, size("VmHWM") - before, *stated])
+print(json.dumps(found))
+"""
+STACKED = [  # of one B: one product of all rows; of two matrices at a time; each alone; many small ones at a time
+    ("bf16x9", {}, (16, 512, 1024), (1024, 16)),
+    ("native", {"format": "fp16"}, (3, 1536, 16), (3, 16, 1536)),
+    ("tf32x3", {}, (2, 2560, 16), (2, 16, 2560)),
+    ("bf16x9", {}, (2, 24, 1 << 17), (2, 1 << 17, 24)),
+    ("bf16x9", {}, (16, 4, 8, 1 << 15), (4, 1 << 15, 8)),  # B is copied for each of 64
+    ("tf32x3", {}, (64, 256, 256), (64, 256, 256)),
+]
+
+
+@LINUX
+def test_the_stated_need_of_a_stack_is_not_below_what_it_takes():
+    done = subprocess.run(
+        [sys.executable, "-c", STACKS, json.dumps(STACKED)], capture_output=True, text=True, check=True
+    )
+    for scheme, shape, taken, stated in json.loads(done.stdout):
+        assert taken < stated + 16 * MIB, (scheme, shape)
+        assert stated < 4 * taken + 64 * MIB, (scheme, shape)  # nor is it far above
+
+
 @LINUX
 def test_the_command_line_says_it_in_a_line(tmp_path):
     done = subprocess.run(
@@ -202,3 +300,26 @@ def test_the_command_line_says_it_in_a_line(tmp_path):
     )
     assert done.returncode == 2 and not done.stdout
     assert "need 7.20 GB of memory" in done.stderr and done.stderr.count("\n") <= 2
+
+
+SMALL = """
+import resource
+import numpy as np
+import hwsim
+
+a = np.ones((32, 32), np.float32)
+given = {"device": "h200", "format": "fp16", "threads": 1}
+hwsim.matmul(a, a, **given)
+with open("/proc/self/statm") as pages:
+    size = int(pages.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), resource.RLIM_INFINITY))
+with hwsim.emulate(measure=False, **given):  # which takes OpenBLAS's own room
+    print(np.matmul(a, a).sum())
+"""
+
+
+@LINUX
+def test_a_small_product_needs_no_room_for_what_only_makes_it_quicker():
+    """Repeated products take 32 MiB for an instant, for glibc's sake."""
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True)
+    assert done.stdout == "32768.0\n", done.stderr

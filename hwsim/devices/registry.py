@@ -54,6 +54,13 @@ def shipped() -> list[str]:
     return sorted(entry.name for entry in _files(package_folder()) if _same(chosen[entry.name], entry))
 
 
+def replaced() -> dict[str, Content]:
+    """What stands in the place of device files shipped with hwsim, by name: usually nothing."""
+    chosen, own = _first(), list(_files(package_folder()))
+    others = [entry for entry in own if chosen[entry.name].where != entry.where]
+    return {entry.name: chosen[entry.name].read() for entry in others if not _same(chosen[entry.name], entry)}
+
+
 def are_from_package(wanted: Iterable[str]) -> bool:
     """Whether all these names refer to device files shipped with hwsim. Quick; no file is read."""
     return _are_from_package(tuple(wanted), state())

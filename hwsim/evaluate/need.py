@@ -23,9 +23,12 @@ CODE_BYTES = 4  # of a term's value as the unit gives it, held until it is loade
 BLOCK_COPIES = 4  # arrays of values that combining the terms of a block of C holds at once
 
 
-def bytes_needed(gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int) -> int:
+def bytes_needed(
+    gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int, matrices: int = 1
+) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
-    B, a block of C with all its terms, and the codes of C. A mixture is counted as its most general plan.
+    B, a block of C with all its terms, and the codes of C. matrices: of a stack, that one call takes. A mixture is
+    counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
@@ -36,8 +39,9 @@ def bytes_needed(gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, st
     sums = sums_at_once(plan, gemm.schedule, len(gemm.schedule.layout(k).slices))
     rows, cols = block_at_once(plan, n, k, sums)
     value = VALUE_BYTES[plan.arithmetic]
-    block = min(m, rows * threads) * min(n, cols) * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value)
-    return copies + max(splitting, block + m * n * code_dtype(format_of(gemm.output)).itemsize)
+    of_call = m * n if matrices > 1 else min(m, rows * threads) * min(n, cols)
+    block = of_call * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value)
+    return matrices * (copies + max(splitting, block + m * n * code_dtype(format_of(gemm.output)).itemsize))
 
 
 def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:

@@ -203,6 +203,16 @@ class Evaluator:
             threads=threads,
         )
 
+    def at_once(self, count: int, sizes: tuple[int, int, int]) -> int:
+        """How many of a stack's products with sizes (m, n, k) one call takes; 1: each is computed alone."""
+        m, n, k = sizes
+        if isinstance(self.gemm.plan, Mixed) or not evaluator.takes_stacks(self.schedule) or not m * n:
+            return 1
+        sums = evaluator.sums_at_once(self.plan, self.schedule, len(self.schedule.layout(k).slices))
+        rows, cols = evaluator.block_at_once(self.plan, n, k, sums)
+        most = min(rows // m if cols >= n else 0, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
+        return max(1, min(count, most))
+
     def stack(
         self,
         a: Operand,
@@ -212,16 +222,13 @@ class Evaluator:
         bias: Array | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
-    ) -> Array | None:
-        """Codes (count, m, n) of the products of two stacks, a (count, m, k) and b (count, k, n), some matrices a call.
+    ) -> Array:
+        """Codes (count, m, n) of the products of two stacks, a (count, m, k) and b (count, k, n), `at_once` in a call.
 
-        c: codes (count, m, n). bias: (n,) values. None where each matrix has to be computed by itself.
+        c: codes (count, m, n). bias: (n,) values. For schedules and plans for which that is more than one.
         """
         count, (m, k), n = len(a.codes), a.shape, b.shape[1]
-        at_once = evaluator.rows_at_once(self.plan, n, k) // m if m * n else 0
-        if isinstance(self.gemm.plan, Mixed) or not evaluator.takes_stacks(self.schedule) or at_once < MATRICES_AT_ONCE:
-            return None
-        at_once = min(at_once, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
+        at_once = self.at_once(count, (m, n, k))
         out = np.empty((count, m, n), code_dtype(format_of(self.gemm.output)))
         threads = worth_starting(threads, min(count, at_once) * m * n * k * self.plan.products)
         for start in range(0, count, at_once):
@@ -229,6 +236,7 @@ class Evaluator:
             left, right = self.pieces(Operand(a.codes[some], a.format), Operand(b.codes[some], b.format), threads)
             codes_c = None if c is None else c[some]
             out[some] = self.evaluate(left, right, c=codes_c, bias=bias, threads=threads)
+            del left, right  # before the next ones are made
             if progress is not None:
                 progress(min(1.0, (start + at_once) / count))
         return out

@@ -6,6 +6,7 @@ computed, nor which experiment asks.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -26,7 +27,7 @@ from hwsim.files import whole_file, write_text
 P = ParamSpec("P")
 R = TypeVar("R")
 SECONDS_APART = 20.0  # between two states of a long cell
-ADDRESS = " at 0x"  # in the text of an object that is not plain
+PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 
 
 class _Keeping:
@@ -76,17 +77,16 @@ class Cell(Generic[P, R]):
         """The arguments as text; defaults count as given. Raises TypeError for one that is not plain."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        text = json.dumps({name: _text(value) for name, value in bound.arguments.items()})
-        if ADDRESS in text:
-            raise TypeError(f"{self.function.__qualname__}: not plain: {text}")
-        return text
+        own = self.function.__qualname__
+        return json.dumps({name: _text(value, f"{own}: {name}") for name, value in bound.arguments.items()})
 
     def path(self, key: str, suffix: str = ".json") -> Path | None:
         """The file of a result; None where none is kept."""
         if _Keeping.folder is None:
             return None
-        name = f"{self.function.__module__.rpartition('.')[2]}.{self.function.__qualname__}"
-        return _Keeping.folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}{suffix}"
+        module, name = self.function.__module__, self.function.__qualname__
+        digest = hashlib.sha256(f"{module}:{name}{key}".encode()).hexdigest()[:24]
+        return _Keeping.folder / f"{module.rpartition('.')[2]}.{name}-{digest}{suffix}"
 
     @functools.cached_property
     def _adapter(self) -> TypeAdapter[R]:
@@ -111,14 +111,22 @@ class HeldCell(Cell[P, R]):
         self._held.clear()
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any, where: str) -> Any:
+    """What tells a plain argument from every other one, ready for JSON. Raises TypeError for one that is not plain."""
     if isinstance(value, Cell):
         value = value.function
-    if inspect.isfunction(value) or isinstance(value, type):
-        return f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return [type(value).__name__, *(_text(one, where) for one in value)]
     if isinstance(value, dict):
-        return {name: _text(one) for name, one in value.items()}
-    return repr(value)
+        return {repr(name): _text(one, where) for name, one in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        own = {entry.name: _text(getattr(value, entry.name), where) for entry in dataclasses.fields(value)}
+        return {_text(type(value), where): own}
+    if (inspect.isfunction(value) or isinstance(value, type)) and "<" not in value.__qualname__:  # as in <locals>
+        return f"{value.__module__}:{value.__qualname__}"
+    raise TypeError(f"{where} is not plain, and a result cannot be kept by it: {value!r:.200}")
 
 
 @dataclass(frozen=True)
@@ -150,10 +158,13 @@ class Checkpoint:
 
     def state(self) -> dict[str, NDArray[Any]] | None:
         """The arrays that were kept last; None where there are none."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return None
-        with np.load(self._path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        try:
+            with np.load(self._path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except FileNotFoundError:
+            return None
 
     def keep(self, **arrays: NDArray[Any]) -> None:
         """Keep arrays, if some time has passed since they were kept last."""

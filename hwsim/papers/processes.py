@@ -38,7 +38,9 @@ def shared_threads(jobs: int) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Waiting:
-    """An experiment with its cells by file, and the files of those that are not there yet."""
+    """An experiment with its cells by file, in its own order (the longest first, where it knows), and the files of
+    those that are not there yet.
+    """
 
     paper: str
     experiment: Experiment
@@ -59,21 +61,20 @@ def run(papers: Sequence[str], item: str | None, *, scale: Scale, jobs: int, pro
     todo = [one for one in todo if not reproduce.cached_path(one.paper, one.experiment, scale).exists()]
     if not todo:
         return
-    total = sum(one.experiment.seconds[scale] for one in todo) or 1.0
+    seconds_of = {path: one.seconds(scale) for one in todo for path in one.left}
+    total = sum(seconds_of.values()) + sum(one.seconds(scale) for one in todo) or 1.0
     done = 0.0
     with shared_threads(jobs), WorkerGroup() as group:
         pool = group.pool(jobs)
         pending: dict[Future[None], float] = {}
         of_cell: dict[Future[None], Path] = {}
-        given: set[Path] = set()
         for one in sorted(todo, key=lambda x: -x.seconds(scale)):
-            seconds = one.seconds(scale)
-            for path in sorted(one.left - given):
+            for path in (path for path in one.calls if path in one.left and path not in of_cell.values()):
                 future = pool.submit(_run_cell, path.parent, one.calls[path])
-                pending[future], of_cell[future] = seconds, path
-            given |= one.left
+                pending[future], of_cell[future] = seconds_of[path], path
             if not one.left:
-                pending[pool.submit(_run_experiment, one.paper, one.experiment.name, scale)] = seconds
+                task = pool.submit(_run_experiment, one.paper, one.experiment.name, scale)
+                pending[task] = one.seconds(scale)
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 future.result()

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from hwsim.datafiles.places import package_folder, text_of
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
 from hwsim.papers.record import PaperRecord
 
@@ -66,6 +67,6 @@ def read() -> PublishedUnits:
     """The file. Raises InputError where it does not fit."""
     source = package_folder("papers") / FILE
     try:
-        return PublishedUnits.model_validate(yaml.safe_load(text_of(source, "units")))
+        return PublishedUnits.model_validate(common_yaml(text_of(source, "units")))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{source}: {error}") from None

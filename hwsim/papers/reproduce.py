@@ -21,6 +21,7 @@ import numpy as np
 import hwsim
 from hwsim import cache
 from hwsim.datafiles.places import package_folder
+from hwsim.devices import registry
 from hwsim.errors import InputError, nearest
 from hwsim.files import write_text
 from hwsim.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
@@ -277,7 +278,7 @@ def cells_folder(paper: str) -> Path:
 
 
 def _folder(paper: str) -> Path:
-    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}"
+    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}{_replaced(registry.state())}"
 
 
 def _digest() -> str:
@@ -285,9 +286,19 @@ def _digest() -> str:
     return cache.sources_digest()
 
 
+@functools.lru_cache(maxsize=1)
+def _replaced(_state: tuple[object, ...]) -> str:
+    """What tells results apart where a user's device files are found before hwsim's; empty where none is."""
+    found = registry.replaced()
+    text = json.dumps({name: content if isinstance(content, str) else dict(content) for name, content in found.items()})
+    return f"-{hashlib.sha256(text.encode()).hexdigest()[:12]}" if found else ""
+
+
 @functools.cache
 def _paper_digest(paper: str) -> str:
-    """Of the modules that measure a paper's claims, and of those that several papers share."""
+    """Of the modules that measure a paper's claims, of those that several papers share, and of the numbers that they
+    read: the paper's own, and those of units that no device file has.
+    """
     root = Path(hwsim.__file__).parent / "papers"
     own = Path(str(PACKAGES[paper].__file__)).parent
     apart = [Path(str(package.__file__)).parent for package in PACKAGES.values()]
@@ -295,5 +306,6 @@ def _paper_digest(paper: str) -> str:
         x for x in root.rglob("*.py") if x.name not in AFTER and not any(x.is_relative_to(y) for y in apart if y != own)
     ]
     units = Path(str(package_folder("papers") / published_units.FILE))
-    parts = cache.digest_of_files(shared, root), cache.digest_of_files([units], units.parent)
+    printed = json.dumps({claim.id: plain(claim.paper) for claim in claims.read(paper).claims})
+    parts = cache.digest_of_files(shared, root), cache.digest_of_files([units], units.parent), printed
     return hashlib.sha256("".join(parts).encode()).hexdigest()

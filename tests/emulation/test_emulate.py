@@ -65,6 +65,24 @@ def test_a_shape_is_resolved_once(monkeypatch, where):
     assert asked == [(5, 17), (6, 17)]
 
 
+def test_a_bias_is_added_to_every_product():
+    a, b, bias = draw(5, 17), draw(17, 3), draw(3)
+    expected = hwsim.matmul(a, b, bias=bias, **WHERE)
+    with hwsim.emulate(bias=bias, **WHERE):
+        found = [np.matmul(a, b) for _ in range(3)]
+    assert not np.array_equal(expected, product(a, b))
+    for c in found:
+        assert np.array_equal(c.view(np.uint32), expected.view(np.uint32))
+
+
+def test_other_arguments_of_an_engine_hold_from_the_next_product_on():
+    a, b = draw(5, 17), draw(17, 3)
+    with hwsim.emulate(device="h200", format="fp16") as engine:
+        for fmt in ("fp16", "bf16", "fp16"):
+            engine.arguments["format"] = fmt
+            assert np.array_equal(np.matmul(a, b), hwsim.matmul(a, b, device="h200", format=fmt))
+
+
 def test_an_operand_s_dtype_is_of_its_kind():
     a, b = draw(4, 9), draw(9, 2)
     with hwsim.emulate(device="h200", scheme="native") as engine:

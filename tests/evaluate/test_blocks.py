@@ -54,6 +54,21 @@ def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
         monkeypatch.setattr(evaluator, "LINES_PER_CALL", lines)
         monkeypatch.setattr(evaluator, "LEAST_LINES", least)
         assert product().tobytes() == whole.tobytes()
+    monkeypatch.setattr(evaluator, "PRODUCTS_PER_CALL", 1 << 31)
+    monkeypatch.setattr(evaluator, "VALUES_PER_CALL", 1 << 11)
+    assert product().tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("sums", [1, 3, 28, 1000])
+@pytest.mark.parametrize(("n", "k"), [(4096, 16), (16, 1), (1 << 20, 64), (65536, 65536), (257, 3)])
+def test_a_call_keeps_few_values(n, k, sums):
+    """Of all terms, slices and chains; never of fewer than 256 rows and columns, as each call arranges A and B."""
+    plan = hwsim.run(m=1, n=1, k=1, device="h200", format="fp16").gemm.plan
+    rows, cols = evaluator.block_at_once(plan, n, k, sums)
+    assert rows * cols * sums <= max(evaluator.VALUES_PER_CALL, evaluator.LINES_PER_CALL**2 * sums)
+    assert rows >= 1 and 1 <= cols <= n
+    if k < 1 << 10:  # else the products bound the call
+        assert 2 * rows * cols >= min(evaluator.VALUES_PER_CALL // sums, evaluator.LINES_PER_CALL * n)
 
 
 @pytest.mark.parametrize(("n", "k"), [(16384, 16384), (1 << 20, 64), (256, 1 << 20), (65536, 65536), (64, 64)])

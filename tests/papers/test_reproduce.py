@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from hwsim import cache
 from hwsim.cli import main
+from hwsim.devices import registry
 from hwsim.errors import InputError
-from hwsim.papers import claims, reproduce, reproduce_text
+from hwsim.papers import claims, published_units, reproduce, reproduce_text
 from hwsim.papers.experiment import Experiment, Found, Scale, Series
 
 PAPER = "tf32-tf64"
@@ -171,3 +174,81 @@ def test_a_page_shows_its_figures_as_bars_lines_and_maps(tmp_path: Path) -> None
     assert [path.stem for path in images] == ["le-gemm-bars", "le-gemm-map", "le-gemm-lines"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in images)
     assert all(f"](plots/{path.name})" in (tmp_path / "le-gemm.md").read_text() for path in images)
+
+
+# --- what results are cached by --------------------------------------------------------------------------------------
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of hwsim that a module's import statements may load."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+    return {name for name in found if name.startswith("hwsim.")}
+
+
+def digested(paper: str, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files by which results of a paper are cached."""
+    found: list[Path] = []
+
+    def kept(paths: Any, root: Path) -> str:
+        own = list(paths)
+        found.extend(own)
+        return ""
+
+    monkeypatch.setattr(cache, "digest_of_files", kept)
+    reproduce._paper_digest.__wrapped__(paper)
+    return found
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_results_are_cached_by_every_module_that_measures(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = digested(paper, monkeypatch)
+    root = Path(reproduce.__file__).parents[2]
+    known = {".".join(path.relative_to(root).with_suffix("").parts) for path in files if path.suffix == ".py"}
+    package = Path(str(reproduce.PACKAGES[paper].__file__)).parent
+    left = [".".join(path.relative_to(root).with_suffix("").parts) for path in package.rglob("*.py")]
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        path = root / f"{name.replace('.', '/')}.py"
+        if name in seen or not name.startswith("hwsim.papers.") or not path.is_file():
+            continue
+        seen.add(name)
+        assert name in known, f"{name} takes part in measuring {paper}"
+        left += imported(path)
+    assert {"hwsim.papers.cells", "hwsim.papers.experiment"} <= seen
+    assert published_units.FILE in {path.name for path in files}
+
+
+def test_results_are_cached_by_the_numbers_that_the_paper_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some experiments read them; how a claim is worded moves nothing."""
+    paper = claims.read(PAPER)
+    before = reproduce._paper_digest.__wrapped__(PAPER)
+
+    def changed(**fields: Any) -> str:
+        first = next(one for one in paper.claims if one.paper)
+        others = tuple(one.model_copy(update=fields) if one is first else one for one in paper.claims)
+        monkeypatch.setattr(claims, "read", lambda name: paper.model_copy(update={"claims": others}))
+        return reproduce._paper_digest.__wrapped__(PAPER)
+
+    assert changed(stated="in other words") == before
+    assert changed(paper={"other": 1.0}) != before
+
+
+def test_results_are_cached_by_device_files_that_are_found_before_the_shipped_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, (one, *_) = tmp_path / "a100.yaml", reproduce.experiments(PAPER)
+    own = Path(str(registry.package_folder())) / "a100.yaml"
+    before = reproduce.cached_path(PAPER, one, "quick")
+    for text, is_same in ((own.read_text(), True), (own.read_text() + "# another\n", False)):
+        path.write_text(text)
+        monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path))
+        assert (reproduce.cached_path(PAPER, one, "quick") == before) == is_same
+        monkeypatch.delenv("HWSIM_CONFIG_PATH")
+        assert reproduce.cached_path(PAPER, one, "quick") == before
+        path.unlink()
