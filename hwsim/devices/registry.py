@@ -128,7 +128,12 @@ def _entries() -> Iterator[DeviceEntry]:
 
 
 def _folders() -> list[Path]:
-    return [folder for folder in map(Path, _listed()) if not _is_package_folder(folder)]
+    return [folder for folder in map(_path, _listed()) if not _is_package_folder(folder)]
+
+
+#: Paths of folders, which are kept: Path interns the parts of its text, and parts that nobody holds afterwards fill
+#: CPython's table of interned strings, look by look, until it is made anew at twice its size.
+_path = lru_cache(maxsize=64)(Path)
 
 
 def _listed() -> list[str]:
