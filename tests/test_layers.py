@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Rows from the bottom of the dependency order up. A module is in the row of its longest listed prefix.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("hwsim.errors", "hwsim._version", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits"),
+    ("hwsim.errors", "hwsim._version", "hwsim.plugins", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits"),
     ("hwsim.formats", "hwsim.files", "hwsim.input_files", "hwsim.notebook"),
     ("hwsim.numerics",),
     ("hwsim._kernels",),
