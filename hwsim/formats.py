@@ -12,7 +12,7 @@ e5m2fnuz); CANN documents (hf32: 11 fraction bits).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from types import MappingProxyType
@@ -47,6 +47,12 @@ class Format:
         the format has no zero (ue8m0).
     ignored_bits: low bits of the word that a unit does not read; written as zero.
     dtype_name: dtype of an array of the format, NumPy's name, or ml_dtypes' where NumPy has none.
+
+    Made of these once, as decoding asks for them with each code:
+    is_integer: whether it is a two's complement or unsigned integer.
+    magnitude_bits: width of the exponent and fraction fields together.
+    largest_magnitude: exponent and fraction fields of the largest finite number, as one integer.
+    min_exponent: lowest exponent of a normal number, also that of every subnormal and of zero.
     """
 
     name: str
@@ -60,11 +66,21 @@ class Format:
     dtype_name: str
     subnormals: bool = True
     ignored_bits: int = 0
+    is_integer: bool = field(init=False, repr=False, compare=False)
+    magnitude_bits: int = field(init=False, repr=False, compare=False)
+    largest_magnitude: int = field(init=False, repr=False, compare=False)
+    min_exponent: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_integer(self) -> bool:
-        """Whether the format is a two's complement or unsigned integer."""
-        return self.exponent_bits == 0
+    def __post_init__(self) -> None:
+        bits = self.exponent_bits + self.fraction_bits
+        all_ones = (1 << bits) - 1
+        largest = all_ones - 1 if self.nan == "all_ones" else all_ones
+        if self.has_infinity:
+            largest = all_ones - (1 << self.fraction_bits)
+        object.__setattr__(self, "is_integer", self.exponent_bits == 0)
+        object.__setattr__(self, "magnitude_bits", bits)
+        object.__setattr__(self, "largest_magnitude", largest)
+        object.__setattr__(self, "min_exponent", 1 - self.bias if self.subnormals else -self.bias)
 
     def holds(self, other: Format) -> bool:
         """Whether it is a float format with all values of another one."""
@@ -77,27 +93,9 @@ class Format:
         return self.fraction_bits + 1
 
     @property
-    def min_exponent(self) -> int:
-        """Lowest exponent of a normal number, also that of every subnormal and of zero."""
-        return 1 - self.bias if self.subnormals else -self.bias
-
-    @property
     def max_exponent(self) -> int:
         """Exponent of the largest finite number."""
         return (self.largest_magnitude >> self.fraction_bits) - self.bias
-
-    @property
-    def magnitude_bits(self) -> int:
-        """Width of the exponent and fraction fields together."""
-        return self.exponent_bits + self.fraction_bits
-
-    @property
-    def largest_magnitude(self) -> int:
-        """Exponent and fraction fields of the largest finite number, as one integer."""
-        all_ones = (1 << self.magnitude_bits) - 1
-        if self.has_infinity:
-            return all_ones - (1 << self.fraction_bits)
-        return all_ones - 1 if self.nan == "all_ones" else all_ones
 
     def word(self, sign: int, magnitude: int) -> int:
         """The code with this sign bit (ignored for an unsigned format) and exponent-and-fraction field."""

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
+from hwsim.analysis.errors import bytes_needed as errors_need
 from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import subset
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.machines import functional
+from hwsim.machines.need import bytes_needed as program_need
 from hwsim.memory import check_memory
 from hwsim.operands import Operand, selected_indices
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
+VALUE_BYTES = 8  # of an operand's element as a number, at most
 Array = NDArray[Any]
 Progress = Callable[[float], None]
 
@@ -67,11 +70,25 @@ class Errors:
 
     @in_default_environment
     def __call__(self) -> dict[str, Any]:
+        self._check_memory()
         return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
 
     def by_place(self) -> ErrorMap | None:
         """Where the error is (see `error_map`)."""
+        self._check_memory()
         return error_map(self.a.values(), self.b.values(), self.product, self.epilogue)
+
+    def _check_memory(self) -> None:
+        """Raise InputError where the errors need more memory than there is."""
+        (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
+        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b))
+        is_fp64 = self.product.dtype == np.float64
+        own = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
+        check_memory(
+            values + own,
+            f"the errors of a product of m, n, k = {m}, {n}, {k}{_times(lead)}",
+            "leave them out (timing and c do not need them), or compute a part of the result (rows=, cols=)",
+        )
 
 
 def compute(
@@ -148,10 +165,9 @@ def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], a
     needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
     if at_once > 1:
         needed += sum(count * x.codes.nbytes // math.prod(x.lead) for x in (a, b) if _is_spread(x.lead, lead))
-    of_stack = f", {count} times," if lead else ""
     check_memory(
         needed,
-        f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{of_stack}",
+        f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
         "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
     )
 
@@ -159,6 +175,10 @@ def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], a
 def _is_spread(own: tuple[int, ...], lead: tuple[int, ...]) -> bool:
     """Whether an operand with these leading dimensions is copied to be one array of all matrices of a stack."""
     return len(lead) > 1 and math.prod(own) not in (1, math.prod(lead))
+
+
+def _times(lead: tuple[int, ...]) -> str:
+    return f", {math.prod(lead)} times," if lead else ""
 
 
 def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
@@ -176,6 +196,18 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
             f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
         )
     output = next(x for x in program.arrays if x.name == program.output)
+    (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
+    converted = sum(
+        count * (VALUE_BYTES + code_dtype(format_of(taken)).itemsize)
+        for count, side in ((m * k, arrays.a), (k * n, arrays.b))
+        if side.format != taken
+    )
+    results = math.prod(lead) * m * n * code_dtype(format_of(output.format)).itemsize if lead else 0
+    check_memory(
+        converted + results + program_need(program, device, threads),
+        f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
+        "leave functional out, or compute cycles alone (exact=False)",
+    )
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
         codes = [np.ascontiguousarray(side.converted(taken).codes) for side in (x, y)]

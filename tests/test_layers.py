@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ ROOT = Path(__file__).parent.parent
 
 #: Rows from the bottom of the dependency order up. A module is in the row of its longest listed prefix.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("hwsim.errors", "hwsim._version", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits", "hwsim.worker_processes"),
+    (
+        *("hwsim.errors", "hwsim._version", "hwsim.plugins", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits"),
+        "hwsim.worker_processes",
+    ),
     ("hwsim.formats", "hwsim.files", "hwsim.input_files", "hwsim.notebook"),
     ("hwsim.numerics",),
     ("hwsim._kernels",),
@@ -105,7 +109,12 @@ def row_of(module: str) -> int:
     return max(matches)[1]
 
 
-def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
+#: The tree of a text, once for all rules.
+parsed = cache(ast.parse)
+
+
+@cache
+def imports_of(module: str, source: str, is_package: bool) -> list[Import]:
     """Everything that a module imports, at any depth, by its absolute name; `from x import y` gives x.y.
 
     So does the text "x:y" in a lazy module.
@@ -136,7 +145,7 @@ def imports_of(module: str, source: str, is_package: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child, inside, for_types)
 
-    return walk(ast.parse(source), False, False)
+    return list(walk(parsed(source), False, False))
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -165,7 +174,7 @@ def late_imports(module: str, source: str, is_package: bool = False) -> list[str
         optional = one.name.split(".")[0] in OPTIONAL and "# optional" in one.text
         if one.in_function and not one.for_types and not optional:
             bad.append(f"{module}:{one.line} imports {one.name} inside a function")
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         called = node.func if isinstance(node, ast.Call) else None
         name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
         if name in BY_NAME and module not in LAZY:
@@ -229,10 +238,18 @@ def classes_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """Class name -> the modules that define it, where there is more than one definition."""
     found: dict[str, list[str]] = {}
     for module, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(f"{module}:{node.lineno}")
     return {name: places for name, places in found.items() if len(places) > 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """The trees of all modules are in nobody's way afterwards."""
+    yield
+    parsed.cache_clear()
+    imports_of.cache_clear()
 
 
 def test_no_backward_arrow() -> None:
@@ -403,5 +420,5 @@ def test_no_private_word_is_a_name() -> None:
         "turned_rows",
     }
     for path in (ROOT / "hwsim").rglob("*.py"):
-        found = _private([path.stem, *_defined(ast.parse(path.read_text(encoding="utf-8")))])
+        found = _private([path.stem, *_defined(parsed(path.read_text(encoding="utf-8")))])
         assert not found, f"{path}: {sorted(found)}"

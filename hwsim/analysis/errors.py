@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels import gemm
-from hwsim.analysis.exact_product import reference, two_product, two_sum
+from hwsim.analysis.exact_product import MOST_SLICES, reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.threads import worker_count
 
 Array = NDArray[Any]
+METRIC_BYTES = 80  # of an element of C while its error is computed: fp64, ten at once
+PAIR_BYTES = 8 * (MOST_SLICES + 4)  # of an element of A or B: its slices, and what is left as they are taken
 
 
 def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.float32]:
@@ -79,6 +81,18 @@ def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[st
         high, low, rows = exact_pair(a, b, c.shape, epilogue)
         found = errors(high, c[..., rows, :], low) | {"baseline": errors(high, baseline[..., rows, :], low)}
     return found if high.shape == c.shape else found | {"rows": high.shape[-2]}
+
+
+def bytes_needed(elements: int, lead: int, results: int, *, is_fp64: bool) -> int:
+    """Bytes that `errors_of` and `error_map` take beside their arguments at most.
+
+    elements: of one matrix of A and one of B together; lead: how many matrices; results: elements of C (of all).
+    is_fp64: whether C is fp64, which is compared with an exact product in slices.
+    """
+    metrics = METRIC_BYTES * results
+    if not is_fp64:
+        return max(8 * elements * lead + 28 * results, metrics)  # A and B in fp64, their product, the baseline
+    return PAIR_BYTES * elements + 2 * 16 * results + max(METRIC_BYTES * results // lead, metrics)
 
 
 def exact_pair(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:

@@ -113,45 +113,53 @@ def parse(text: str, where: str) -> tuple[Node, list[FileProblem]]:
 
 def from_data(data: object, where: str) -> tuple[Node, list[FileProblem]]:
     """The tree of ordinary Python data (a mapping given in place of a file), and its problems."""
-    problems: list[FileProblem] = []
-    mark = Mark(where)
+    converter = _Converter(Mark(where))
+    try:
+        return converter.node(data, "", 0), converter.problems
+    except _TooLargeError as error:
+        return Node(converter.mark, {}), [error.problem]
 
-    count = 0
 
-    def convert(value: object, path: str, depth: int) -> Node:
-        nonlocal count
-        count += 1
-        if count > MOST_NODES:
-            raise _TooLargeError(FileProblem(mark, "", f"has more than {MOST_NODES} values"))
+class _Converter:
+    """Builds the tree from Python data. A class, as closures that call each other would be a cycle of references, which
+    keeps the problems until the garbage collector comes.
+    """
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+        self.problems: list[FileProblem] = []
+        self.count = 0
+
+    def node(self, value: object, path: str, depth: int) -> Node:
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise self._too_large(f"has more than {MOST_NODES} values")
         if isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes):
             if depth > DEPTH:
-                raise _TooLargeError(FileProblem(mark, "", f"nested more than {DEPTH} deep"))
+                raise self._too_large(f"nested more than {DEPTH} deep")
             if isinstance(value, Mapping):
                 children = {
-                    key_of(key): convert(child, _join(path, key_of(key)), depth + 1) for key, child in value.items()
+                    (name := self._key(key)): self.node(child, _join(path, name), depth + 1)
+                    for key, child in value.items()
                 }
-                return Node(mark, children, dict.fromkeys(children, mark))
-            return Node(mark, [convert(child, _join(path, str(i)), depth + 1) for i, child in enumerate(value)])
+                return Node(self.mark, children, dict.fromkeys(children, self.mark))
+            items = [self.node(child, _join(path, str(i)), depth + 1) for i, child in enumerate(value)]
+            return Node(self.mark, items)
         if _is_scalar(value):
-            return Node(mark, value)  # type: ignore[arg-type]
-        problems.append(
-            FileProblem(mark, path, f"got {_shown(value)}; allowed: text, finite numbers, true, false, null")
-        )
-        return Node(mark, None)
+            return Node(self.mark, value)  # type: ignore[arg-type]
+        said = f"got {_shown(value)}; allowed: text, finite numbers, true, false, null"
+        self.problems.append(FileProblem(self.mark, path, said))
+        return Node(self.mark, None)
 
-    def key_of(key: object) -> str:
+    def _key(self, key: object) -> str:
         if isinstance(key, str) and len(key) <= MOST_KEY:
             return key
         if isinstance(key, bool | int | float) or key is None:
             return _shown(key)
-        raise _TooLargeError(
-            FileProblem(mark, "", f"the key {_shown(key)}; a key is text of at most {MOST_KEY} characters")
-        )
+        raise self._too_large(f"the key {_shown(key)}; a key is text of at most {MOST_KEY} characters")
 
-    try:
-        return convert(data, "", 0), problems
-    except _TooLargeError as error:
-        return Node(mark, {}), [error.problem]
+    def _too_large(self, text: str) -> _TooLargeError:
+        return _TooLargeError(FileProblem(self.mark, "", text))
 
 
 class _TooLargeError(Exception):

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
+from hwsim.plugins import entry_points
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -106,7 +106,7 @@ def dataflows() -> Dataflows:
 
 def dataflow(device: Device) -> Dataflow:
     """The dataflow of the device's family. Raises UnsupportedError for a family without one."""
-    if device.family in OWN:  # looking for plug-ins takes milliseconds
+    if device.family in OWN:  # without a look for plug-ins
         return OWN[device.family].load()
     found = dataflows()
     if device.family not in found:

@@ -8,17 +8,16 @@ the same.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles import places
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.plugins import entry_points
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -135,7 +134,12 @@ def _entries() -> Iterator[DeviceEntry]:
 
 
 def _folders() -> list[Path]:
-    return [folder for folder in map(Path, _listed()) if not _is_package_folder(folder)]
+    return [folder for folder in map(_path, _listed()) if not _is_package_folder(folder)]
+
+
+#: Paths of folders, which are kept: Path interns the parts of its text, and parts that nobody holds afterwards fill
+#: CPython's table of interned strings, look by look, until it is made anew at twice its size.
+_path = lru_cache(maxsize=64)(Path)
 
 
 def _listed() -> list[str]:
@@ -159,25 +163,8 @@ def _files(folder: Traversable) -> Iterator[DeviceEntry]:
                 yield DeviceEntry(name, _shown(file), partial(_text, file))
 
 
-def _import_path() -> tuple[tuple[str, int], ...]:
-    """The folders that Python imports from, each with the time of its last change: an installation changes one."""
-    times = []
-    for folder in sys.path:
-        try:
-            times.append((folder, os.stat(folder or ".").st_mtime_ns))  # noqa: PTH116 (quick)
-        except OSError:
-            times.append((folder, 0))
-    return tuple(times)
-
-
-@lru_cache(maxsize=1)
-def _points(_path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of plug-ins. The metadata of every installed distribution is read for them, so once per path."""
-    return tuple(entry_points(group=GROUP))
-
-
 def _plugins() -> Iterator[DeviceEntry]:
-    for point in _points(_import_path()):
+    for point in entry_points(group=GROUP):
         where = f"plugin {point.value}"
         try:
             loaded = point.load()

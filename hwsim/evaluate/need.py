@@ -5,9 +5,10 @@ It knows records, sizes and how the evaluator cuts C into blocks; it knows no va
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from hwsim.evaluate.evaluator import block_at_once, sums_at_once
+from hwsim.evaluate.evaluator import VALUES_AT_ONCE, block_at_once, sums_at_once
 from hwsim.formats import code_dtype, format_of
 
 if TYPE_CHECKING:
@@ -15,20 +16,23 @@ if TYPE_CHECKING:
 
     from hwsim.gemm.plan import Piece, Plan
     from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Schedule
 
 #: Bytes of an element that a split of an operand holds at once, beside the codes: residual, digit, and their next ones.
 SPLIT_BYTES = {"round": 8, "bytes": 8, "signed_bytes": 8, "slices": 56}
 VALUE_BYTES = {"fp32": 4, "fp64": 8, "int32": 8, "int64": 8, "exact": 16}  # by the plan's arithmetic
 CODE_BYTES = 4  # of a term's value as the unit gives it, held until it is loaded into that arithmetic
 BLOCK_COPIES = 4  # arrays of values that combining the terms of a block of C holds at once
+GATHERED_COPIES = 2  # of the pieces of a block, in the order of a chain: as taken, and as rows side by side
+ADDED_COPIES = 4  # arrays of the values that a written-out sum adds at once
 
 
 def bytes_needed(
     gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int, matrices: int = 1
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
-    B, a block of C with all its terms, and the codes of C. matrices: of a stack, that one call takes. A mixture is
-    counted as its most general plan.
+    B, a block of C with all its terms, and the codes of C; where the order of a sum is written out, also the parts of
+    the pieces in its order. matrices: of a stack, that one call takes. A mixture is counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
@@ -36,12 +40,37 @@ def bytes_needed(
         if own := _copied_bytes(given, pieces, plan):
             copies += count * own
             splitting = max(splitting, count * SPLIT_BYTES[plan.split])
-    sums = sums_at_once(plan, gemm.schedule, len(gemm.schedule.layout(k).slices))
+    code = code_dtype(format_of(gemm.output)).itemsize
+    schedule, result = gemm.schedule, m * n * code
+    orders = [dataclasses.replace(schedule, regions=())]
+    if schedule.regions:  # each takes its rows and columns of the pieces; C has a mask, and two parts of it are merged
+        orders += [dataclasses.replace(orders[0], sum=x.sum, split_k=1, slice_k=None) for x in schedule.regions]
+        copies += _piece_bytes(plan, m, n, k)
+        result += m * n * (1 + 2 * code)
+    block = max(_block_bytes(plan, one, sizes, threads, matrices) for one in orders)
+    return matrices * (copies + max(splitting, block + result))
+
+
+def _block_bytes(plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], threads: int, matrices: int) -> int:
+    """Of a block of C, all of it where one of a stack's matrices is meant: the results of all terms, what combining
+    them holds, and the operands of a written-out sum.
+    """
+    m, n, k = sizes
+    sums = sums_at_once(plan, schedule, len(schedule.layout(k).slices))
     rows, cols = block_at_once(plan, n, k, sums)
+    rows, cols = (m, n) if matrices > 1 else (min(m, rows * threads), min(n, cols))
     value = VALUE_BYTES[plan.arithmetic]
-    of_call = m * n if matrices > 1 else min(m, rows * threads) * min(n, cols)
-    block = of_call * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value)
-    return matrices * (copies + max(splitting, block + m * n * code_dtype(format_of(gemm.output)).itemsize))
+    operands = added = 0
+    if schedule.sum is not None:
+        operands = GATHERED_COPIES * _piece_bytes(plan, rows, cols, k)
+        added = ADDED_COPIES * min(max(VALUES_AT_ONCE, rows * cols), rows * cols * sums) * value
+    return rows * cols * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value) + operands + added
+
+
+def _piece_bytes(plan: Plan, m: int, n: int, k: int) -> int:
+    """Of all pieces of A (m, k) and B (k, n)."""
+    sides = ((m * k, plan.a_pieces), (k * n, plan.b_pieces))
+    return sum(count * code_dtype(format_of(piece.format)).itemsize for count, pieces in sides for piece in pieces)
 
 
 def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:

@@ -24,16 +24,21 @@ Codes = NDArray[Any]
 
 def as_read(program: Program, device: Device, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
     """The codes of the program's inputs, rounded where an instruction has an `operand_rounding` for their format."""
-    rounding = {
-        fmt: model.operand_rounding
-        for model in (instruction(device, unit) for unit in program.units)
-        for fmt in (model.a, model.b)
-        if model.operand_rounding is not None
-    }
+    rounding = rounded_formats(program, device)
     formats = {array.name: array.format for array in program.arrays}
     return {
         name: encode(codes.view(np.float32), format_of(fmt), rounding[fmt])
         if (fmt := formats.get(name, "")) in rounding
         else codes
         for name, codes in inputs.items()
+    }
+
+
+def rounded_formats(program: Program, device: Device) -> dict[str, str]:
+    """The formats whose words an instruction of the program rounds, and how."""
+    return {
+        fmt: model.operand_rounding
+        for model in (instruction(device, unit) for unit in program.units)
+        for fmt in (model.a, model.b)
+        if model.operand_rounding is not None
     }

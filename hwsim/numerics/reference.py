@@ -111,11 +111,12 @@ def chain(
     if block is not None and terms % block:
         raise InputError(f"scale_block: {block} does not divide the {terms} products of a step")
     done: list[Stages] = []
+    later = replace(spec, c=spec.d)
     for k in range(0, max(len(a), 1), terms):
         blocks = slice(k // block, (k + terms) // block) if block is not None else slice(None)
         done.append(
             stages(
-                replace(spec, c=spec.d) if done else spec,
+                later if done else spec,
                 a[k : k + terms],
                 b[k : k + terms],
                 done[-1].result if done else c,

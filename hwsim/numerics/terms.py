@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, Kind, Rounding, decode, encode, format_of, round_to
@@ -59,6 +60,7 @@ class StepInput:
     scale_d: int = 0
 
 
+@lru_cache(maxsize=1 << 15)
 def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
     """Decode an operand, with the unit's rules for subnormals, infinities and NaNs.
 

@@ -6,10 +6,10 @@ A package registers a scheme through the entry point group `hwsim.schemes` (a `S
 from __future__ import annotations
 
 import warnings
-from importlib.metadata import entry_points
 
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.options import Option
+from hwsim.plugins import entry_points
 from hwsim.schemes import ape, bf16, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
 from hwsim.schemes.scheme import Notice, Scheme
 
@@ -42,7 +42,7 @@ def schemes() -> dict[str, Scheme]:
 def scheme_of(name: str) -> Scheme:
     """The scheme called `name`. Raises InputError with a list of all schemes for an unknown name."""
     own = next((scheme for scheme in OWN if scheme.name == name), None)
-    if own is not None:  # looking for plug-ins takes milliseconds
+    if own is not None:  # without a look for plug-ins
         return own
     found = schemes()
     if name not in found:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import hwsim
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "applications"
 APPLICATIONS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
@@ -51,7 +53,7 @@ def test_runs_and_keeps_its_claims(name: str, capsys: pytest.CaptureFixture[str]
 
 def test_as_a_program() -> None:
     command = [sys.executable, str(FOLDER / "kmeans.py"), "--quick"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(Path(hwsim.__file__).parents[1])}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     kept(done.stdout)

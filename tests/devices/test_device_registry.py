@@ -22,7 +22,7 @@ class Point:
 
 
 def plugins(monkeypatch, *points):
-    monkeypatch.setattr(registry, "_points", lambda path: points)
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
 
 
 def cores(text, n):

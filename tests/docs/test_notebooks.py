@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import hwsim
+
 nbformat = pytest.importorskip("nbformat", reason="the extra docs is missing: nbformat")
 nbclient = pytest.importorskip("nbclient", reason="the extra docs is missing: nbclient")
 pytest.importorskip("ipykernel", reason="the extra docs is missing: ipykernel")
@@ -24,6 +26,6 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in cells), "store notebooks without outputs"
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(Path(hwsim.__file__).parents[1]))
     nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert any(cell.outputs for cell in cells)

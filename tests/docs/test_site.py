@@ -62,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*command, str(ROOT / "docs"), str(folder / "html")],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(Path(hwsim.__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
     return folder / "html"

@@ -248,7 +248,10 @@ class Pool:
     def __init__(self) -> None:
         self.given: list[tuple[str, Path | str]] = []
 
-    def __call__(self, jobs: int, **more: object) -> Pool:
+    def __call__(self) -> Pool:
+        return self
+
+    def pool(self, jobs: int) -> Pool:
         return self
 
     def __enter__(self) -> Pool:
@@ -266,9 +269,6 @@ class Pool:
         except BaseException as error:
             future.set_exception(error)
         return future
-
-    def shutdown(self, **more: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pool:
     monkeypatch.setitem(reproduce.PACKAGES, PAPERS[0], package)
     monkeypatch.setattr(reproduce, "_folder", lambda paper: tmp_path / "kept")
     found = Pool()
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", found)
+    monkeypatch.setattr(processes, "WorkerGroup", found)
     return found
 
 

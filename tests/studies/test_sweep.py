@@ -137,7 +137,7 @@ def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
     study = {"devices": "h200", "shapes": [[side, side, side] for side in sides], "options": {"format": "fp16"}}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     command = [sys.executable, "-m", "hwsim", "sweep", "study.yaml", "--jobs", "2", "--out", "table.csv"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(Path(hwsim.__file__).parents[1])}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     journal = SweepJournal(journal_folder())
     device = hwsim.device("h200").sha256

@@ -3,9 +3,17 @@
 `python tools/sanitize` runs the whole suite, `python tools/sanitize --quick` a part of it, `--brief` less than that,
 `python tools/sanitize tests/kernels -k convert` whatever pytest selects. It builds the kernels into build/sanitized
 (one build of them, for AVX2 where the machine has it), shows that faults planted in code that is compiled by the same
-command are reported, and then runs pytest there. A report on standard error ends its process, and with it the run.
-Exit code 0: tests pass without a report; 1: a test fails, or there is a report; 2: cannot run. It needs GCC, whose
-sanitizers' libraries are loaded before Python.
+command are reported, and then runs pytest there, on all processors unless `-n` says another number. A report ends its
+process, which is a failure of the test that ran in it; all reports are printed at the end. Tests that cannot work there
+stand in unfit.yaml with the reason; they are skipped and counted.
+
+The whole suite takes hours of one processor. `--part 3/8` runs every eighth test from the third, `--log FILE` keeps
+what came of each and leaves out those in it that did not fail, `--minutes M` starts no test after that time:
+
+    python tools/sanitize --log build/sanitized/whole.jsonl --minutes 55      # again until it exits with 0 or 1
+
+Exit code 0: tests pass without a report; 1: a test fails, or there is a report; 2: cannot run, was interrupted, or
+--minutes ended before all tests had run. It needs GCC, whose sanitizers' libraries are loaded before Python.
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +29,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/sanitized"
 LIB, TEMP = FOLDER / "lib", FOLDER / "temp"
+REPORTED = FOLDER / "reports"  # what processes report, also those whose output a test takes
+PLUGIN = Path(__file__).with_name("sanitized_suite.py")
+# Threads of a process: as many processes as processors run side by side.
+THREADS = {"HWSIM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+MOST_LINES, MOST_SHOWN = 40, 5  # of a report, and reports in full
 PLANTED = Path(__file__).with_name("planted.c")
 # Faults of planted.c, and what the report on each says.
 REPORTS = {
@@ -79,16 +93,19 @@ def libraries(compiler: str) -> list[str]:
 
 def environment(compiler: str) -> dict[str, str]:
     """The environment of the tests: sanitizers, C's memory for Python and NumPy, the package that was built."""
+    to_files = f"log_path={REPORTED / 'report'}"
     inherited = {key: value for key, value in os.environ.items() if key not in ("HWSIM_KERNEL", "PYTHONPATH")}
     return inherited | {
         "LD_PRELOAD": ":".join(libraries(compiler)),
         "PYTHONMALLOC": "malloc",  # each object its own block, so that a read beside it is seen
-        "PYTHONPATH": str(LIB),
-        # Python frees little at its end; what an allocation cannot get is an error of Python's.
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": f"{LIB}{os.pathsep}{PLUGIN.parent}",
+        # Python frees little at its end; what an allocation cannot get is an error of Python's; `hwsim blas` loads its
+        # library before the sanitizers'.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:"
+        f"verify_asan_link_order=0:{to_files}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:{to_files}",
         "HWSIM_SANITIZE": "1",
+        **THREADS,
     }
 
 
@@ -140,6 +157,27 @@ def prove(env: dict[str, str]) -> None:
     print(f"sanitize: {len(REPORTS)} planted faults are reported, {', '.join(REPORTS)}", flush=True)
 
 
+def reports() -> list[str]:
+    """What was reported since the folder was emptied; warnings of memory that was not to be had are none."""
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(REPORTED.iterdir())]
+    return [text for text in texts if "ERROR: " in text or "runtime error: " in text]
+
+
+def run_tests(options: list[str], env: dict[str, str]) -> int:
+    """Pytest's exit code and the reports as an exit code of this program."""
+    shutil.rmtree(REPORTED, ignore_errors=True)
+    REPORTED.mkdir(parents=True)
+    # -P: not the checkout's own package. A process that a report ends is replaced.
+    command = [sys.executable, "-P", "-m", "pytest", "-p", PLUGIN.stem, "-p", "no:cacheprovider"]
+    command += ["-n", "auto", "--dist", "worksteal", "--max-worker-restart", "1000", *options]
+    code = subprocess.run(command, cwd=ROOT, env=env).returncode
+    found = reports()
+    for text in found[:MOST_SHOWN]:
+        print("\n".join(text.splitlines()[:MOST_LINES]), flush=True)
+    print(f"sanitize: pytest's exit code {code}; {len(found) or 'no'} reports{f' in {REPORTED}' if found else ''}")
+    return 1 if found else {0: 0, 2: 2, 3: 2, 4: 2, 5: 2}.get(code, 1)
+
+
 def main() -> int:
     """Build, prove, run pytest, print the reports."""
     parser = argparse.ArgumentParser(
@@ -148,6 +186,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help=f"run {', '.join(QUICK)} alone")
     parser.add_argument("--brief", action="store_true", help=f"run {', '.join(BRIEF)} alone")
     parser.add_argument("--prove", action="store_true", help="build, see the planted faults reported, run no tests")
+    parser.add_argument("--part", metavar="K/N", help="every N-th test from the K-th alone")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="add what comes of each test; leave out those in it")
+    parser.add_argument("--minutes", type=float, help="start no test after so many minutes of tests")
     chosen, others = parser.parse_known_args()
     try:
         env = environment(os.environ.get("CC", "gcc").split()[0])
@@ -158,11 +199,8 @@ def main() -> int:
         return 2
     if chosen.prove:
         return 0
-    # -P: not the checkout's own package. --capture=sys: a report is written past Python, and its process ends at once.
-    options = ["-p", "no:cacheprovider", "--capture=sys", *(QUICK if chosen.quick else BRIEF if chosen.brief else ())]
-    code = subprocess.run([sys.executable, "-P", "-m", "pytest", *options, *others], cwd=ROOT, env=env).returncode
-    print(f"sanitize: pytest's exit code {code}; {'no reports' if code == 0 else 'reports, if any, stand above'}")
-    return int(code != 0)
+    ours = [f"--{name}={value}" for name in ("part", "log", "minutes") if (value := getattr(chosen, name)) is not None]
+    return run_tests([*ours, *(QUICK if chosen.quick else BRIEF if chosen.brief else ()), *others], env)
 
 
 if __name__ == "__main__":
