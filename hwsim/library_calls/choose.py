@@ -29,6 +29,7 @@ from hwsim.library_calls.estimated import (
     row_bytes_of,
 )
 from hwsim.library_calls.features import batch_features, features
+from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.orders import (
     ELEMENT_BYTES,
     FAMILIES,
@@ -555,9 +556,24 @@ def _answers(
             missing.setdefault(is_aligned, []).append(place)
     for places in missing.values():
         sizes = np.array([sizes_m[place] for place in places])
-        for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias, batch), strict=True):
-            found[place] = one
+        fitted = _fitted_answers(asked, told, call, sizes, fast, bias, batch)
+        beside = _beside(asked, kind, call, sizes, batch)
+        for place, one, other in zip(places, fitted, beside, strict=True):
+            found[place] = one if other is None or other.confidence <= one.confidence else other
     return [one for one in found if one is not None]
+
+
+def _beside(
+    asked: LibraryOnDevice, kind: CallKind, call: Call, sizes_m: NDArray[np.int64], batch: int
+) -> list[_Found | None]:
+    """What the library answered, for each m, for weights of the same n and nearly the same k; None where for none."""
+    sweep = shipped(asked.version.layers).sweep(asked.device, kind) if asked.version.layers and batch == 1 else None
+    if sweep is None:
+        return [None] * len(sizes_m)
+    answers = near(sweep, call.operand, sizes_m.tolist(), call.n, call.k)
+    return [
+        None if one is None else _Found(one.answer[:5], None, one.confidence, asked.version.evidence) for one in answers
+    ]
 
 
 def _estimated(own: Estimates, told: Preference, call: Call, fast: bool | None, batch: int) -> _Found:
