@@ -62,6 +62,7 @@ ACCUMULATES = ("fast", "promoted")  # of e4m3
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 CACHED = 4096  # choices
 SUFFIX = ".npz"  # of a file of answers
+ROUNDED = 0.5 / 51  # by so much a tree's confidence is rounded at most (tools/library/grow.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,7 +560,8 @@ def _answers(
         fitted = _fitted_answers(asked, told, call, sizes, fast, bias, batch)
         beside = _beside(asked, kind, call, sizes, batch)
         for place, one, other in zip(places, fitted, beside, strict=True):
-            found[place] = one if other is None or other.confidence <= one.confidence else other
+            is_surer = other is not None and other.confidence > one.confidence - ROUNDED
+            found[place] = other if is_surer else one
     return [one for one in found if one is not None]
 
 
