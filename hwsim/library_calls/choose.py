@@ -1,6 +1,6 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the library's own answers (`sweeps`), the trees fitted to others (`store`), estimates for chips that it was not
+It joins the library's own answers (`sweeps`, `neighbours`), the trees fitted to others (`store`), estimates for chips that it was not
 asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes no bit.
 """
 
@@ -520,7 +520,8 @@ def _answers(
     batch: int,
     progress: Callable[[float], None] | None = None,
 ) -> list[_Found]:
-    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones.
+    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones, or
+    those for nearly the same K where they are surer.
 
     Recorded answers are of single products; for a batch only a user's own stand, where nothing was fitted.
     """
