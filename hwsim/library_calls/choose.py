@@ -1,7 +1,8 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the library's own answers (`sweeps`, `neighbours`), the trees fitted to others (`store`), estimates for chips that it was not
-asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes no bit.
+It joins the library's own answers (`sweeps`, `neighbours`), the trees fitted to others (`store`), estimates for chips
+that it was not asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it
+computes no bit.
 """
 
 from __future__ import annotations
