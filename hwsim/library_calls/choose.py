@@ -1,7 +1,8 @@
 """What a library runs for a GEMM: `hwsim.library("cublas", device="h200").choose(m=, n=, k=, format=)`.
 
-It joins the library's own answers (`sweeps`), the trees fitted to others (`store`), estimates for chips that it was not
-asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it computes no bit.
+It joins the library's own answers (`sweeps`, `neighbours`), the trees fitted to others (`store`), estimates for chips
+that it was not asked on (`estimated`), the rules of the kernels' sums (`orders`) and what is known of calls; it
+computes no bit.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from hwsim.library_calls.estimated import (
     row_bytes_of,
 )
 from hwsim.library_calls.features import batch_features, features
+from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.orders import (
     ELEMENT_BYTES,
     FAMILIES,
@@ -61,6 +63,7 @@ ACCUMULATES = ("fast", "promoted")  # of e4m3
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 CACHED = 4096  # choices
 SUFFIX = ".npz"  # of a file of answers
+ROUNDED = 0.5 / 51  # by so much a tree's confidence is rounded at most (tools/library/grow.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +521,8 @@ def _answers(
     batch: int,
     progress: Callable[[float], None] | None = None,
 ) -> list[_Found]:
-    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones.
+    """What the library answers for a call with each m: its own answers where they were recorded, else fitted ones, or
+    those for nearly the same K where they are surer.
 
     Recorded answers are of single products; for a batch only a user's own stand, where nothing was fitted.
     """
@@ -555,9 +559,25 @@ def _answers(
             missing.setdefault(is_aligned, []).append(place)
     for places in missing.values():
         sizes = np.array([sizes_m[place] for place in places])
-        for place, one in zip(places, _fitted_answers(asked, told, call, sizes, fast, bias, batch), strict=True):
-            found[place] = one
+        fitted = _fitted_answers(asked, told, call, sizes, fast, bias, batch)
+        beside = _beside(asked, kind, call, sizes, batch)
+        for place, one, other in zip(places, fitted, beside, strict=True):
+            is_surer = other is not None and other.confidence > one.confidence - ROUNDED
+            found[place] = other if is_surer else one
     return [one for one in found if one is not None]
+
+
+def _beside(
+    asked: LibraryOnDevice, kind: CallKind, call: Call, sizes_m: NDArray[np.int64], batch: int
+) -> list[_Found | None]:
+    """What the library answered, for each m, for weights of the same n and nearly the same k; None where for none."""
+    sweep = shipped(asked.version.layers).sweep(asked.device, kind) if asked.version.layers and batch == 1 else None
+    if sweep is None:
+        return [None] * len(sizes_m)
+    answers = near(sweep, call.operand, sizes_m.tolist(), call.n, call.k)
+    return [
+        None if one is None else _Found(one.answer[:5], None, one.confidence, asked.version.evidence) for one in answers
+    ]
 
 
 def _estimated(own: Estimates, told: Preference, call: Call, fast: bool | None, batch: int) -> _Found:

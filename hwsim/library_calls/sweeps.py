@@ -30,6 +30,7 @@ REFUSED_ID = -1  # the id of an answer where cuBLASLt has no algorithm
 FIELDS = ("id", "stages", "slices", "reduction", "custom", "tile", "cluster", "swizzle")
 ARRAYS = ("n", "k", "counts", "firsts", "labels")  # of each entry
 SCHEMA = 1
+MOST_K = (1 << 32) - 1  # the part of a key that is k
 Recorded = tuple[int, ...]
 Runs = list[tuple[int, Recorded | None]]  # first m, answer
 
@@ -86,6 +87,14 @@ class Sweep:
         if place == len(self.keys) or int(self.keys[place]) != key:
             return slice(0, 0)
         return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+    def beside(self, n: int, k: int) -> tuple[int | None, int | None]:
+        """The nearest k below and above this one that were asked about with this n (None: none)."""
+        key = (n << 32) + k
+        below, above = int(np.searchsorted(self.keys, key)) - 1, int(np.searchsorted(self.keys, key, side="right"))
+        keys = [int(self.keys[at]) if 0 <= at < len(self.keys) else -1 for at in (below, above)]
+        low, high = (one & MOST_K if one >> 32 == n else None for one in keys)
+        return low, high
 
     def at(self, sizes_m: Iterable[int], n: int, k: int) -> list[Recorded | None]:
         """What was answered for each m (None: not asked)."""

@@ -1,11 +1,12 @@
 """Batch classes by the fitted choice beside those by cuBLASLt's own answers, for weights that were asked at every m.
 
-    python tools/library/compare_sweeps.py tests/golden/h200_library/drawn_h100.npz --device h100 [--weights 60]
+    python tools/library/compare_sweeps.py tests/golden/h200_library/drawn_h100.npz --device h100 [--beside]
 
 FILE holds answers as `library=` takes them (tools/library/pack_layers.py writes it), to which nothing was fitted. Of
 each kind, over the m of tools/record/batch_classes.py: weights that have exactly the library's partition by
 `hwsim.invariance` (an order told apart may still give the same bits), and the share of single m whose order of
-summation is the library's. Weights whose answers ship are left out; --weights takes a seeded sample of the others.
+summation is the library's. Weights whose answers ship are left out; --weights takes a seeded sample of the others, and
+--beside those that stand beside one whose answers ship (hwsim/library_calls/neighbours.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from compare_classes import partition
 
 import hwsim
 from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.sweeps import CallKind, read, shipped
 
 SIZES = (
@@ -36,10 +38,13 @@ def labels(library: str, device: str, kind: CallKind, n: int, k: int) -> list:
     )  # fmt: skip
 
 
-def compared(path: Path, device: str, weights: int = 0, seed: int = 1) -> dict[CallKind, tuple[int, int, float]]:
+def compared(
+    path: Path, device: str, weights: int = 0, seed: int = 1, *, beside: bool = False
+) -> dict[CallKind, tuple[int, int, float]]:
     """Of each kind: weights with the library's partition, how many there are, and the share of single m right.
 
-    weights: so many, of a sample with this seed; 0: all.
+    weights: so many, of a sample with this seed; 0: all. beside: those beside one whose answers ship alone; a kind
+    that has none is left out.
     """
     found = {}
     for (name, kind), sweep in read(path).by_kind.items():
@@ -48,6 +53,10 @@ def compared(path: Path, device: str, weights: int = 0, seed: int = 1) -> dict[C
         answers = shipped(VERSIONS[0].layers)
         known = [divmod(int(key), 1 << 32) for key in sweep.keys]
         known = [weight for weight in known if not answers.kinds(device, *weight)]
+        if beside and (own := answers.sweep(device, kind)) is not None:
+            known = [weight for weight in known if any(near(own, kind.operand, SIZES, *weight))]
+        if not known:
+            continue
         chosen = random.Random(seed).sample(known, min(weights or len(known), len(known)))
         exact = right = 0
         for n, k in chosen:
@@ -65,8 +74,9 @@ def main() -> None:
     parser.add_argument("--device", required=True)
     parser.add_argument("--weights", type=int, default=0, help="so many of them; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--beside", action="store_true", help="those beside one whose answers ship")
     arguments = parser.parse_args()
-    found = compared(arguments.file, arguments.device, arguments.weights, arguments.seed)
+    found = compared(arguments.file, arguments.device, arguments.weights, arguments.seed, beside=arguments.beside)
     for kind, (exact, count, share) in found.items():
         text = f"{arguments.device} {kind.text}: {exact} of {count} weights have the library's partition"
         print(f"{text}; m: {share:.4f}")

@@ -2,11 +2,13 @@
 
     python tools/record/cublaslt_layers.py --out layers.npz [--kinds nvjet|wide|all] [--besides FILE.npz]
     python tools/record/cublaslt_layers.py --out drawn.npz --kinds classes --drawn 300 --seed 5
+    python tools/record/cublaslt_layers.py --out spans.npz --kinds nvjet --spans 512:4096:64
 
 Needs a GPU and libcublasLt; nothing of hwsim. Weights are those of the models in layers.csv (their own config files),
 whole and sharded, all pairs of SIZES, and others of small networks; or, with --drawn, as many drawn at random (n and k
-multiples of 64, log-uniform in 512 .. 32768). Not every m is asked for: a grid that holds each m
-to 64, and of larger ones multiples of a step and what comes after them, and between two that differ by bisection. On 84
+multiples of 64, log-uniform in 512 .. 32768); or, with --spans, of each n the ends of each span of K within which
+nvjet's slices hardly change (hwsim/library_calls/neighbours.py). Not every m is asked for: a grid that holds each m to
+64, and of larger ones multiples of a step and what comes after them, and between two that differ by bisection. On 84
 sweeps that were asked for every m to 8192 (an H100, CUDA 13.0, 2026-11-23) this gives every change. Writes the answers
 and, for each kind and weight, the first m of each run of equal answers.
 """
@@ -30,6 +32,7 @@ from cublaslt_choices import ANY, NARROW, SMALL, SMALL_ANY
 from sweep import grid, runs
 
 LARGEST = 8192
+SPAN, LINE, LONGEST = 1280, 64, 32768  # of K, elements of 16 bits: a span has 20 tiles; those of 8 bits have two spans
 NVJET = 66  # whose tiles, stages and clusters change often along m and change no bit
 #: Kinds as PyTorch asks for them.
 HALVES = [
@@ -79,6 +82,12 @@ def drawn_weights(count: int, seed: int) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def span_weights(sizes_n: range) -> list[tuple[int, int]]:
+    """(n, k) of both ends of each span of K, in whole tiles, for each n."""
+    ends = sorted({end for first in range(0, LONGEST, SPAN) for end in (first + LINE, min(first + SPAN, LONGEST))})
+    return list(product(sizes_n, ends))
+
+
 def order(answer: LtAnswer) -> Order:
     """What of an answer may fix bits: id, stages, slices, reduction, custom option, tile, cluster, swizzle; of nvjet
     the first four, the others 0 and -1.
@@ -113,9 +122,13 @@ def main() -> None:
     parser.add_argument("--besides", type=Path, help="a file of this command: its weights are not asked for again")
     parser.add_argument("--drawn", type=int, default=0, help="so many weights drawn at random in place of the layers'")
     parser.add_argument("--seed", type=int, default=1, help="of --drawn")
+    parser.add_argument("--spans", help="FIRST:LAST:STEP of n (LAST included), for the ends of each span of K")
     arguments = parser.parse_args()
     begun, wanted = time.time(), SETS[arguments.kinds]
     listed = drawn_weights(arguments.drawn, arguments.seed) if arguments.drawn else weights()
+    if arguments.spans:
+        first, last, step = map(int, arguments.spans.split(":"))
+        listed = span_weights(range(first, last + 1, step))
     if arguments.besides is not None:
         with np.load(arguments.besides) as file:
             known = {(n, k) for n, k in file["weights"].tolist()}
