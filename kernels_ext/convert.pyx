@@ -319,7 +319,7 @@ def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, thr
     for i, (fmt, _, exponent, _) in enumerate(steps):
         if not least <= exponent <= most:
             raise InputError(f"split: piece {i}: 2^{exponent} is no {x.dtype}; scale_exponent lies in {least}..{most}")
-        if nan == "quiet" and fmt.nan == "none" and not fmt.is_integer:
+        if nan != "zero" and fmt.nan == "none" and not fmt.is_integer:
             raise InputError(f"split: piece {i}: {fmt.name} has no NaN; pass nan='zero'")
     encoders = [_encoder(fmt, rounding, edge, nan, bits) for fmt, rounding, _, edge in steps]
     decoders = [_decoder(fmt, bits) for fmt, *_ in steps]

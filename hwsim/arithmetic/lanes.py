@@ -44,11 +44,11 @@ class Lanes:
     """
 
     def __init__(self, device: Device, spec: DotSpec) -> None:
-        vector = VectorUnit(device.vector)
+        self.all_ones = gives_all_ones(spec)
+        vector = VectorUnit(device.vector, self.all_ones)
         self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
         self.result = format_of(spec.d)
         self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
-        self.all_ones = gives_all_ones(spec)
         # Whether the unit's own infinities and NaNs are these lanes' already, so that loading changes none.
         own = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials
         self._is_alike = (
@@ -130,9 +130,8 @@ class Lanes:
             return np.ascontiguousarray(values).view(dtype)
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
-        nan = "all-ones" if self.all_ones and self._nan != "zero" else self._nan
         count = for_elements(threads, values.size)
-        return encode(values, fmt, rounding, self._overflow, nan=nan, threads=count)
+        return encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=count)
 
     @staticmethod
     def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:

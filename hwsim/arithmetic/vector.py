@@ -7,7 +7,7 @@ one code: all ones but for the sign on NVIDIA (PTX, for single and half precisio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +44,12 @@ class VectorUnit:
     """
 
     def __init__(self, model: VectorModel | None, all_ones: bool = False) -> None:
-        self.all_ones = all_ones
         self.one_nan = np.uint32(0x7FFFFFFF if all_ones else 0x7FC00000).view(np.float32)
         self.saturates = model is not None and model.specials.overflow == "saturate"
         self.overflow = "saturate" if self.saturates else "ieee"
-        self.nan = "zero" if model is not None and model.specials.operands == "saturate" else "quiet"
+        is_zero = model is not None and model.specials.operands == "saturate"
+        #: Of conversions, in the words of `encode`.
+        self.nan: Literal["zero", "all-ones", "quiet"] = "zero" if is_zero else "all-ones" if all_ones else "quiet"
 
     def execute(self, instr: Instr, target: tuple[Codes, Format], sources: list[tuple[Codes, Format]]) -> None:
         """Execute `instr` and write its result to the codes of `target`."""
@@ -92,8 +93,7 @@ class VectorUnit:
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
-        nan = "all-ones" if self.all_ones else self.nan
-        return encode(values, fmt, rounding, overflow or self.overflow, nan=nan)
+        return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
 
 
 def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
+from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import Pieces, pieces_of
@@ -131,7 +132,15 @@ class _PlanProducts:
         if self._pieces is None:
             own = instruction(self.chip, self.unit).operand_rounding
             a, b = (
-                pieces_of(given, self.plan, side, self.chip, word_rounding=own, threads=self.threads)
+                pieces_of(
+                    given,
+                    self.plan,
+                    side,
+                    self.chip,
+                    word_rounding=own,
+                    all_ones=gives_all_ones(self.spec),
+                    threads=self.threads,
+                )
                 for given, side in zip(self.operands, SIDES, strict=True)
             )
             self._pieces = a, b

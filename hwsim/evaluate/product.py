@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
+from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
@@ -62,6 +63,7 @@ class Evaluator:
     def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
         """The plan's pieces of A and B."""
         model = instruction(self.device, self.gemm.unit)
+        all_ones = gives_all_ones(dot_spec(self.device, self.gemm.unit))
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
@@ -71,6 +73,7 @@ class Evaluator:
                 self.device,
                 rounding=self.schedule.operand_rounding,
                 word_rounding=model.operand_rounding,
+                all_ones=all_ones,
                 threads=threads,
             )
             for given, side in sides

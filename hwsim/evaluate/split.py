@@ -77,13 +77,15 @@ def pieces_of(
     *,
     rounding: str | None = None,
     word_rounding: str | None = None,
+    all_ones: bool = False,
     threads: int = 1,
 ) -> Pieces:
     """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
     are).
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
-    already, where the instruction rounds them itself (None: it ignores their low bits).
+    already, where the instruction rounds them itself (None: it ignores their low bits). all_ones: what the unit
+    says of its NaNs (`gives_all_ones`), and so those of conversions.
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -96,19 +98,20 @@ def pieces_of(
     if plan.split == "slices":
         codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
         return Pieces(codes, exponents, source)
-    return Pieces(_rounded(given, pieces, plan.clamp, device, rounding, word_rounding, threads), None, source)
+    vector = VectorUnit(device.vector, all_ones)
+    return Pieces(_rounded(given, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
 def _rounded(
     given: Operand,
     pieces: Sequence[Piece],
     clamp: bool,
-    device: Device,
+    vector: VectorUnit,
     rounding: str | None,
     word_rounding: str | None,
     threads: int,
 ) -> tuple[Array, ...]:
-    vector, threads = VectorUnit(device.vector), for_elements(threads, given.codes.size)
+    threads = for_elements(threads, given.codes.size)
     only = pieces[0]
     fmt = format_of(only.format)
     if len(pieces) == 1 and not only.scale_exponent and not clamp:

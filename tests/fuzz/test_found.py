@@ -453,3 +453,27 @@ def test_the_coupled_core_adds_to_zero_in_the_record_too():
         x[:, :2] = values.view(np.uint16)
     assert device.dot(name, *padded, np.zeros(1, np.uint32))[0] == 0x80000000
     assert hwsim.run(a, b, device="ascend910a", format="fp16").gemm.schedule.promotion_k is None
+
+
+@pytest.mark.parametrize("scheme", ["native", "tf32x3"])
+def test_nans_of_conversions_are_those_of_the_unit_s_lanes_in_program_and_evaluator(scheme):
+    """A unit whose NaN has all bits set and which passes on that of an operand shows what conversions made."""
+    tree = expanded(hwsim.device("a100"))
+    name = tree["native"]["tf32"]
+    unit = tree["instructions"][name]["unit"]
+    tree["dot_units"][unit] = {
+        "model": "fma_chain",
+        "specials": {"nan_code": 0x7FFFFFFF, "zero": "ieee"},
+        "nan_order": "abc",
+        "source": "NONE",
+        "evidence": "assumption",
+    }
+    a = np.linspace(-2, 3, 64 * 64, dtype=np.float32).reshape(64, 64)
+    a[3, 5] = np.float32(np.nan)
+    found = [
+        hwsim.run(a, a.T, device=hwsim.device(tree), scheme=scheme, format="tf32" if scheme == "native" else None,
+                  functional=functional, timing=True).c.view(np.uint32)
+        for functional in (True, False)
+    ]  # fmt: skip
+    assert np.array_equal(*found)
+    assert scheme != "native" or found[1][3, 0] == 0x7FFFE000  # of tf32, whose words have 13 bits that are ignored

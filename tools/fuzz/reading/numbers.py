@@ -76,10 +76,13 @@ def wrapped(value, bits):
 
 @dataclass(frozen=True)
 class Conversions:
-    """A device's conversions to narrower formats: saturates: beyond the range lies the largest number; nan_is_zero."""
+    """A device's conversions to narrower formats: saturates: beyond the range lies the largest number; nan_is_zero;
+    all_ones: of pieces, a NaN has all bits set but the sign, as the unit gives it.
+    """
 
     saturates: bool
     nan_is_zero: bool
+    all_ones: bool = False
 
     def code(self, value, fmt, rounding="RNE", overflow=None, all_ones=False):
         """The code of a value in a format, rounded once."""
@@ -87,7 +90,7 @@ class Conversions:
         if value.kind == "nan":
             if self.nan_is_zero or known.is_integer or known.nan == "none":
                 return round_to(known, ZERO, "RNE", overflow="saturate")
-            if all_ones and known.nan == "ieee" and known.signed:
+            if (all_ones or self.all_ones) and known.nan == "ieee" and known.signed:
                 return ((1 << known.bits - 1) - 1) >> known.ignored_bits << known.ignored_bits
             return known.nan_code
         return round_to(known, value, rounding, overflow=overflow or ("saturate" if self.saturates else "ieee"))

@@ -61,9 +61,9 @@ class Reading:
                 each = [byte_pieces(x, plan, pieces) for x in codes]
             else:
                 word = find(self.device, unit).operand_rounding
-                each = [
-                    rounded_pieces(x, plan, pieces, self.conversions, schedule.operand_rounding, word) for x in codes
-                ]
+                spec = dot_spec(self.device, unit)
+                own = replace(self.conversions, all_ones=is_all_ones(spec, spec.d))
+                each = [rounded_pieces(x, plan, pieces, own, schedule.operand_rounding, word) for x in codes]
             found = [[one[i] for one in each] for i in range(len(pieces))]
             self._cache[key] = (
                 exponent,
