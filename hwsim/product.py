@@ -69,6 +69,7 @@ class Errors:
     def __call__(self) -> dict[str, Any]:
         return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
 
+    @in_default_environment
     def by_place(self) -> ErrorMap | None:
         """Where the error is (see `error_map`)."""
         return error_map(self.a.values(), self.b.values(), self.product, self.epilogue)

@@ -74,6 +74,7 @@ def digests(found):
             say(f"{device} {scheme} {options} {threads}", result.c)
         errors = {key: value for key, value in result.errors().items() if isinstance(value, float)}
         found[f"errors of {device} {scheme}"] = {key: value.hex() for key, value in errors.items()}
+        say(f"errors of {device} {scheme} by place", result.errors.by_place().ulps)
     for name in ("fp16", "bf16", "e4m3", "tf32"):
         values = drawn(3, (1 << 12,), np.float32)
         codes = format_arrays.encode(values, name)
