@@ -24,11 +24,17 @@ BLOCK_COPIES = 4  # arrays of values that combining the terms of a block of C ho
 
 
 def bytes_needed(
-    gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int, matrices: int = 1
+    gemm: Gemm,
+    sizes: tuple[int, int, int],
+    formats: tuple[str, str],
+    threads: int,
+    *,
+    matrices: int = 1,
+    makes_values: bool = True,
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
-    B, a block of C with all its terms, and the codes of C. matrices: of a stack, that one call takes. A mixture is
-    counted as its most general plan.
+    B, a block of C with all its terms, and the codes of C. matrices: of a stack, that one call takes. makes_values: not
+    where the unit's own codes are those of C. A mixture is counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
@@ -40,8 +46,9 @@ def bytes_needed(
     rows, cols = block_at_once(plan, n, k, sums)
     value = VALUE_BYTES[plan.arithmetic]
     of_call = m * n if matrices > 1 else min(m, rows * threads) * min(n, cols)
-    block = of_call * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value)
-    return matrices * (copies + max(splitting, block + m * n * code_dtype(format_of(gemm.output)).itemsize))
+    code = code_dtype(format_of(gemm.output)).itemsize
+    block = of_call * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value if makes_values else code)
+    return matrices * (copies + max(splitting, block + m * n * code))
 
 
 def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:

@@ -48,7 +48,8 @@ def main() -> int:
             hwsim.run(m=m, n=n, k=k, device=device, scheme=scheme, threads=threads, timing=False, **options)
             taken, need = status_mib("VmHWM") - before, (4 * (m * k + k * n) + stated[-1]) / (1 << 20)
             failed += taken > need + ALLOWANCE_MIB
-            print(f"{device} {scheme:12} {m} x {n} x {k}: {taken:6.0f} MiB taken, {need:6.0f} stated", flush=True)
+            kind = f"{scheme} {options.get('format', '')}"
+            print(f"{device} {kind:14} {m} x {n} x {k}: {taken:6.0f} MiB taken, {need:6.0f} stated", flush=True)
     return int(failed > 0)
 
 
