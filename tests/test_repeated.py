@@ -78,6 +78,20 @@ def test_layouts_of_a_library_s_call_are_of_its_kind():
         assert product.tobytes() == hwsim.matmul(a, b, **fixed, b_layout=layout).tobytes()
         found[layout] = product.tobytes()
     assert len(repeated.ready) == 2
+    for bias in (None, RNG.standard_normal(40)):
+        product, _ = repeated.product(a, b, fixed, {"bias": bias})
+        assert product.tobytes() == hwsim.matmul(a, b, **fixed, bias=bias).tobytes()
+    assert len(repeated.ready) == 4  # a bias may change the kernel
+
+
+@pytest.mark.parametrize("scheme", ["bf16x9", "le-gemm", "ootomo-fp16", "tf32x3"])
+def test_what_is_ready_holds_no_operands(scheme):
+    """Chains arrange the operands of many products for each call."""
+    device = {"bf16x9": "b200", "le-gemm": "a800"}.get(scheme, "h200")
+    _, ready = hwsim.repeated.prepared(A, B, device=device, scheme=scheme, timing=False)
+    ready(A + 1, B)
+    evaluations = list(ready.resolved.evaluator._made.values())
+    assert evaluations and not any(one.chains._runs for one in evaluations)
 
 
 def test_kinds_that_are_kept_are_bounded(monkeypatch):
