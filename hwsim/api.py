@@ -26,7 +26,7 @@ from hwsim.devices.query import dot_spec, native_format
 from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
-from hwsim.formats import format_of
+from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
@@ -424,14 +424,17 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
 
 
 def _check_memory(sizes: Mapping[str, int], matrices: int, own: Mapping[str, Any], is_drawn: bool) -> None:
-    """Raise InputError where the operands to be drawn and the result do not fit in this machine's memory."""
+    """Raise InputError where the operands to be drawn and the result do not fit in this machine's memory.
+
+    The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.product.
+    """
     m, n, k = (int(sizes[name]) for name in "mnk")
     needed = 4 * (m * k + k * n) if is_drawn else 0
     if own["rows"] is None and own["cols"] is None:
-        needed += 8 * m * n * matrices  # sums, and their codes
+        needed += m * n * matrices * code_dtype(format_of(own["output"] or "fp32")).itemsize
     check_memory(
         needed,
-        f"{'A, B and C' if is_drawn else 'the sums'} of m, n, k = {m}, {n}, {k}{f' times {matrices}' * (matrices > 1)}",
+        f"{'A, B and C' if is_drawn else 'C'} of m, n, k = {m}, {n}, {k}{f' times {matrices}' * (matrices > 1)}",
         "compute a part of the result (rows=, cols=), or cycles alone (exact=False)",
     )
 

@@ -194,6 +194,7 @@ def _plain(x: Any) -> Plain:
     return np.asarray(x).view(np.ndarray)
 
 
+@in_default_environment  # a narrower dtype of `out`
 def _stored(value: Plain, out: Any) -> Any:
     if out is None:
         return value if value.ndim else value[()]

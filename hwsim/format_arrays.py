@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hwsim._kernels import convert
+from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
 
@@ -43,6 +44,7 @@ def decode(codes: Any, format: str, *, out: Array | None = None, dtype: DTypeLik
     return _into(out, convert.decode(given, fmt, wanted), "out")
 
 
+@in_default_environment  # roundings that only this module has are NumPy's arithmetic
 def encode(
     values: Any,
     format: str,

@@ -73,6 +73,7 @@ class Errors:
         self._check_memory()
         return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
 
+    @in_default_environment
     def by_place(self) -> ErrorMap | None:
         """Where the error is (see `error_map`)."""
         self._check_memory()
@@ -133,7 +134,8 @@ def compute(
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     if cut is None:
-        _check_memory(record, a, b, lead, 0 if is_tall else at_once, threads)
+        makes_values = evaluator.makes_values(codes_c, bias)
+        _check_memory(record, a, b, lead, 0 if is_tall else at_once, makes_values, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
@@ -155,13 +157,16 @@ def compute(
     return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
 
 
-def _check_memory(record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, threads: int) -> None:
+def _check_memory(
+    record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
+) -> None:
     """Raise InputError where the product needs more memory than there is. at_once: matrices of a stack in a call; 0:
-    all as one product.
+    all as one product. makes_values: as of the evaluator.
     """
     (m, k), n, count = a.shape, b.shape[1], math.prod(lead)
     rows, matrices = (m, at_once) if at_once else (count * m, 1)
-    needed = bytes_needed(record, (rows, n, k), (a.format, b.format), threads, matrices)
+    formats = a.format, b.format
+    needed = bytes_needed(record, (rows, n, k), formats, threads, matrices=matrices, makes_values=makes_values)
     needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
     if at_once > 1:
         needed += sum(count * x.codes.nbytes // math.prod(x.lead) for x in (a, b) if _is_spread(x.lead, lead))

@@ -25,16 +25,22 @@ NOTHING = ""
 LIBRARY = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 TORCH = "import torch; assert torch.set_flush_denormal(True)"
 RUNS = """
-import hashlib, json, threading
+import hashlib, json, tempfile, threading
+from pathlib import Path
 import numpy as np
 import hwsim, hwsim.threads
 from hwsim import format_arrays
+from hwsim.blas.server import BlasServer
+from hwsim.frameworks.product import multiplied
+from hwsim.frameworks.settings import settings_of
 from hwsim._kernels import gemm
 from hwsim._kernels.convert import environment
 from hwsim.devices import dot_spec, load
 
 hwsim.threads.MACS_PER_THREAD = hwsim.threads.ELEMENTS_PER_THREAD = 1  # threads for small products as well
 SMALL = np.full(64, 2.0**-80, np.float32)
+SUBNORMAL = (np.arange(1, 601, dtype=np.uint32) << 11).view(np.float32).reshape(20, 30)
+OUT = np.zeros((4, 4), np.float32)
 
 def is_flushing():
     return not (SMALL * np.float32(2.0**-60)).any()
@@ -68,10 +74,19 @@ def digests(found):
             say(f"{device} {scheme} {options} {threads}", result.c)
         errors = {key: value for key, value in result.errors().items() if isinstance(value, float)}
         found[f"errors of {device} {scheme}"] = {key: value.hex() for key, value in errors.items()}
+        say(f"errors of {device} {scheme} by place", result.errors.by_place().ulps)
     for name in ("fp16", "bf16", "e4m3", "tf32"):
         values = drawn(3, (1 << 12,), np.float32)
         codes = format_arrays.encode(values, name)
         say(f"conversions, {name}", codes, format_arrays.decode(codes, name))
+        others = [format_arrays.encode(values, name, rounding=x) for x in ("RA", "RO")]
+        say(f"other roundings, {name}", *others, format_arrays.encode(values, name, rounding="SR", seed=1))
+    small, large = drawn(9, (20, 30), np.float32) * np.float32(2.0**-20), drawn(10, (30, 9), np.float32)
+    settings = settings_of({"device": "h200", "format": "e4m3", "scale": "power-of-two"}).of("", "forward")
+    say("scaled products", multiplied(settings, SUBNORMAL, large, timing=False)[0])
+    with tempfile.TemporaryDirectory() as folder, BlasServer(Path(folder) / "socket", {"device": "h200"}) as server:
+        c = drawn(11, (20, 9), np.float32)
+        say("blas", server.compute("sgemm", small, large, c, 2.0**-60, 0.75))
     x, w = drawn(4, (2, 3, 9, 9), np.float32), drawn(5, (4, 3, 3, 3), np.float32)
     say("conv2d", hwsim.conv2d(x, w, device="h200", format="tf32", threads=4))
     x, y = (drawn(seed, (20, 20), np.float64) for seed in (6, 7))
@@ -79,6 +94,7 @@ def digests(found):
     z.real, z.imag = drawn(8, (20, 20), np.float32), drawn(9, (20, 20), np.float32)
     with hwsim.emulate(device="h200", format="fp64"):
         say("emulate", np.matmul(x, y), np.dot(z.real, z.imag), np.einsum("ij,jk->ik", z, z))
+        say("emulate, out", np.matmul(SMALL[:4, None] * 2.0**20, SMALL[None, :4].astype(np.float64), out=OUT.copy()))
     chip = load("v100")
     rng = np.random.default_rng(8)
     codes = [rng.integers(0, 1 << 16, shape).astype(np.uint16) for shape in ((64, 64), (64, 64))]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.emulation import Engine, new_engine
+from hwsim.environment import in_default_environment
 from hwsim.errors import HwsimError
 from hwsim.memory import left_if_too_little
 
@@ -93,6 +94,7 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
         self.lock = threading.Lock()
         super().__init__(str(path), _Connection)
 
+    @in_default_environment  # alpha, beta and C
     def compute(self, routine: str, a: Array, b: Array, c: Array | None, alpha: complex, beta: complex) -> Array:
         """alpha a b + beta c in the operands' type; the product on the device, the rest as BLAS rounds it."""
         with self.lock:

@@ -284,6 +284,12 @@ class PlanEvaluation:
         other.chains = self.chains.afresh()
         return other
 
+    def makes_values(self, slices: int, bias: Array | None) -> bool:
+        """Whether values are made of the unit's results before they are the output's codes. slices: of K."""
+        is_promoted = self.schedule.promotion_k is not None or any(x.k_group is not None for x in self.plan.terms)
+        is_one_chain = slices == 1 and self.schedule.sum is None and self.patch is None and not is_promoted
+        return not (is_one_chain and self._is_unit_result(bias))
+
     def block(
         self,
         a: Pieces,

@@ -28,11 +28,18 @@ ADDED_COPIES = 4  # arrays of the values that a written-out sum adds at once
 
 
 def bytes_needed(
-    gemm: Gemm, sizes: tuple[int, int, int], formats: tuple[str, str], threads: int, matrices: int = 1
+    gemm: Gemm,
+    sizes: tuple[int, int, int],
+    formats: tuple[str, str],
+    threads: int,
+    *,
+    matrices: int = 1,
+    makes_values: bool = True,
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
     B, a block of C with all its terms, and the codes of C; where the order of a sum is written out, also the parts of
-    the pieces in its order. matrices: of a stack, that one call takes. A mixture is counted as its most general plan.
+    the pieces in its order. matrices: of a stack, that one call takes. makes_values: not where the unit's own codes are
+    those of C. A mixture is counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
@@ -47,13 +54,16 @@ def bytes_needed(
         orders += [dataclasses.replace(orders[0], sum=x.sum, split_k=1, slice_k=None) for x in schedule.regions]
         copies += _piece_bytes(plan, m, n, k)
         result += m * n * (1 + 2 * code)
-    block = max(_block_bytes(plan, one, sizes, threads, matrices) for one in orders)
+    held = None if makes_values else code
+    block = max(_block_bytes(plan, one, sizes, threads, matrices, held) for one in orders)
     return matrices * (copies + max(splitting, block + result))
 
 
-def _block_bytes(plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], threads: int, matrices: int) -> int:
+def _block_bytes(
+    plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], threads: int, matrices: int, held: int | None
+) -> int:
     """Of a block of C, all of it where one of a stack's matrices is meant: the results of all terms, what combining
-    them holds, and the operands of a written-out sum.
+    them holds, and the operands of a written-out sum. held: bytes of an element instead of the first two.
     """
     m, n, k = sizes
     sums = sums_at_once(plan, schedule, len(schedule.layout(k).slices))
@@ -64,7 +74,8 @@ def _block_bytes(plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], th
     if schedule.sum is not None:
         operands = GATHERED_COPIES * _piece_bytes(plan, rows, cols, k)
         added = ADDED_COPIES * min(max(VALUES_AT_ONCE, rows * cols), rows * cols * sums) * value
-    return rows * cols * (sums * (CODE_BYTES + value) + BLOCK_COPIES * value) + operands + added
+    values = sums * (CODE_BYTES + value) + BLOCK_COPIES * value
+    return rows * cols * (values if held is None else held) + operands + added
 
 
 def _piece_bytes(plan: Plan, m: int, n: int, k: int) -> int:

@@ -121,13 +121,24 @@ class Evaluator:
         """
         if isinstance(self.gemm.plan, Mixed):
             raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
-        given = self.plan, self.schedule, self.device
-        made = self._made.get(c is not None)
-        if made is None:
-            made = self._made[c is not None] = evaluator.PlanEvaluation(*given, c is not None)
+        given, made = (self.plan, self.schedule, self.device), self._evaluation(c is not None)
         return evaluator.evaluate(
             *given, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress, made=made
         )
+
+    def _evaluation(self, has_c: bool) -> evaluator.PlanEvaluation:
+        made = self._made.get(has_c)
+        if made is None:
+            made = evaluator.PlanEvaluation(self.plan, self.schedule, self.device, has_c)
+            self._made[has_c] = made
+        return made
+
+    def makes_values(self, c: Array | None, bias: Array | None) -> bool:
+        """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
+        if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
+            return True
+        slices = len(self.schedule.layout(self.gemm.problem.k).slices)
+        return self._evaluation(c is not None).makes_values(slices, bias)
 
     def product(
         self,

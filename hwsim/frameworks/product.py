@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.environment import in_default_environment
 from hwsim.formats import decode, format_of
 from hwsim.frameworks.settings import PassSettings, power_of_two
 from hwsim.repeated import Ready
@@ -20,6 +21,7 @@ PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
 
 
+@in_default_environment  # scaling is NumPy's arithmetic
 def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", **more: Any) -> tuple[Array, Ready]:
     """The product of a (..., m, k) and b (..., k, n), and its time.
 

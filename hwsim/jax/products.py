@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from hwsim.environment import in_default_environment
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import Settings, Stage, settings_of
@@ -104,6 +105,7 @@ class Multiplier:
         settings = self.settings(precision, str(lhs.dtype))
         return _product(self, settings, out, a, b).reshape((*lead, *rows, *columns))
 
+    @in_default_environment  # XLA's callbacks flush subnormals; conversion to the result's dtype is NumPy's
     def compute(
         self,
         settings: Settings,

@@ -14,6 +14,8 @@ from jax.test_util import check_grads  # noqa: E402
 import hwsim  # noqa: E402
 import hwsim.jax  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
+from hwsim.frameworks.product import multiplied  # noqa: E402
+from hwsim.frameworks.settings import settings_of  # noqa: E402
 from hwsim.jax.algorithms import ALGORITHMS  # noqa: E402
 
 B200 = {"device": "b200", "scheme": "bf16x9"}
@@ -162,3 +164,16 @@ def test_what_is_not_caught_is_counted_and_arguments_are_checked():
         hwsim.jax.dot_general(**H200)(
             np.ones((2, 2), np.complex64), np.ones((2, 2), np.complex64), (((1,), (0,)), ((), ()))
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "of_b"), [({"format": "e4m3", "scale": "power-of-two"}, 2.0**90), ({"format": "fp64"}, 2.0**-10)]
+)
+def test_subnormals_count_though_xla_s_callbacks_flush_them(given, of_b):
+    """Those among the operands, which are scaled, and those that a wider result becomes."""
+    given = {"device": "h200"} | given
+    rng = np.random.default_rng(40)
+    a, b = ((rng.standard_normal(s) * by).astype(np.float32) for s, by in (((6, 20), 2.0**-128), ((20, 5), of_b)))
+    expected = multiplied(settings_of(given).of("", "forward"), a, b, timing=False)[0].astype(np.float32)
+    assert expected.all() and (of_b > 1 or np.abs(expected).max() < 2.0**-126)
+    assert same(jax.jit(hwsim.jax.emulated(jnp.matmul, **given))(a, b), expected)
