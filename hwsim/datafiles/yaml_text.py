@@ -134,6 +134,8 @@ class _Converter:
         self.count += 1
         if self.count > MOST_NODES:
             raise self._too_large(f"has more than {MOST_NODES} values")
+        if _is_scalar(value):  # the most, and a look for abstract types takes as long as the rest
+            return Node(self.mark, value)  # type: ignore[arg-type]
         if isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes):
             if depth > DEPTH:
                 raise self._too_large(f"nested more than {DEPTH} deep")
@@ -145,8 +147,6 @@ class _Converter:
                 return Node(self.mark, children, dict.fromkeys(children, self.mark))
             items = [self.node(child, _join(path, str(i)), depth + 1) for i, child in enumerate(value)]
             return Node(self.mark, items)
-        if _is_scalar(value):
-            return Node(self.mark, value)  # type: ignore[arg-type]
         said = f"got {_shown(value)}; allowed: text, finite numbers, true, false, null"
         self.problems.append(FileProblem(self.mark, path, said))
         return Node(self.mark, None)

@@ -94,7 +94,7 @@ def test_native_bits_whatever_the_tile(device, sizes, options):
 )
 def test_infinities_and_nans_come_out_with_the_evaluators_bits(machine, device, scheme, given, options):
     """Also where lanes add and round them, outside the unit."""
-    sizes = (19, 21, 150)
+    sizes = (19, 21, 150) if machine is functional.run else (17, 7, 130)  # the reference is slow
     m, n, k = sizes
     chip, plan = load(device), plan_of(scheme, sizes, **given)
     a, b = bits((m, k), 5, -6, 6), bits((k, n), 6, -6, 6)

@@ -58,7 +58,7 @@ NEW = ("sizes", "devices")
 KINDS: dict[str, Callable[[int], None]] = {
     "run, native": lambda index: product(index, "h200", "native", format="fp16"),
     "run, bf16x9": lambda index: product(index, "h200", "bf16x9"),
-    "run, sgemm-cube by a program": lambda index: product(index, "ascend910a", "sgemm-cube", functional=True),
+    "run, le-gemm by a program": lambda index: product(index, "v100", "le-gemm", functional=True),
     "run, cuBLAS": lambda index: product(index, "h200", "native", format="fp16", library="cublas"),
     "matmul": matmul,
     "refusals": refused,

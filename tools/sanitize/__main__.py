@@ -94,7 +94,9 @@ def libraries(compiler: str) -> list[str]:
 def environment(compiler: str) -> dict[str, str]:
     """The environment of the tests: sanitizers, C's memory for Python and NumPy, the package that was built."""
     to_files = f"log_path={REPORTED / 'report'}"
-    inherited = {key: value for key, value in os.environ.items() if key not in ("HWSIM_KERNEL", "PYTHONPATH")}
+    # Without bytecode each process that a test starts compiles the package again, under sanitizers slowly.
+    left_out = ("HWSIM_KERNEL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    inherited = {key: value for key, value in os.environ.items() if key not in left_out}
     return inherited | {
         "LD_PRELOAD": ":".join(libraries(compiler)),
         "PYTHONMALLOC": "malloc",  # each object its own block, so that a read beside it is seen
