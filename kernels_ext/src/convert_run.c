@@ -34,7 +34,9 @@ typedef struct job {
     const hw_decoder *decoder;
     const hw_piece *pieces;
     int piece_count, clamp;
+    const hw_step *step;
     char *result;
+    uint64_t *largest; /* of all threads */
     /* Convert `n` contiguous elements, whose first has index `first` in the result. */
     void (*visit)(const struct job *, const char *run, size_t first, size_t n);
 } job;
@@ -71,6 +73,29 @@ static void visit_split(const job *j, const char *run, size_t first, size_t n)
             }
         }
     }
+}
+
+static void visit_scale(const job *j, const char *run, size_t first, size_t n)
+{
+    const int wide = j->source->bits == 64;
+    const size_t size = (size_t)j->source->bits / 8;
+    for (size_t at = 0; at < n; at += BLOCK) {
+        const size_t length = n - at < BLOCK ? n - at : BLOCK;
+        char *result = j->result + (first + at) * size;
+        if (result != run + at * size)
+            memcpy(result, run + at * size, length * size);
+        j->kernels->scale[wide](j->step, result, length);
+    }
+}
+
+static void visit_largest(const job *j, const char *run, size_t first, size_t n)
+{
+    (void)first;
+    const uint64_t found = j->kernels->largest[j->source->bits == 64](run, n);
+    uint64_t known = __atomic_load_n(j->largest, __ATOMIC_RELAXED);
+    while (found > known &&
+           !__atomic_compare_exchange_n(j->largest, &known, found, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 /* Rows of a panel from a source whose columns are apart: for each column the rows, which share cache lines where they
@@ -165,4 +190,19 @@ void hw_convert_split(const hw_convert_kernels *kernels, const hw_piece *pieces,
     const job j = {.kernels = kernels, .source = source, .pieces = pieces, .piece_count = count, .clamp = clamp,
                    .visit = visit_split};
     run(&j, threads);
+}
+
+void hw_convert_scale(const hw_convert_kernels *kernels, const hw_step *step, const hw_source *source, void *result,
+                      int threads)
+{
+    const job j = {.kernels = kernels, .source = source, .step = step, .result = result, .visit = visit_scale};
+    run(&j, threads);
+}
+
+uint64_t hw_convert_largest(const hw_convert_kernels *kernels, const hw_source *source, int threads)
+{
+    uint64_t largest = 0;
+    const job j = {.kernels = kernels, .source = source, .largest = &largest, .visit = visit_largest};
+    run(&j, threads);
+    return largest;
 }

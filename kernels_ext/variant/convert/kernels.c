@@ -51,6 +51,19 @@ void HW_NAME(decode)(const hw_decoder *, const void *, void *, size_t);
         else                                                                                             \
             for (size_t i = 0; i < n; i++)                                                               \
                 rest[i] -= piece[i];                                                                     \
+    }                                                                                                    \
+    static uint64_t largest_##real(const void *elements, size_t n)                                       \
+    {                                                                                                    \
+        const word_type magnitude = ((word_type)1 << (8 * sizeof(word_type) - 1)) - 1;                    \
+        const real *source = elements;                                                                   \
+        signed_type found = 0;                                                                           \
+        for (size_t i = 0; i < n; i++) {                                                                 \
+            word_type word;                                                                              \
+            memcpy(&word, &source[i], sizeof word);                                                      \
+            const signed_type own = (signed_type)(word & magnitude);                                     \
+            found = own > found ? own : found;                                                           \
+        }                                                                                                \
+        return (uint64_t)found;                                                                          \
     }
 
 STEPS(float, uint32_t, int32_t, 0x7f800000)
@@ -61,5 +74,5 @@ STEPS(double, uint64_t, int64_t, 0x7ff0000000000000)
 
 const hw_convert_kernels HW_NAME(kernels) = {
     HW_TEXT(HWSIM_VARIANT), HW_NAME(encode), HW_NAME(decode),
-    {scale_float, scale_double}, {subtract_float, subtract_double},
+    {scale_float, scale_double}, {subtract_float, subtract_double}, {largest_float, largest_double},
 };
