@@ -59,8 +59,9 @@ typedef struct {
     const char *name;
     void (*encode)(const hw_encoder *, const void *source, void *codes, size_t n);
     void (*decode)(const hw_decoder *, const void *codes, void *values, size_t n);
-    /* rest = rest * scale; rest = rest - piece. Each is one operation, nearest even; [0] binary32, [1] binary64. */
-    void (*scale[2])(const hw_step *, void *rest, size_t n);
+    /* rest = source * scale, where the source may be the rest itself; rest = rest - piece. Each is one operation,
+     * nearest even; [0] binary32, [1] binary64. */
+    void (*scale[2])(const hw_step *, const void *source, void *rest, size_t n);
     void (*subtract[2])(const hw_step *, void *rest, const void *piece, size_t n);
     /* The largest word without its sign: of the largest magnitude; a NaN's is above infinity's. */
     uint64_t (*largest[2])(const void *source, size_t n);

@@ -59,13 +59,16 @@ static void visit_split(const job *j, const char *run, size_t first, size_t n)
     const size_t size = (size_t)j->source->bits / 8;
     for (size_t at = 0; at < n; at += BLOCK) {
         const size_t length = n - at < BLOCK ? n - at : BLOCK;
-        memcpy(rest, run + at * size, length * size);
-        if (j->clamp)
-            j->kernels->scale[wide](&clamp, rest, length);
+        const void *source = run + at * size;
+        if (j->clamp) {
+            j->kernels->scale[wide](&clamp, source, rest, length);
+            source = rest;
+        }
         for (int p = 0; p < j->piece_count; p++) {
             const hw_piece *piece = &j->pieces[p];
             char *codes = (char *)piece->codes + (first + at) * (size_t)(piece->encoder.code_bits / 8);
-            j->kernels->scale[wide](&piece->step, rest, length);
+            j->kernels->scale[wide](&piece->step, source, rest, length);
+            source = rest;
             j->kernels->encode(&piece->encoder, rest, codes, length);
             if (p + 1 < j->piece_count) {
                 j->kernels->decode(&piece->decoder, codes, value, length);
@@ -79,13 +82,7 @@ static void visit_scale(const job *j, const char *run, size_t first, size_t n)
 {
     const int wide = j->source->bits == 64;
     const size_t size = (size_t)j->source->bits / 8;
-    for (size_t at = 0; at < n; at += BLOCK) {
-        const size_t length = n - at < BLOCK ? n - at : BLOCK;
-        char *result = j->result + (first + at) * size;
-        if (result != run + at * size)
-            memcpy(result, run + at * size, length * size);
-        j->kernels->scale[wide](j->step, result, length);
-    }
+    j->kernels->scale[wide](j->step, run, j->result + first * size, n);
 }
 
 static void visit_largest(const job *j, const char *run, size_t first, size_t n)

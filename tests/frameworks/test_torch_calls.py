@@ -178,6 +178,7 @@ def test_checkpoints_inside_compiled_models_are_run_eagerly():
         found.append(([x.grad.clone() for x in model.parameters()], run.record.layers))
     assert all(same(one, other) for one, other in zip(found[0][0], found[1][0], strict=True))
     assert {x: y.calls for x, y in found[0][1].items()} == {x: y.calls for x, y in found[1][1].items()}
+    torch._dynamo.reset()
     whole = torch.compile(model, backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match="checkpoints are run eagerly"), hwsim.torch.emulate(**H200):
         whole(drawn(1, 4, 16))
