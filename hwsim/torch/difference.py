@@ -186,10 +186,7 @@ def _refusal(records: tuple[Gemm, Gemm], taken: list[tuple[Array, Array]]) -> st
     """Why one row and one column do not show where the element parts; empty where they do."""
     mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
     if mixed:
-        return (
-            f"what scheme {mixed[0]} does to a row follows from the whole matrices; give these to hwsim.diff, from "
-            "record.observer of hwsim.torch.emulate"
-        )
+        return f"what scheme {mixed[0]} does to a row follows from the whole matrices; no element has sums of its own"
     if any(one.dtype != other.dtype or one.tobytes() != other.tobytes() for one, other in zip(*taken, strict=True)):
         return (
             "the two sides multiply their operands by unlike powers of two first; compare settings with one format and "
