@@ -5,6 +5,8 @@ modules, graphs that are compiled once, higher-order operators, wrapped and batc
 import copy
 import functools
 import io
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -229,6 +231,23 @@ def test_a_wrapped_backward_recomputes_as_the_forward_pass(monkeypatch):
         gradients.append([weight.grad for weight in model.parameters()])
         assert run.record.layers["0", "linear", "forward"].calls == 2 and not run.not_caught
     assert all(same(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_functions_that_were_wrapped_before_the_import():
+    text = """
+import functools, torch
+own = torch.Tensor.backward
+@functools.wraps(own)
+def wrapped(self, *args, note="", **given):
+    return own(self, *args, **given)
+torch.Tensor.backward = wrapped
+import hwsim.torch
+layer = torch.nn.Linear(3, 3)
+with hwsim.torch.emulate(device="h200", format="bf16") as run:
+    torch.utils.checkpoint.checkpoint(layer, torch.ones(2, 3), use_reentrant=False).sum().backward()
+assert run.record.layers["", "linear", "forward"].calls == 2 and not run.not_caught
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 def test_functions_that_differentiate_keep_closures_and_keyword_defaults():
