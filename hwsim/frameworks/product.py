@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.environment import in_default_environment
 from hwsim.formats import format_of
 from hwsim.frameworks.settings import PassSettings
 from hwsim.operands import operand
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
 
 
+@in_default_environment  # what NumPy scales too
 def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", **more: Any) -> tuple[Array, Ready]:
     """The product of a (..., m, k) and b (..., k, n), and its time.
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim._kernels import convert
 from hwsim.formats import decode, format_of
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
@@ -164,3 +165,22 @@ def test_powers_that_fp32_has_not():
     assert np.array_equal(times_power(x, 160), np.ldexp(x, 160))
     want = np.ldexp(x, 155).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
     assert encoded(x, 155, format_of("e4m3")).tolist() == want.tolist() == [[0x70, 0xE8, 0x00, 0x80]]
+
+
+def test_subnormals_are_kept_where_the_thread_flushes_them():
+    """As XLA's callbacks do: operands, and results that are scaled back."""
+    settings = {"device": "h200", "format": "e4m3"}
+    chosen = settings_of({**settings, "scale": "power-of-two"}).base["forward"]
+    small = (A * np.float32(2.0**-130)).astype(np.float32)
+    cases = (small, B / 1024), (A * np.float32(2.0**-66), B * np.float32(2.0**-75)), (np.full_like(A, 3e-45), B)
+    for a, b in cases:
+        want = by_hand(settings, a, b, "")
+        assert ((want != 0) & (np.abs(want) < 2.0**-126)).any()
+        for _ in range(2):
+            before = convert.environment()
+            convert.set_environment(convert.FLUSHING_ENVIRONMENT)
+            try:
+                got, _ = multiplied(chosen, a, b, timing=False)
+            finally:
+                convert.set_environment(before)
+            assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
