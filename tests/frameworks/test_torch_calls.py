@@ -313,3 +313,45 @@ def test_swapped_modules_take_pytorch_s_arguments():
     got = model[0](input=x), model[1](input=image, output_size=(10, 10))
     assert all(same(one.detach(), other.detach()) for one, other in zip(got, want, strict=True))
     assert run.record.total().calls == 2
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+def test_products_of_recurrent_layers_are_caught_or_named(layer):
+    """Which ones PyTorch fuses depends on how it was built."""
+    model, x = getattr(torch.nn, layer)(8, 4, batch_first=True), drawn(1, 2, 3, 8)
+    with hwsim.torch.emulate(**H200) as run:
+        got, _ = model(x)
+        got.sum().backward()
+    stages = {stage for _, _, stage in run.record.layers}
+    fused = [name for name in run.not_caught if "rnn" in name or "lstm" in name or "gru" in name]
+    assert len(fused) == 2 if run.not_caught else stages >= {"forward", "backward_weight"}
+
+
+def test_products_into_given_memory_are_counted_by_name():
+    out = torch.empty(9, 7)
+    with hwsim.torch.emulate(**H200) as run:
+        torch.mm(A, B, out=out)
+        torch.matmul(A, B, out=out)
+        torch.addmm(C, A, B, out=out)
+        out.addmm_(A, B)
+        torch.bmm(A[None], B[None], out=out[None])
+    names = {"mm of float32": 2, "addmm of float32": 1, "addmm_ of float32": 1, "bmm of float32": 1}
+    assert run.not_caught == names and run.record.total().calls == 0
+
+
+def test_workers_of_a_loader_end():
+    """In a process of its own: JAX's threads of this one must not be forked."""
+    text = """
+import torch
+import hwsim.torch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return torch.ones(2, 8) @ torch.full((8, 3), float(index))
+with hwsim.torch.emulate(device="h200", format="bf16") as run:
+    batches = list(torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=1))
+    torch.nn.Linear(3, 2)(batches[0])
+assert [float(batch.sum()) for batch in batches] == [48, 240] and run.record.total().calls == 1
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=300)
