@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from hwsim.api import prepared
 from hwsim.memory import keep_freed_pages
+from hwsim.powers import times_power
+from hwsim.prepared import UNSCALED
 
 if TYPE_CHECKING:
+    from hwsim.gemm.record import Gemm
     from hwsim.prepared import Prepared
 
 Array = NDArray[Any]
@@ -23,11 +26,14 @@ MOST_KINDS = 4096  # of operands, that products are kept ready for
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A product for all operands of one kind (None: asked for anew each time), and its time on the simulated device."""
+    """A product for all operands of one kind (None: asked for anew each time), its time on the simulated device, and
+    the record that fixes its bits.
+    """
 
     product: Prepared | None
     cycles: int | None
     seconds: float | None
+    gemm: Gemm
 
 
 @dataclass(slots=True)
@@ -41,12 +47,19 @@ class Repeated:
     fixed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def product(
-        self, a: Array, b: Array, fixed: Mapping[str, Any], varying: Mapping[str, Any], variant: str = ""
+        self,
+        a: Array,
+        b: Array,
+        fixed: Mapping[str, Any],
+        varying: Mapping[str, Any],
+        variant: str = "",
+        exponents: tuple[int, int] = UNSCALED,
     ) -> tuple[Array, Ready]:
         """The product of a (..., m, k) and b (..., k, n), and its time.
 
         fixed, varying: arguments of `hwsim.run`, C and the bias in either. fixed: by `variant`; where they are other
-        objects than before, what is ready is made anew. Raises as `hwsim.run`.
+        objects than before, what is ready is made anew. exponents: of powers of two by which a and b, finite fp32
+        arrays, are multiplied first (0: any arrays). Raises as `hwsim.run`.
         """
         known = self.fixed.get(variant)
         if known is None or len(known) != len(fixed) or any(known.get(x, self) is not fixed[x] for x in fixed):
@@ -58,11 +71,12 @@ class Repeated:
         kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, said)
         ready = self.ready.get(kind)
         if ready is not None and ready.product is not None:
-            return ready.product(a, b, c, bias), ready
+            return ready.product(a, b, c, bias, exponents), ready
         keep_freed_pages()
+        a, b = (times_power(x, own) if own else x for x, own in zip((a, b), exponents, strict=True))
         result, product = prepared(a, b, **{**fixed, **varying})  # threads may be in both
         assert result.c is not None
-        ready = Ready(product, result.cycles, result.seconds)
+        ready = Ready(product, result.cycles, result.seconds, result.gemm)
         if len(self.ready) >= MOST_KINDS:
             self.ready.clear()
         self.ready[kind] = ready

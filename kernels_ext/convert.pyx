@@ -52,6 +52,8 @@ cdef extern from "hw_convert.h" nogil:
     void hw_convert_encode(const hw_convert_kernels *, const hw_encoder *, const hw_source *, void *, int)
     void hw_convert_decode(const hw_convert_kernels *, const hw_decoder *, const hw_source *, void *, int)
     void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int, int, const hw_source *, int)
+    void hw_convert_scale(const hw_convert_kernels *, const hw_step *, const hw_source *, void *, int)
+    uint64_t hw_convert_largest(const hw_convert_kernels *, const hw_source *, int)
 
 
 _VARIANTS = ("avx512", "avx2", "baseline")
@@ -310,7 +312,7 @@ def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, thr
     cdef _Target target
     steps = _steps(pieces, overflow)
     bits = 8 * x.dtype.itemsize
-    least, most = (-149, 127) if bits == 32 else (-1074, 1023)
+    least, most = _exponents(x.dtype)
     _check(overflow, _OVERFLOWS, "overflow")
     if not total:
         raise InputError("split: pieces is empty; give at least one (format, rounding, scale_exponent)")
@@ -350,6 +352,49 @@ def split(x, pieces, *, overflow="ieee", nan="quiet", clamp=False, out=None, thr
     finally:
         free(table)
     return codes
+
+
+def _exponents(dtype):
+    """The exponents of the powers of two that the type has."""
+    return (-149, 127) if dtype.itemsize == 4 else (-1074, 1023)
+
+
+def scale(x, exponent, *, out=None, threads=1, variant=None):
+    _floats(x, (np.dtype(np.float32), np.dtype(np.float64)), "scale")
+    cdef const hw_convert_kernels *kernels = _kernels(variant)
+    cdef int count = _threads(threads)
+    cdef hw_step step
+    least, most = _exponents(x.dtype)
+    if not least <= exponent <= most:
+        raise InputError(f"scale: 2^{exponent} is no {x.dtype}; exponent lies in {least}..{most}")
+    if out is x and x.flags.c_contiguous and x.flags.writeable and x.flags.aligned:
+        values = x
+    else:
+        values = _result(out, x.shape, x.dtype, x, "scale")
+    if not x.size:
+        return values
+    step.scale, step.saturate, step.zero_nan = ldexp(1.0, exponent), 0, 0
+    cdef _View view = _View(_plane(x))
+    cdef _Target target = _Target(values)
+    cdef uint64_t environment
+    with nogil:
+        environment = hw_enter_environment()
+        hw_convert_scale(kernels, &step, &view.source, target.buffer.buf, count)
+        hw_leave_environment(environment)
+    return values
+
+
+def largest(x, *, threads=1, variant=None):
+    _floats(x, (np.dtype(np.float32), np.dtype(np.float64)), "largest")
+    cdef const hw_convert_kernels *kernels = _kernels(variant)
+    cdef int count = _threads(threads)
+    cdef uint64_t word = 0
+    cdef _View view
+    if x.size:
+        view = _View(_plane(x))
+        with nogil:
+            word = hw_convert_largest(kernels, &view.source, count)
+    return float(np.array(word, f"u{x.dtype.itemsize}").view(x.dtype)[()])
 
 
 cdef extern from "hw_environment.h" nogil:

@@ -27,7 +27,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.datafiles", "hwsim.configs"),
     ("hwsim.devices",),
     ("hwsim.libraries",),
-    ("hwsim.operands", "hwsim.gemm"),
+    ("hwsim.operands", "hwsim.powers", "hwsim.gemm"),
     ("hwsim.library_calls",),
     ("hwsim.schemes",),
     ("hwsim.program",),

@@ -82,6 +82,31 @@ def split(
     that it does not hold, or one without NaN (e3m2, e2m3, e2m1) unless nan="zero".
     """
 
+def scale(
+    x: npt.NDArray[np.float32] | npt.NDArray[np.float64],
+    exponent: int,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    threads: int = 1,
+    variant: str | None = None,
+) -> npt.NDArray[Any]:
+    """x times 2^exponent, each product rounded once to x's type, to nearest even; subnormals are kept.
+
+    x: float32 or float64, any shape and strides. exponent: -149 to 127, or -1074 to 1023: those of powers of two that
+    the type has. Returns an array of x's dtype and shape, C order. `out`: as for `encode`; x itself, where it is in C
+    order, is overwritten. `threads`, `variant`: as for `encode`.
+    Raises InputError for another dtype, another exponent, an unfit `out`.
+    """
+
+def largest(
+    x: npt.NDArray[np.float32] | npt.NDArray[np.float64], *, threads: int = 1, variant: str | None = None
+) -> float:
+    """The largest magnitude in x; infinity where there is one, a NaN where there is one, 0 where x is empty.
+
+    x: float32 or float64, any shape and strides. `threads`, `variant`: as for `encode`. Raises InputError for another
+    dtype.
+    """
+
 DEFAULT_ENVIRONMENT: int
 FLUSHING_ENVIRONMENT: int
 

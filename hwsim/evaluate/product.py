@@ -18,7 +18,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
 from hwsim.evaluate.mixed import evaluate_mixed
-from hwsim.evaluate.split import Pieces, pieces_of
+from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.operands import Operand, operand, selected_indices
@@ -67,7 +67,7 @@ class Evaluator:
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
-                given.converted(self.plan.input_format),
+                given if is_piece(given, self.plan, side) else given.converted(self.plan.input_format),
                 self.plan,
                 side,
                 self.device,
@@ -79,6 +79,13 @@ class Evaluator:
             for given, side in sides
         )
         return left, right
+
+    def scaled(self, given: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
+        """A finite fp32 operand times 2^exponent, for `product` and `stack`: in the format of its piece, where the plan
+        has one and it is the operand rounded, else in fp32.
+        """
+        rounding = self.schedule.operand_rounding
+        return scaled(given, exponent, self.plan, side, self.device, rounding=rounding, threads=threads)
 
     def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
         """Codes of C in the output format. Raises InputError for another shape, or values that are not real."""
@@ -166,6 +173,24 @@ class Evaluator:
         codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
         return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
 
+    def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
+        """The order of summation outside of all regions, and that of each with its rows and columns."""
+        plain = dataclasses.replace(self.schedule, regions=())
+        return plain, [
+            (dataclasses.replace(plain, sum=region.sum, split_k=1, slice_k=None), region.rows, region.cols)
+            for region in self.schedule.regions
+        ]
+
+    def schedule_at(self, row: int, column: int) -> Schedule:
+        """The order of summation of one element of the product: the schedule, or that of the last region it is in."""
+        plain, orders = self._orders()
+        at = [
+            schedule
+            for schedule, rows, cols in orders
+            if _within(np.array([row]), rows).size and _within(np.array([column]), cols).size
+        ]
+        return at[-1] if at else plain
+
     def _by_region(
         self,
         a: Pieces,
@@ -177,13 +202,9 @@ class Evaluator:
     ) -> Array:
         """Every region in its own order of summation."""
         rows, cols = (np.arange(a.shape[0]), np.arange(b.shape[1])) if at is None else at
-        plain = dataclasses.replace(self.schedule, regions=())
+        plain, orders = self._orders()
         out = np.zeros((len(rows), len(cols)), code_dtype(format_of(self.gemm.output)))
         left = np.ones(out.shape, bool)
-        orders = [
-            (dataclasses.replace(plain, sum=region.sum, split_k=1, slice_k=None), region.rows, region.cols)
-            for region in self.schedule.regions
-        ]
         for schedule, of_rows, of_cols in orders:
             mine = np.ix_(_within(rows, of_rows), _within(cols, of_cols))
             if mine[0].size and mine[1].size:

@@ -17,6 +17,7 @@ from hwsim.arithmetic.vector import VectorUnit
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.operands import Operand
+from hwsim.powers import encoded, times_power
 from hwsim.threads import for_elements
 
 if TYPE_CHECKING:
@@ -100,6 +101,42 @@ def pieces_of(
         return Pieces(codes, exponents, source)
     vector = VectorUnit(device.vector, all_ones)
     return Pieces(_rounded(given, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
+
+
+def _only_piece(plan: Plan, side: Side) -> Piece | None:
+    """The piece of an operand that is the operand rounded and nothing else, or None."""
+    piece, *rest = plan.a_pieces if side == "a" else plan.b_pieces
+    is_only = not rest and plan.split == "round" and plan.specials != "fma_chain"
+    return piece if is_only and not piece.scale_exponent and not plan.clamp else None
+
+
+def is_piece(given: Operand, plan: Plan, side: Side) -> bool:
+    """Whether an operand is in the format of its only piece already, as `scaled` gives it."""
+    piece = _only_piece(plan, side)
+    return piece is not None and piece.format == given.format
+
+
+def scaled(
+    given: Operand,
+    exponent: int,
+    plan: Plan,
+    side: Side,
+    device: Device,
+    *,
+    rounding: str | None = None,
+    threads: int = 1,
+) -> Operand:
+    """A finite fp32 operand times 2^exponent, rounded to fp32: as its only piece, by the device's conversion, where
+    there is one of a floating-point format, else in fp32. rounding: instead of the piece's.
+    """
+    piece = _only_piece(plan, side)
+    if piece is None or not format_of("fp32").holds(format_of(piece.format)):
+        return Operand(times_power(given.array, exponent, threads=threads).view(np.uint32), "fp32")
+    overflow = piece.overflow or VectorUnit(device.vector).overflow
+    codes = encoded(
+        given.array, exponent, format_of(piece.format), rounding or piece.rounding, overflow, threads=threads
+    )
+    return Operand(codes, piece.format)
 
 
 def _rounded(

@@ -7,7 +7,6 @@ it knows no framework.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -153,16 +152,4 @@ def describe(settings: Settings) -> str:
     return "\n".join(lines if len({line.partition(": ")[2] for line in lines}) > 1 else [settings.base["forward"].text])
 
 
-def power_of_two(largest: float, top: float) -> int:
-    """The exponent e with largest * 2^e in (top / 2, top]; 0 for zero, infinity and NaN."""
-    if not math.isfinite(largest) or largest == 0:
-        return 0
-    exponent = math.floor(math.log2(top) - math.log2(largest))
-    while math.ldexp(largest, exponent) > top:  # the logarithms are rounded
-        exponent -= 1
-    while math.ldexp(largest, exponent + 1) <= top:
-        exponent += 1
-    return exponent
-
-
-__all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "Stage", "describe", "power_of_two", "settings_of"]
+__all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "Stage", "describe", "settings_of"]

@@ -224,7 +224,8 @@ def dot_general(**arguments: Any) -> Callable[..., Array]:
     call's precision or dot algorithm, and forward, backward_input (gradient of the first operand), backward_weight (of
     the second): a mapping of what differs in a pass, or "plain" for NumPy's product. The result has JAX's dtype. It
     works under jit, grad and vmap; its attribute `record` counts. Raises InputError, UnsupportedError, ConfigError at
-    once for wrong arguments, UnsupportedError in a call whose dtypes hwsim has no format for.
+    once for wrong arguments; in a call what JAX raises for shapes and dimensions that do not fit, and UnsupportedError
+    for dtypes that hwsim has no format for.
     """
     multiplier = Multiplier(arguments, ProductRecord())
 
@@ -239,7 +240,11 @@ def dot_general(**arguments: Any) -> Callable[..., Array]:
         **_: Any,
     ) -> Array:
         a, b = jnp.asarray(lhs), jnp.asarray(rhs)
-        made = multiplier.dot_general(a, b, dimension_numbers, precision, preferred_element_type)
+        checked = partial(
+            jax.lax.dot_general, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type
+        )
+        out = jax.eval_shape(checked, a, b).dtype  # JAX says what does not fit
+        made = multiplier.dot_general(a, b, dimension_numbers, precision, out)
         if made is None:
             raise UnsupportedError(f"hwsim.jax.dot_general: {a.dtype} by {b.dtype}; it multiplies real floats and int8")
         return made

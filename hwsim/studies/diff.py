@@ -32,6 +32,7 @@ from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
     from hwsim.schemes import Scheme
 
 CELLS = 64  # rows and columns of a map of blocks
@@ -44,7 +45,8 @@ Sided = tuple[Evaluator, Operand, Operand]  # a way of computing, A and B
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (generated if
-    empty).
+    empty). gemm: a resolved record of `device`: its plan, order of summation and epilogue instead of scheme, format,
+    schedule, output and options.
     """
 
     device: str | Path | Mapping[str, Any] | Device
@@ -54,6 +56,7 @@ class Variant:
     output: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    gemm: Gemm | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +460,8 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
             f"A is {left.shape[0]} x {left.shape[1]} and B {right.shape[0]} x {right.shape[1]}: "
             "A's columns must equal B's rows"
         )
+    if setting.gemm is not None:
+        return Evaluator(setting.gemm, load(setting.device)), left, right
     side = prepare(
         load(setting.device),
         scheme,

@@ -17,7 +17,9 @@ Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 def is_on(*values: Any) -> str | None:
     """The type of the device of the first tensor, where autocast is on for it."""
     first = next((x for x in values if isinstance(x, torch.Tensor)), None)
-    return None if first is None or not torch.is_autocast_enabled(first.device.type) else first.device.type
+    if first is None or first.is_meta or not torch.is_autocast_enabled(first.device.type):
+        return None
+    return first.device.type
 
 
 def cast(args: tuple[Any, ...], given: Mapping[str, Any], device: str) -> Arguments:

@@ -6,16 +6,30 @@ The module knows the record of products; how they are computed is others'.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import hwsim
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.product import Evaluator
+from hwsim.frameworks.product import scaled_operands
+from hwsim.gemm.plan import Mixed
+from hwsim.powers import times_power
 from hwsim.torch.emulation import emulate
 from hwsim.torch.products import Place, active
-from hwsim.torch.tensors import array_of
+from hwsim.torch.tensors import array_of, format_name
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.frameworks.settings import PassSettings
+    from hwsim.gemm.record import Gemm
+    from hwsim.studies.diff import Difference
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -37,8 +51,9 @@ class Parting:
     """The answer of `diff`.
 
     steps: every product in order. first: index of the first one with a difference, None where all bits are equal;
-    element: index of its first differing element; values: that element on both sides; row, column: the operands of
-    it. sides: the settings of both in words.
+    element: index of its first differing element; values: that element on both sides; row, column: the operands of it,
+    as the left side takes them. sides: the settings of both in words. refused: why that row and column do not explain
+    the element, or empty. records: how each side computes its sum.
     """
 
     sides: tuple[str, str]
@@ -48,25 +63,25 @@ class Parting:
     values: tuple[float, float] = (0.0, 0.0)
     row: Any = None
     column: Any = None
-    _arguments: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    refused: str = field(default="", repr=False)
+    records: tuple[hwsim.Variant, ...] = field(default=(), repr=False)
 
     @property
     def is_equal(self) -> bool:
         """Whether all products have the same bits."""
         return self.first is None
 
-    def explain(self) -> Any:
-        """The element, looked into: `hwsim.diff` of its row and column on both devices (where they part along K, and
-        what the units did there). Raises InputError where nothing differs.
+    def explain(self) -> Difference:
+        """The element, looked into: `hwsim.diff` of its row and column by both sides' resolved records (where they part
+        along K, and what the units did there). alpha, C, the bias and the output format are left out: where sums are
+        equal, the two sides part there. Raises InputError where nothing differs, and UnsupportedError where the two
+        sides multiply unlike operands, or an element is no product of a row and a column alone.
         """
         if self.first is None:
             raise InputError("nothing to explain: all products have the same bits")
-        sides = []
-        for arguments in self._arguments:
-            known = {name: arguments[name] for name in ("format", "schedule", "output") if arguments.get(name)}
-            rest = {x: y for x, y in arguments.items() if x not in (*known, "device", "scheme", "threads", "library")}
-            sides.append(hwsim.Variant(arguments["device"], arguments["scheme"].name, **known, options=rest))
-        return hwsim.diff(self.row, self.column, *sides)
+        if self.refused:
+            raise UnsupportedError(f"explain: {self.refused}")
+        return hwsim.diff(self.row, self.column, *self.records, element=(0, 0))
 
     def __str__(self) -> str:
         left, right = self.sides
@@ -104,17 +119,19 @@ def diff(
     """
     given = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
     runs: list[list[tuple[Place, torch.Tensor]]] = [[], []]
+    records: list[list[Gemm]] = [[], []]
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
-    sides, chosen = [], []
+    sides, settings = [], []
     inputs = x if isinstance(x, tuple) else (x,)
     state = torch.get_rng_state()
     parted: int | None = None
     for index, arguments in enumerate(given):
         torch.set_rng_state(state)
 
-        def observe(place: Place, a: Any, b: Any, c: Any, out: Any, index: int = index) -> None:
+        def observe(place: Place, a: Any, b: Any, out: Any, record: Gemm, index: int = index) -> None:
             nonlocal parted
             runs[index].append((place, out.detach().clone()))
+            records[index].append(record)
             at = len(runs[index]) - 1
             if index and parted is None and at < len(runs[0]) and _differs(runs[0][at][1], out).any():
                 parted = at
@@ -124,7 +141,7 @@ def diff(
             run.record.observer = observe
             model(*inputs)
         sides.append(run.report().partition("\n")[0])
-        chosen.append(run.settings)
+        settings.append(run.settings)
     names = [[(place.layer, place.operation, tuple(out.shape)) for place, out in run] for run in runs]
     if names[0] != names[1]:
         raise InputError(
@@ -139,19 +156,65 @@ def diff(
     place, one = runs[0][parted]
     other = runs[1][parted][1]
     element = tuple(int(i) for i in _differs(one, other).nonzero()[0])
-    a, b = operands[0]
-    *lead, row, column = element
-    passes = [settings.of(place.layer, place.stage).arguments or {} for settings in chosen]
+    chosen = [own.of(place.layer, place.stage) for own in settings]
+    taken = [_taken(own, *operands[0], element) for own in chosen]  # no product before parted: these are equal
+    pair = records[0][parted], records[1][parted]
     return Parting(
         (sides[0], sides[1]),
         steps,
         parted,
         element,
         (float(one[element]), float(other[element])),
-        array_of(a[tuple(lead)][row : row + 1].contiguous()),
-        array_of(b[tuple(lead)][:, column : column + 1].contiguous()),
-        tuple(passes),
+        *taken[0],
+        _refusal(pair, taken),
+        _variants(pair, [(own.arguments or {})["device"] for own in chosen], element, one.dtype),
     )
+
+
+def _taken(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tuple[int, ...]) -> tuple[Array, Array]:
+    """The row and the column of an element's operands, as the settings take them."""
+    *lead, row, column = element
+    left, right, exponents = array_of(a), array_of(b), (0, 0)
+    if chosen.scale is not None:
+        left, right, exponents = scaled_operands(chosen, left, right, "")
+    parts = left[tuple(lead)][row : row + 1], right[tuple(lead)][:, column : column + 1]
+    first, second = (times_power(x, own) if own else x for x, own in zip(parts, exponents, strict=True))
+    return np.ascontiguousarray(first), np.ascontiguousarray(second)
+
+
+def _refusal(records: tuple[Gemm, Gemm], taken: list[tuple[Array, Array]]) -> str:
+    """Why one row and one column do not show where the element parts; empty where they do."""
+    mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
+    if mixed:
+        return f"what scheme {mixed[0]} does to a row follows from the whole matrices; no element has sums of its own"
+    if any(one.dtype != other.dtype or one.tobytes() != other.tobytes() for one, other in zip(*taken, strict=True)):
+        return (
+            "the two sides multiply their operands by unlike powers of two first; compare settings with one format and "
+            "scale"
+        )
+    return ""
+
+
+def _variants(
+    records: tuple[Gemm, Gemm], devices: list[Device], element: tuple[int, ...], dtype: torch.dtype
+) -> tuple[hwsim.Variant, ...]:
+    """The sums of one element as both records fix them, without alpha, C, bias and the rounding to the output."""
+    own = {record.single.output_format for record in records}
+    output = (own.pop() if len(own) == 1 else None) or format_name(dtype)
+    found = []
+    for record, device in zip(records, devices, strict=True):
+        schedule = Evaluator(record, device).schedule_at(*element[-2:])
+        ending = replace(schedule.epilogue, alpha=1.0, beta=0.0, contraction=None, output_format=output)
+        bare = replace(
+            record,
+            problem=replace(record.problem, has_c=False, bias=None),
+            schedule=replace(schedule, epilogue=ending),
+            output=output,
+            mapping=None,
+            parts=(),
+        )
+        found.append(hwsim.Variant(device, record.scheme, gemm=bare))
+    return tuple(found)
 
 
 def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

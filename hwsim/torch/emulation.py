@@ -8,13 +8,15 @@ PyTorch's modes and modules' names.
 from __future__ import annotations
 
 import contextlib
-import threading
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
+from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,24 +24,41 @@ from hwsim.frameworks.settings import Given, Settings, Stage, describe, settings
 from hwsim.torch import convolutions
 from hwsim.torch.autocast import cast, is_on
 from hwsim.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
+from hwsim.torch.names import Names, naming
+from hwsim.torch.operators import PLAIN_TENSORS
 from hwsim.torch.products import Place, activated
 from hwsim.torch.record import EVERY, Record
-from hwsim.torch.uncaught import multiplies
+from hwsim.torch.uncaught import multiplies, runs_products
 
-COMPILED = "_orig_mod."  # where torch.compile has its module
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
-#: {function: the same without its question whether somebody overrides it}
-BACKWARD = {
-    function: FunctionType(
-        function.__code__,
-        {**function.__globals__, "has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False},
-        function.__name__,
-        function.__defaults__,
-    )
+#: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
+BACKWARD: dict[Any, Any] = {
+    one: inspect.unwrap(function)
     for function in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+    for one in (function, inspect.unwrap(function))
 }
+_NOBODY = {"has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False}
+CHECKPOINT = (
+    "inside hwsim.torch.emulate checkpoints are run eagerly, as torch.compile shows nobody the products in them: leave "
+    "fullgraph=True out, or the checkpoints"
+)
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
+
+
+def _backward_of(func: Any) -> Any:
+    """PyTorch's own function where `func` is one that differentiates, or was wrapped around one by another library."""
+    if func in BACKWARD or torch.compiler.is_compiling():
+        return BACKWARD.get(func)
+    return BACKWARD.get(getattr(func, "__wrapped__", None))
+
+
+def _unasked(function: FunctionType) -> FunctionType:
+    """The same function without its question whether somebody overrides it."""
+    namespace = {**function.__globals__, **_NOBODY}
+    made = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 class Emulation:
@@ -62,40 +81,10 @@ class Emulation:
         return self.record.not_caught
 
 
-class _Names:
-    """The qualified name of the module that runs in the thread of its maker: the outermost one that is called is the
-    root.
-    """
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.stack: list[str] = []
-        self.known: dict[int, str] = {}
-        self.roots: list[torch.nn.Module] = []  # kept, so that no other module gets the id of one of theirs
-
-    @property
-    def current(self) -> str:
-        return self.stack[-1] if self.stack else ""
-
-    def enter(self, module: torch.nn.Module, _: Any) -> None:
-        if not torch.compiler.is_compiling() and threading.get_ident() != self.thread:
-            return  # hooks are called in every thread
-        if id(module) not in self.known:
-            self.roots.append(module)
-            self.known |= {id(part): name.removeprefix(COMPILED) for name, part in module.named_modules()}
-        self.stack.append(self.known[id(module)])
-
-    def leave(self, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and threading.get_ident() != self.thread:
-            return
-        if self.stack:
-            self.stack.pop()
-
-
 class _Functions(TorchFunctionMode):
     """Puts hwsim's operators in the place of PyTorch's functions."""
 
-    def __init__(self, key: str, names: _Names) -> None:
+    def __init__(self, key: str, names: Names) -> None:
         super().__init__()
         self.key, self.names = key, names
 
@@ -103,9 +92,12 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = kwargs or {}
-        if func in BACKWARD:
+        own = _backward_of(func)
+        if own is not None and all(x in PLAIN_TENSORS for x in types):  # a subclass may override it
             with self:
-                return BACKWARD[func](*args, **given)
+                return _unasked(own)(*args, **given)
+        if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only
+            torch._dynamo.graph_break(msg=CHECKPOINT)
         function = FUNCTIONS.get(func)
         if function is None:
             return func(*args, **given)
@@ -135,7 +127,8 @@ class _Kind:
     def __init__(self, func: Any) -> None:
         self.func = func  # kept, so that no other operator gets its id
         self.function = OPERATORS.get(func)
-        self.multiplies = multiplies(func)
+        self.runs = isinstance(func, HigherOrderOperator)
+        self.multiplies = not self.runs and multiplies(func)
         self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
 
 
@@ -145,9 +138,10 @@ _KINDS: dict[int, _Kind] = {}  # by identity: PyTorch hashes operators in Python
 class _Operators(TorchDispatchMode):
     """Catches products that PyTorch's C++ functions call, and counts those that nothing catches."""
 
+    supports_higher_order_operators = True
     is_of_hwsim = True  # for hwsim.torch.operators, which may compute at once under this mode alone
 
-    def __init__(self, key: str, names: _Names, record: Record) -> None:
+    def __init__(self, key: str, names: Names, record: Record) -> None:
         super().__init__()
         self.key, self.names, self.record = key, names, record
 
@@ -163,6 +157,8 @@ class _Operators(TorchDispatchMode):
         if kind is None:
             kind = _KINDS[id(func)] = _Kind(func)
         if kind.is_other:
+            if kind.runs and runs_products(func, args):
+                self.record.not_caught[func.name()] += 1
             return func(*args, **(kwargs or {}))
         given, made = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
@@ -252,14 +248,12 @@ def emulate(
     PyTorch's C++ functions call, and recomputation by checkpoints, need it to be called inside.
     Raises InputError, UnsupportedError and ConfigError, for arguments at once.
     """
-    settings, record, names = settings_of(arguments, modules), Record(measure_every, timing), _Names()
-    modules_of_torch = torch.nn.modules.module
+    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
     with contextlib.ExitStack() as stack:
         stack.enter_context(activated(settings, record))
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
-        stack.callback(modules_of_torch.register_module_forward_pre_hook(names.enter).remove)
-        stack.callback(modules_of_torch.register_module_forward_hook(names.leave, always_call=True).remove)
+        names = stack.enter_context(naming())
         stack.enter_context(_Operators(settings.key, names, record))
         stack.enter_context(_Functions(settings.key, names))
         yield Emulation(settings, record)

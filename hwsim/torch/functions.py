@@ -6,6 +6,7 @@ module knows PyTorch's signatures and shapes; it knows no device and no setting.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,30 +66,39 @@ def _spreads(c: Tensor, *shape: Any) -> bool:
     return len(own) <= len(shape) and all(x in (1, y) for x, y in zip(own, shape[len(shape) - len(own) :], strict=True))
 
 
-def mm(caller: Caller, a: Tensor, b: Tensor, *, out: Any = None) -> Tensor | None:
+def _sums_in(out_dtype: torch.dtype | None, a: Tensor) -> bool:
+    """Whether PyTorch has products of such matrices with results of `out_dtype`: fp32 for those of 16 bits."""
+    return out_dtype in (None, a.dtype) or (out_dtype == torch.float32 and a.dtype in (torch.float16, torch.bfloat16))
+
+
+def mm(
+    caller: Caller, input: Tensor, mat2: Tensor, out_dtype: torch.dtype | None = None, *, out: Any = None
+) -> Tensor | None:
     """torch.mm"""
-    if out is not None or not takes(a, b) or not _multiplies(a, b):
+    if out is not None or not takes(input, mat2) or not _multiplies(input, mat2) or not _sums_in(out_dtype, input):
         return None
-    return caller.product(a, b, None, "mm")
+    return caller.product(input, mat2, None, "mm", dtype=out_dtype)
 
 
-def bmm(caller: Caller, a: Tensor, b: Tensor, *, out: Any = None) -> Tensor | None:
+def bmm(
+    caller: Caller, input: Tensor, mat2: Tensor, out_dtype: torch.dtype | None = None, *, out: Any = None
+) -> Tensor | None:
     """torch.bmm"""
-    if out is not None or not takes(a, b) or not _multiplies(a, b, STACK):
+    if out is not None or not takes(input, mat2) or not _multiplies(input, mat2, STACK):
         return None
-    return caller.product(a, b, None, "bmm")
+    return caller.product(input, mat2, None, "bmm", dtype=out_dtype) if _sums_in(out_dtype, input) else None
 
 
-def matmul(caller: Caller, a: Tensor, b: Tensor, *, out: Any = None) -> Tensor | None:
+def matmul(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> Tensor | None:
     """torch.matmul: a stack by one matrix is one product, as in PyTorch."""
-    if out is not None or not takes(a, b):
+    if out is not None or not takes(input, other):
         return None
-    return _matmul(caller, a, b, "matmul")
+    return _matmul(caller, input, other, "matmul")
 
 
-def rmatmul(caller: Caller, b: Tensor, a: Tensor) -> Tensor | None:
+def rmatmul(caller: Caller, input: Tensor, other: Tensor) -> Tensor | None:
     """Tensor.__rmatmul__"""
-    return matmul(caller, a, b)
+    return matmul(caller, other, input)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -129,64 +139,113 @@ def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | No
 
 
 def addmm(
-    caller: Caller, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    caller: Caller,
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
 ) -> Tensor | None:
     """torch.addmm"""
-    if out is not None or not takes(a, b, c) or not _multiplies(a, b) or not _spreads(c, a.shape[0], b.shape[1]):
+    if out is not None or not takes(mat1, mat2) or not _multiplies(mat1, mat2) or not _sums_in(out_dtype, mat1):
         return None
-    return caller.product(a, b, c, "addmm", alpha=alpha, beta=beta)
+    if not _is_added(input, mat1, out_dtype, (mat1.shape[0], mat2.shape[1])) or not _are_real(alpha, beta):
+        return None
+    return caller.product(mat1, mat2, input, "addmm", alpha=alpha, beta=beta, dtype=out_dtype)
 
 
 def baddbmm(
-    caller: Caller, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    caller: Caller,
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
 ) -> Tensor | None:
     """torch.baddbmm"""
-    if out is not None or not takes(a, b, c) or not _multiplies(a, b, STACK):
+    if out is not None or not takes(batch1, batch2) or not _multiplies(batch1, batch2, STACK):
         return None
-    shape = (a.shape[0], a.shape[1], b.shape[2])
-    if not _spreads(c, *shape):
+    shape = (batch1.shape[0], batch1.shape[1], batch2.shape[2])
+    if not _sums_in(out_dtype, batch1) or not _is_added(input, batch1, out_dtype, shape):
         return None
-    return caller.product(a, b, c.expand(shape), "baddbmm", alpha=alpha, beta=beta)
+    if not _are_real(alpha, beta):
+        return None
+    added = input.expand(shape)
+    return caller.product(batch1, batch2, added, "baddbmm", alpha=alpha, beta=beta, dtype=out_dtype)
 
 
-def mv(caller: Caller, a: Tensor, x: Tensor, *, out: Any = None) -> Tensor | None:
+def _is_added(c: Tensor, a: Tensor, out_dtype: torch.dtype | None, shape: tuple[Any, ...]) -> bool:
+    """Whether c may be added to a product with the operand a."""
+    return takes(c) and c.dtype in (a.dtype, out_dtype) and _spreads(c, *shape)
+
+
+def _are_real(*factors: Any) -> bool:
+    return not any(isinstance(x, complex) for x in factors)
+
+
+def mv(caller: Caller, input: Tensor, vec: Tensor, *, out: Any = None) -> Tensor | None:
     """torch.mv"""
-    if out is not None or not takes(a, x) or a.dim() != MATRIX or x.dim() != 1 or a.shape[1] != x.shape[0]:
+    if out is not None or not takes(input, vec) or input.dim() != MATRIX or vec.dim() != 1:
         return None
-    return caller.product(a, x.unsqueeze(1), None, "mv").squeeze(1)
+    if input.shape[1] != vec.shape[0]:
+        return None
+    return caller.product(input, vec.unsqueeze(1), None, "mv").squeeze(1)
 
 
-def dot(caller: Caller, x: Tensor, y: Tensor, *, out: Any = None) -> Tensor | None:
+def dot(caller: Caller, input: Tensor, tensor: Tensor, *, out: Any = None) -> Tensor | None:
     """torch.dot, torch.inner of vectors"""
-    if out is not None or not takes(x, y) or x.dim() != 1 or y.dim() != 1 or x.shape != y.shape:
+    if out is not None or not takes(input, tensor) or input.dim() != 1 or input.shape != tensor.shape:
         return None
-    return caller.product(x.unsqueeze(0), y.unsqueeze(1), None, "dot").reshape(())
+    return caller.product(input.unsqueeze(0), tensor.unsqueeze(1), None, "dot").reshape(())
 
 
-def inner(caller: Caller, x: Tensor, y: Tensor, *, out: Any = None) -> Tensor | None:
+def inner(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> Tensor | None:
     """torch.inner"""
-    if out is not None or not takes(x, y) or not x.dim() or not y.dim() or x.shape[-1] != y.shape[-1]:
+    if out is not None or not takes(input, other) or not input.dim() or not other.dim():
         return None
-    flat = caller.product(_rows(x), _rows(y).mT, None, "inner")
-    return flat.reshape(*x.shape[:-1], *y.shape[:-1])
+    if input.shape[-1] != other.shape[-1]:
+        return None
+    flat = caller.product(_rows(input), _rows(other).mT, None, "inner")
+    return flat.reshape(*input.shape[:-1], *other.shape[:-1])
 
 
-def tensordot(caller: Caller, x: Tensor, y: Tensor, dims: Any = 2, out: Any = None) -> Tensor | None:
+def tensordot(caller: Caller, a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor | None:
     """torch.tensordot"""
-    if out is not None or not takes(x, y) or isinstance(dims, Tensor):
+    if out is not None or not takes(a, b) or isinstance(dims, Tensor):
         return None
     if isinstance(dims, int):
-        left, right = list(range(x.dim() - dims, x.dim())), list(range(dims))
+        if not 0 <= dims <= min(a.dim(), b.dim()):
+            return None  # here and below PyTorch says what is wrong
+        left, right = list(range(a.dim() - dims, a.dim())), list(range(dims))
     else:
-        left, right = [i % x.dim() for i in dims[0]], [i % y.dim() for i in dims[1]]
-    rows, columns = [i for i in range(x.dim()) if i not in left], [i for i in range(y.dim()) if i not in right]
-    depth = math.prod([x.shape[i] for i in left])
-    if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
-        return None  # PyTorch says what is wrong
-    high, wide = [x.shape[i] for i in rows], [y.shape[i] for i in columns]
-    a = x.permute(rows + left).reshape(math.prod(high), depth)
-    b = y.permute(right + columns).reshape(depth, math.prod(wide))
-    return caller.product(a, b, None, "tensordot").reshape([*high, *wide])
+        if len(dims) != 2:
+            return None
+        first, second = _dimensions(dims[0], a), _dimensions(dims[1], b)
+        if first is None or second is None:
+            return None
+        left, right = first, second
+    rows, columns = [i for i in range(a.dim()) if i not in left], [i for i in range(b.dim()) if i not in right]
+    depth = math.prod([a.shape[i] for i in left])
+    if [a.shape[i] for i in left] != [b.shape[i] for i in right]:
+        return None
+    high, wide = [a.shape[i] for i in rows], [b.shape[i] for i in columns]
+    one = a.permute(rows + left).reshape(math.prod(high), depth)
+    other = b.permute(right + columns).reshape(depth, math.prod(wide))
+    return caller.product(one, other, None, "tensordot").reshape([*high, *wide])
+
+
+def _dimensions(given: Any, x: Tensor) -> list[int] | None:
+    """Dimensions of x, none twice, as numbers from 0; None where these are none."""
+    if not isinstance(given, (list, tuple)) or not all(-x.dim() <= i < x.dim() for i in given):
+        return None
+    own = [i % x.dim() for i in given]
+    return own if len(set(own)) == len(own) else None
 
 
 def einsum(caller: Caller, equation: Any, *operands: Any) -> Tensor | None:
@@ -221,18 +280,19 @@ def _fit(terms: list[str], operands: tuple[Tensor, ...]) -> bool:
     return True
 
 
-def linear(caller: Caller, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor | None:
+def linear(caller: Caller, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """torch.nn.functional.linear"""
-    if not takes(x, w, *(() if bias is None else (bias,))) or w.dim() not in (1, MATRIX):
+    if not takes(input, weight, *(() if bias is None else (bias,))) or weight.dim() not in (1, MATRIX):
         return None
-    if not x.dim() or x.shape[-1] != w.shape[-1]:
+    if not input.dim() or input.shape[-1] != weight.shape[-1]:
         return None
-    if bias is not None and w.dim() == MATRIX and bias.shape != w.shape[:1]:
+    if bias is not None and weight.dim() == MATRIX and bias.shape != weight.shape[:1]:
         return None
-    if w.dim() == 1:
-        made = _matmul(caller, x, w, "linear")
+    if weight.dim() == 1:
+        made = _matmul(caller, input, weight, "linear")
         return made if bias is None or made is None else made + bias
-    return caller.product(_rows(x), w.t(), bias, "linear").reshape(*x.shape[:-1], w.shape[0])
+    made = caller.product(_rows(input), weight.t(), bias, "linear")
+    return made.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def attention(
@@ -253,12 +313,15 @@ def attention(
         return None
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         return None  # PyTorch says what is wrong
+    if not query.shape[-1] or (enable_gqa and _shared_heads(query, key, value) is None):
+        return None
     if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, torch.float32, query.dtype)):
         return None
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+        shared = _shared_heads(query, key, value)
+        assert shared is not None
+        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
     scores = _matmul(caller, query, key.mT, "attention scores")
     if scores is None:
         return None
@@ -276,14 +339,25 @@ def attention(
     weights = torch.softmax(scores, -1)
     if attn_mask is not None:
         weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0)
-    weights = torch.dropout(weights, dropout_p, dropout_p > 0)
+    if dropout_p > 0:
+        weights = torch.dropout(weights, dropout_p, True)
     return _matmul(caller, weights, value, "attention values")
+
+
+def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] | None:
+    """How many heads of the query share one of the key, and of the value; None where PyTorch refuses."""
+    if min(query.dim(), key.dim(), value.dim()) < STACK or not key.shape[-3] or not value.shape[-3]:
+        return None
+    heads = query.shape[-3]
+    if heads % key.shape[-3] or heads % value.shape[-3]:
+        return None
+    return heads // key.shape[-3], heads // value.shape[-3]
 
 
 def scaled_mm(
     caller: Caller,
-    a: Tensor,
-    b: Tensor,
+    input: Tensor,
+    mat2: Tensor,
     scale_a: Tensor,
     scale_b: Tensor,
     bias: Tensor | None = None,
@@ -299,10 +373,10 @@ def scaled_mm(
         )
     if scale_result is not None:
         raise UnsupportedError("_scaled_mm: scale_result is not taken; scale the result outside")
-    if not is_known(a) or not is_known(b) or not _multiplies(a, b):
+    if not is_known(input) or not is_known(mat2) or not _multiplies(input, mat2):
         return None
-    dtype = out_dtype or a.dtype
-    product = caller.product(a, b, None, "_scaled_mm", dtype=torch.float32)
+    dtype = out_dtype or input.dtype
+    product = caller.product(input, mat2, None, "_scaled_mm", dtype=torch.float32)
     made = product * (scale_a * scale_b)
     if bias is not None:
         made = made + bias.float()
@@ -335,25 +409,30 @@ def scaled_mm_v2(
     return scaled_mm(caller, a, b, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
 
 
-def int_mm(caller: Caller, a: Tensor, b: Tensor, *, out: Any = None) -> Tensor | None:
+def int_mm(caller: Caller, input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor | None:
     """torch._int_mm: int8 by int8 to int32"""
-    if out is not None or a.dtype != torch.int8 or b.dtype != torch.int8 or not _multiplies(a, b):
+    if out is not None or input.dtype != torch.int8 or mat2.dtype != torch.int8 or not _multiplies(input, mat2):
         return None
-    return caller.product(a, b, None, "_int_mm", dtype=torch.int32)
+    return caller.product(input, mat2, None, "_int_mm", dtype=torch.int32)
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
 
 
 def _tuple(value: Any, count: int) -> list[int]:
+    """A number for each of `count` dimensions; [] where there are others."""
     if isinstance(value, int):
         return [value] * count
     values = [int(x) for x in value]
-    return values * count if len(values) == 1 else values
+    if len(values) == 1:
+        return values * count
+    return values if len(values) == count else []
 
 
 def _is_window(steps: list[int], around: list[int], gaps: list[int], groups: int) -> bool:
     """Whether PyTorch takes such strides, paddings, dilations and groups."""
+    if not steps or not around or not gaps:
+        return False
     return min(steps) > 0 and min(around) >= 0 and min(gaps) > 0 and groups > 0
 
 
@@ -362,7 +441,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
 
     def conv(
         caller: Caller,
-        x: Tensor,
+        input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
         stride: Any = 1,
@@ -370,17 +449,17 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor | None:
-        if not takes(x, weight, *(() if bias is None else (bias,))):
+        if not takes(input, weight, *(() if bias is None else (bias,))):
             return None
-        if weight.dim() != count + 2 or x.dim() not in (count + 1, count + 2):
+        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
             return None  # here and below PyTorch says what is wrong
-        is_single = x.dim() == count + 1
-        image = x.unsqueeze(0) if is_single else x
+        is_single = input.dim() == count + 1
+        image = input.unsqueeze(0) if is_single else input
         steps, gaps = _tuple(stride, count), _tuple(dilation, count)
         if padding == "valid":
             around = [0] * count
         elif padding == "same":
-            if any(step != 1 for step in steps):
+            if any(step != 1 for step in steps) or not gaps:
                 return None
             reach = [d * (r - 1) for d, r in zip(gaps, weight.shape[2:], strict=True)]
             image = F.pad(image, [side for x in reversed(reach) for side in (x // 2, x - x // 2)])
@@ -405,12 +484,12 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
     return conv
 
 
-def transposed(count: int) -> Callable[..., Tensor | None]:
+def conv_transpose(count: int) -> Callable[..., Tensor | None]:
     """torch.nn.functional.conv_transpose1d, 2d or 3d: a convolution's gradient of the input."""
 
     def conv(
         caller: Caller,
-        x: Tensor,
+        input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
         stride: Any = 1,
@@ -419,18 +498,18 @@ def transposed(count: int) -> Callable[..., Tensor | None]:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor | None:
-        if not takes(x, weight, *(() if bias is None else (bias,))):
+        if not takes(input, weight, *(() if bias is None else (bias,))):
             return None
-        if weight.dim() != count + 2 or x.dim() not in (count + 1, count + 2):
+        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
             return None  # here and below PyTorch says what is wrong
-        is_single = x.dim() == count + 1
-        image = x.unsqueeze(0) if is_single else x
+        is_single = input.dim() == count + 1
+        image = input.unsqueeze(0) if is_single else input
         steps, around, more, gaps = (_tuple(v, count) for v in (stride, padding, output_padding, dilation))
         if not _is_window(steps, around, gaps, groups) or image.shape[1] != weight.shape[0]:
             return None
         if image.shape[1] % groups or (bias is not None and bias.shape != (weight.shape[1] * groups,)):
             return None
-        if any(not 0 <= o < max(s, d) for o, s, d in zip(more, steps, gaps, strict=True)):
+        if not more or any(not 0 <= o < max(s, d) for o, s, d in zip(more, steps, gaps, strict=True)):
             return None
         sizes = zip(image.shape[2:], weight.shape[2:], steps, around, more, gaps, strict=True)
         out = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, o, d in sizes]
@@ -449,25 +528,44 @@ def transposed(count: int) -> Callable[..., Tensor | None]:
 
 def general_convolution(
     caller: Caller,
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     stride: Any,
     padding: Any,
     dilation: Any,
-    is_transposed: bool,
+    transposed: bool,
     output_padding: Any,
     groups: int,
 ) -> Tensor | None:
     """torch.convolution, aten::convolution"""
     count = weight.dim() - MATRIX
-    if is_transposed:
-        return transposed(count)(caller, x, weight, bias, stride, padding, output_padding, groups, dilation)
-    return convolution(count)(caller, x, weight, bias, stride, padding, dilation, groups)
+    if transposed:
+        return conv_transpose(count)(caller, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolution(count)(caller, input, weight, bias, stride, padding, dilation, groups)
 
 
-#: {PyTorch's function: what stands in for it}
-FUNCTIONS: dict[Any, Callable[..., Tensor | None]] = {
+def _with_pytorch_s_arguments(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    """The function, which leaves calls with other arguments than it has (old signatures, new ones) to PyTorch."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    names = tuple(x.name for x in parameters)
+    by_place = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
+    needed = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD and x.default is x.empty)
+    if any(x.kind is x.VAR_POSITIONAL for x in parameters):
+        return function
+
+    def call(caller: Caller, *args: Any, **given: Any) -> Tensor | None:
+        placed = by_place[: len(args)]
+        if len(placed) < len(args) or any(name not in names or name in placed for name in given):
+            return None
+        if any(name not in given for name in needed[len(args) :]):
+            return None
+        return function(caller, *args, **given)
+
+    return call
+
+
+_STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     torch.mm: mm,
     Tensor.mm: mm,
     torch.bmm: bmm,
@@ -497,10 +595,12 @@ FUNCTIONS: dict[Any, Callable[..., Tensor | None]] = {
     **{x: convolution(1) for x in (F.conv1d, torch.conv1d)},
     **{x: convolution(2) for x in (F.conv2d, torch.conv2d)},
     **{x: convolution(3) for x in (F.conv3d, torch.conv3d)},
-    **{x: transposed(1) for x in (F.conv_transpose1d, torch.conv_transpose1d)},
-    **{x: transposed(2) for x in (F.conv_transpose2d, torch.conv_transpose2d)},
-    **{x: transposed(3) for x in (F.conv_transpose3d, torch.conv_transpose3d)},
+    **{x: conv_transpose(1) for x in (F.conv_transpose1d, torch.conv_transpose1d)},
+    **{x: conv_transpose(2) for x in (F.conv_transpose2d, torch.conv_transpose2d)},
+    **{x: conv_transpose(3) for x in (F.conv_transpose3d, torch.conv_transpose3d)},
 }
+#: {PyTorch's function: what stands in for it}
+FUNCTIONS = {given: _with_pytorch_s_arguments(function) for given, function in _STANDING_IN.items()}
 
 #: Functions whose operands autocast leaves alone.
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})

@@ -82,6 +82,10 @@ def _is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
+#: Whether a tensor is a stack by autograd's `is_grads_batched`, which is not torch.func's vmap.
+_is_batched_gradient = torch._C._functorch.is_legacy_batchedtensor
+
+
 def _is_alone(*tensors: torch.Tensor | None) -> bool:
     """Whether nobody would see the operator: no transform, compiler or other mode, tensors of no subclass.
 
@@ -90,7 +94,7 @@ def _is_alone(*tensors: torch.Tensor | None) -> bool:
     given = [x for x in tensors if x is not None]
     if any(type(x) not in PLAIN_TENSORS for x in given) or torch.compiler.is_compiling():
         return False
-    if _is_transformed() or any(x.is_meta for x in given):
+    if _is_transformed() or any(x.is_meta or _is_batched_gradient(x) for x in given):
         return False
     modes = torch._C._len_torch_dispatch_stack()
     return modes == 0 or (modes == 1 and getattr(torch._C._get_dispatch_stack_at(0), "is_of_hwsim", False))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,9 +26,11 @@ class LayerRecord:
     """Products of one layer, operation and pass.
 
     calls; macs: multiply-accumulates. host_seconds: time that the simulation took. cycles, seconds: of the simulated
-    device, where times are kept. measured: calls whose error was computed, on some rows: error, plain_error: root mean
-    square of ||got - fp64|| / ||fp64||, of the simulated product and of PyTorch's own; largest_error. overflows:
-    elements of these rows that are infinite or NaN where the fp64 product is finite.
+    device, where times are kept. measured: calls whose error was computed, on some rows and columns, without elements
+    that are not finite: error, plain_error: root mean square of ||got - fp64|| / ||fp64||, of the simulated product
+    and of PyTorch's own; largest_error. distance: root mean square of ||got - plain|| / ||plain||, plain: PyTorch's own
+    product; of `compared` calls, those whose plain product is not zero. overflows: elements of these rows and columns
+    that are infinite or NaN where the fp64 product is finite.
     """
 
     calls: int = 0
@@ -39,8 +41,10 @@ class LayerRecord:
     measured: int = 0
     largest_error: float = 0.0
     overflows: int = 0
+    compared: int = field(default=0, repr=False)
     squares: float = field(default=0.0, repr=False)
     plain_squares: float = field(default=0.0, repr=False)
+    distance_squares: float = field(default=0.0, repr=False)
 
     @property
     def error(self) -> float | None:
@@ -52,17 +56,29 @@ class LayerRecord:
         """The same of PyTorch's own product."""
         return math.sqrt(self.plain_squares / self.measured) if self.measured else None
 
+    @property
+    def distance(self) -> float | None:
+        """Root mean square distance from PyTorch's own product; None where nothing was compared."""
+        return math.sqrt(self.distance_squares / self.compared) if self.compared else None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        names = ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "error", "plain_error")
+        names = ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "error", "plain_error", "distance")
         return {name: getattr(self, name) for name in (*names, "largest_error", "overflows")}
+
+    def add(self, other: LayerRecord) -> None:
+        """Add the products of another record."""
+        for one in fields(self):
+            own, more = getattr(self, one.name), getattr(other, one.name)
+            setattr(self, one.name, max(own, more) if one.name == "largest_error" else own + more)
 
 
 class Record:
     """The products of a run, by (layer, operation, pass), and the operations with products that were not caught.
 
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
-    add up the simulated device's cycles. observer: called with each product's place, operands, C and result.
+    add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
+    record.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -94,7 +110,7 @@ class Record:
             entry.cycles += ready.cycles
             entry.seconds += ready.seconds
         if self.observer is not None:
-            self.observer(place, a, b, c, out)
+            self.observer(place, a, b, out, ready.gemm)
 
     @staticmethod
     def _measure(
@@ -118,29 +134,29 @@ class Record:
         if added is not None:
             added = added[rows][:, columns].double()
             exact, plain = exact + beta * added, plain + beta * added
-        got = out[rows][:, columns].double()
-        is_finite = torch.isfinite(exact)
-        entry.overflows += int((is_finite & ~torch.isfinite(got)).sum())
-        norm = float(torch.linalg.vector_norm(exact[is_finite]))
-        valid = is_finite & torch.isfinite(got)
+        got, plain = out[rows][:, columns].double(), plain.to(out.dtype).double()
+        is_finite, has_value = torch.isfinite(exact), torch.isfinite(got)
+        entry.overflows += int((is_finite & ~has_value).sum())
+        norm = _norm(exact[is_finite])
         if not norm:
             return
-        error = float(torch.linalg.vector_norm((got - exact)[valid])) / norm
-        own = float(torch.linalg.vector_norm((plain.to(out.dtype).double() - exact)[valid])) / norm
+        error = _norm((got - exact)[is_finite & has_value]) / norm
+        own = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
         entry.measured += 1
         entry.squares += error * error
-        entry.plain_squares += own * own if math.isfinite(own) else 0.0
+        entry.plain_squares += own * own
         entry.largest_error = max(entry.largest_error, error)
+        both = has_value & torch.isfinite(plain)
+        size = _norm(plain[both])
+        if size:
+            entry.compared += 1
+            entry.distance_squares += (_norm((got - plain)[both]) / size) ** 2
 
     def total(self) -> LayerRecord:
         """The sum over all layers and passes."""
         whole = LayerRecord()
         for entry in self.layers.values():
-            for name in ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "overflows"):
-                setattr(whole, name, getattr(whole, name) + getattr(entry, name))
-            whole.squares += entry.squares
-            whole.plain_squares += entry.plain_squares
-            whole.largest_error = max(whole.largest_error, entry.largest_error)
+            whole.add(entry)
         return whole
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,15 +168,17 @@ class Record:
         return {"layers": rows, "total": self.total().to_dict(), "not_caught": dict(self.not_caught)}
 
     def text(self) -> str:
-        """A table: one line for each layer, operation and pass."""
-        titles = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "overflows"]
-        titles += ["ms"] if self.timing else []
+        """A table: one line for each layer, operation and pass. error, PyTorch's: of the simulated and of PyTorch's own
+        product against fp64; distance: of the one from the other.
+        """
+        titles = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "distance", "overflows"]
+        titles += ["cycles", "ms"] if self.timing else []
         rows = [titles]
         named = [*self.layers.items(), (("all", "", ""), self.total())]
         for (layer, operation, stage), entry in named:
             row = [layer or "-", operation, stage, str(entry.calls), f"{entry.macs / 1e6:.1f}"]
-            row += ["-" if x is None else f"{x:.2e}" for x in (entry.error, entry.plain_error)]
-            row += [str(entry.overflows), *([f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
+            row += ["-" if x is None else f"{x:.2e}" for x in (entry.error, entry.plain_error, entry.distance)]
+            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
             rows.append(row)
         widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
         is_text = (True, True, True, *(False for _ in titles[3:]))
@@ -172,6 +190,10 @@ class Record:
         ]
         lines += [f"not caught: {name}, {count} calls" for name, count in sorted(self.not_caught.items())]
         return "\n".join(lines)
+
+
+def _norm(x: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(x))
 
 
 def _spread(size: int, most: int) -> torch.Tensor:

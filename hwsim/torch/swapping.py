@@ -6,8 +6,8 @@ modules of PyTorch; settings and products are others'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MethodType
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,34 +15,39 @@ from torch import nn
 
 from hwsim.frameworks.settings import Given, settings_of
 from hwsim.torch.emulation import Emulation
-from hwsim.torch.functions import Caller, convolution, linear, transposed
+from hwsim.torch.functions import Caller, conv_transpose, convolution, linear
 from hwsim.torch.products import activate
 from hwsim.torch.record import EVERY, Record
 
 
-def _linear(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
-    return linear(caller, x, module.weight, module.bias)
+def _linear(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
+    return linear(caller, input, module.weight, module.bias)
 
 
 def _convolution(count: int) -> Callable[..., torch.Tensor | None]:
     function = convolution(count)
 
-    def call(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
+    def call(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
         padding = module.padding
         if module.padding_mode != "zeros":
-            x = nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            input = nn.functional.pad(input, module._reversed_padding_repeated_twice, mode=module.padding_mode)
             padding = 0
-        return function(caller, x, module.weight, module.bias, module.stride, padding, module.dilation, module.groups)
+        more = (module.stride, padding, module.dilation, module.groups)
+        return function(caller, input, module.weight, module.bias, *more)
 
     return call
 
 
 def _transposed(count: int) -> Callable[..., torch.Tensor | None]:
-    function = transposed(count)
+    function = conv_transpose(count)
 
-    def call(module: Any, caller: Caller, x: torch.Tensor) -> torch.Tensor | None:
-        more = (module.output_padding, module.groups, module.dilation)
-        return function(caller, x, module.weight, module.bias, module.stride, module.padding, *more)
+    def call(
+        module: Any, caller: Caller, input: torch.Tensor, output_size: Sequence[int] | None = None
+    ) -> torch.Tensor | None:
+        window = (module.stride, module.padding, module.kernel_size, count, module.dilation)
+        added = module._output_padding(input, output_size, *window)
+        more = (added, module.groups, module.dilation)
+        return function(caller, input, module.weight, module.bias, module.stride, module.padding, *more)
 
     return call
 
@@ -76,9 +81,8 @@ def swap(
     settings, record = settings_of(arguments, modules), Record(measure_every, timing)
     activate(settings, record)
     for name, module in model.named_modules():
-        function = MODULES.get(type(module))
-        if function is not None:
-            module.forward = MethodType(_forward(function, Caller(settings.key, name)), module)
+        if type(module) in MODULES:
+            module.forward = partial(_computed, type(module), Caller(settings.key, name), module)
     return Emulation(settings, record)
 
 
@@ -89,12 +93,13 @@ def unswap(model: nn.Module) -> None:
             module.__dict__.pop("forward", None)
 
 
-def _forward(function: Callable[..., torch.Tensor | None], caller: Caller) -> Callable[..., torch.Tensor]:
-    def forward(module: Any, x: torch.Tensor, *more: Any) -> torch.Tensor:
-        made = None if more else function(module, caller, x)
-        return type(module).forward(module, x, *more) if made is None else made
-
-    return forward
+def _computed(kind: type[nn.Module], caller: Caller, module: nn.Module, *args: Any, **given: Any) -> torch.Tensor:
+    """The forward of a swapped module of class `kind`: of this module's copies and pickles too."""
+    made = MODULES[kind](module, caller, *args, **given)
+    if made is not None:
+        return made
+    plain: torch.Tensor = kind.forward(module, *args, **given)
+    return plain
 
 
 __all__ = ["swap", "unswap"]

@@ -43,3 +43,17 @@ def multiplies(func: Any) -> bool:
         return func.namespace not in ("hwsim", "prims") and _WORDS.search(name) is not None
     is_linalg = name.removeprefix("_").startswith("linalg_")
     return name in NOT_CAUGHT or (is_linalg and name not in _NO_PRODUCTS)
+
+
+def runs_products(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a higher-order operator (cond, flex_attention) multiplies matrices, as far as its own name, or the names
+    in the graphs that it runs, tell.
+    """
+    graphs = [x for x in args if isinstance(x, torch.fx.GraphModule)]
+    return _WORDS.search(func.name()) is not None or any(
+        _WORDS.search(str(node.target)) for graph in graphs for part in graph.modules() for node in _nodes(part)
+    )
+
+
+def _nodes(module: torch.nn.Module) -> Any:
+    return module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()

@@ -59,9 +59,12 @@ typedef struct {
     const char *name;
     void (*encode)(const hw_encoder *, const void *source, void *codes, size_t n);
     void (*decode)(const hw_decoder *, const void *codes, void *values, size_t n);
-    /* rest = rest * scale; rest = rest - piece. Each is one operation, nearest even; [0] binary32, [1] binary64. */
-    void (*scale[2])(const hw_step *, void *rest, size_t n);
+    /* rest = source * scale, where the source may be the rest itself; rest = rest - piece. Each is one operation,
+     * nearest even; [0] binary32, [1] binary64. */
+    void (*scale[2])(const hw_step *, const void *source, void *rest, size_t n);
     void (*subtract[2])(const hw_step *, void *rest, const void *piece, size_t n);
+    /* The largest word without its sign: of the largest magnitude; a NaN's is above infinity's. */
+    uint64_t (*largest[2])(const void *source, size_t n);
 } hw_convert_kernels;
 
 #define HW_JOIN_(a, b) a##_##b
@@ -92,5 +95,9 @@ void hw_convert_decode(const hw_convert_kernels *, const hw_decoder *, const hw_
 /* clamp: infinities of the source become its type's largest finite value before the first step. */
 void hw_convert_split(const hw_convert_kernels *, const hw_piece *, int pieces, int clamp, const hw_source *,
                       int threads);
+/* The source's elements, times step.scale, as one operation each. The result may be the source itself, in C order. */
+void hw_convert_scale(const hw_convert_kernels *, const hw_step *, const hw_source *, void *result, int threads);
+/* The word of the largest magnitude, as of the kernel; 0 of no elements. */
+uint64_t hw_convert_largest(const hw_convert_kernels *, const hw_source *, int threads);
 
 #endif

@@ -34,7 +34,9 @@ typedef struct job {
     const hw_decoder *decoder;
     const hw_piece *pieces;
     int piece_count, clamp;
+    const hw_step *step;
     char *result;
+    uint64_t *largest; /* of all threads */
     /* Convert `n` contiguous elements, whose first has index `first` in the result. */
     void (*visit)(const struct job *, const char *run, size_t first, size_t n);
 } job;
@@ -57,13 +59,16 @@ static void visit_split(const job *j, const char *run, size_t first, size_t n)
     const size_t size = (size_t)j->source->bits / 8;
     for (size_t at = 0; at < n; at += BLOCK) {
         const size_t length = n - at < BLOCK ? n - at : BLOCK;
-        memcpy(rest, run + at * size, length * size);
-        if (j->clamp)
-            j->kernels->scale[wide](&clamp, rest, length);
+        const void *source = run + at * size;
+        if (j->clamp) {
+            j->kernels->scale[wide](&clamp, source, rest, length);
+            source = rest;
+        }
         for (int p = 0; p < j->piece_count; p++) {
             const hw_piece *piece = &j->pieces[p];
             char *codes = (char *)piece->codes + (first + at) * (size_t)(piece->encoder.code_bits / 8);
-            j->kernels->scale[wide](&piece->step, rest, length);
+            j->kernels->scale[wide](&piece->step, source, rest, length);
+            source = rest;
             j->kernels->encode(&piece->encoder, rest, codes, length);
             if (p + 1 < j->piece_count) {
                 j->kernels->decode(&piece->decoder, codes, value, length);
@@ -71,6 +76,23 @@ static void visit_split(const job *j, const char *run, size_t first, size_t n)
             }
         }
     }
+}
+
+static void visit_scale(const job *j, const char *run, size_t first, size_t n)
+{
+    const int wide = j->source->bits == 64;
+    const size_t size = (size_t)j->source->bits / 8;
+    j->kernels->scale[wide](j->step, run, j->result + first * size, n);
+}
+
+static void visit_largest(const job *j, const char *run, size_t first, size_t n)
+{
+    (void)first;
+    const uint64_t found = j->kernels->largest[j->source->bits == 64](run, n);
+    uint64_t known = __atomic_load_n(j->largest, __ATOMIC_RELAXED);
+    while (found > known &&
+           !__atomic_compare_exchange_n(j->largest, &known, found, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 /* Rows of a panel from a source whose columns are apart: for each column the rows, which share cache lines where they
@@ -165,4 +187,19 @@ void hw_convert_split(const hw_convert_kernels *kernels, const hw_piece *pieces,
     const job j = {.kernels = kernels, .source = source, .pieces = pieces, .piece_count = count, .clamp = clamp,
                    .visit = visit_split};
     run(&j, threads);
+}
+
+void hw_convert_scale(const hw_convert_kernels *kernels, const hw_step *step, const hw_source *source, void *result,
+                      int threads)
+{
+    const job j = {.kernels = kernels, .source = source, .step = step, .result = result, .visit = visit_scale};
+    run(&j, threads);
+}
+
+uint64_t hw_convert_largest(const hw_convert_kernels *kernels, const hw_source *source, int threads)
+{
+    uint64_t largest = 0;
+    const job j = {.kernels = kernels, .source = source, .largest = &largest, .visit = visit_largest};
+    run(&j, threads);
+    return largest;
 }

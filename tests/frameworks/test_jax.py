@@ -177,3 +177,38 @@ def test_subnormals_count_though_xla_s_callbacks_flush_them(given, of_b):
     expected = multiplied(settings_of(given).of("", "forward"), a, b, timing=False)[0].astype(np.float32)
     assert expected.all() and (of_b > 1 or np.abs(expected).max() < 2.0**-126)
     assert same(jax.jit(hwsim.jax.emulated(jnp.matmul, **given))(a, b), expected)
+
+
+def test_odd_dimension_numbers_are_stacks_of_products():
+    a, b = drawn(1, 3, 5, 2, 7), drawn(2, 7, 2, 4, 3)
+    numbers = (((3,), (0,)), ((2, 0), (1, 3)))
+    dot = hwsim.jax.dot_general(**H200)
+    left, right = a.transpose(2, 0, 1, 3), b.transpose(1, 3, 0, 2)
+    want = np.stack([[hwsim.matmul(left[i, j], right[i, j], **H200) for j in range(3)] for i in range(2)])
+    assert same(dot(a, b, numbers), want) and same(jax.jit(lambda a, b: dot(a, b, numbers))(a, b), want)
+    a, b = drawn(3, 4, 3, 5), drawn(4, 5, 6, 3)  # two contracted dimensions, in another order
+    want = hwsim.matmul(a.reshape(4, 15), b.transpose(2, 0, 1).reshape(15, 6), **H200)
+    assert same(dot(a, b, (((1, 2), (2, 0)), ((), ()))), want)
+    run = hwsim.jax.emulated(lambda a, b: jax.lax.dot_general(a, b, numbers).sum(), device="h200", format="fp32")
+    a, b = drawn(1, 3, 5, 2, 7), drawn(2, 7, 2, 4, 3)
+    for got, plain in zip(jax.grad(run, (0, 1))(a, b), jax.grad(run.function, (0, 1))(a, b), strict=True):
+        assert got.shape == plain.shape and np.allclose(got, plain, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "numbers"),
+    [
+        ((3, 4), (5, 6), (((1,), (0,)), ((), ()))),
+        ((3, 4), (4, 6), (((5,), (0,)), ((), ()))),
+        ((3, 4), (4, 6), (((-1,), (0,)), ((), ()))),
+        ((3, 4), (4, 6), (((1,), ()), ((), ()))),
+        ((2, 3, 4), (1, 4, 6), (((2,), (1,)), ((0,), (0,)))),  # NumPy would broadcast
+    ],
+)
+def test_jax_says_what_does_not_fit(a, b, numbers):
+    left, right = drawn(1, *a), drawn(2, *b)
+    with pytest.raises(TypeError) as plain:
+        jax.lax.dot_general(left, right, numbers)
+    with pytest.raises(TypeError) as got:
+        hwsim.jax.dot_general(**H200)(left, right, numbers)
+    assert str(got.value) == str(plain.value)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
-from hwsim.frameworks.settings import power_of_two  # noqa: E402
+from hwsim.powers import power_of_two  # noqa: E402
 from hwsim.torch.functions import FUNCTIONS  # noqa: E402
 from hwsim.torch.tensors import array_of, layout, tensor_of  # noqa: E402
 

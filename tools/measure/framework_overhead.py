@@ -2,10 +2,12 @@
 chains in fp32, then rounding to bf16), in pairs.
 
 python tools/measure/framework_overhead.py [--pairs 60]
-python tools/measure/framework_overhead.py --schemes [--pairs 60]
+python tools/measure/framework_overhead.py --schemes [--threads 1] [--pairs 60]
 
-With --schemes: what is beside the kernels in a product of 512^3 of several formats and schemes, on one thread: its time
-over the time within functions of hwsim._kernels, both of the thread's processor, so that a busy machine does not count.
+With --schemes: products of 512^3 and 1024^3 of several formats and schemes, fp32 tensors in and out. What is beside the
+functions of hwsim._kernels (with scales the search for the largest magnitude is one), by the calling thread's processor
+time, over the time within them: that of all threads' processors, divided evenly. So a busy machine does not count, and
+what kernels do on one thread alone makes the ratio too large.
 Also a stack of small products beside one product of as many multiply-adds. Ratios are medians over pairs of
 neighbouring calls, so that a noisy machine troubles both sides alike.
 """
@@ -85,45 +87,47 @@ def of_stack(arguments, pairs):
 
 
 def counted(function, spent):
-    """The function, its processor time added to spent[0]."""
+    """The function, its processor time added to `spent`: of the calling thread, and of all threads."""
 
     def inside(*args, **options):
-        start = time.thread_time()
+        own, whole = time.thread_time(), time.process_time()
         made = function(*args, **options)
-        spent[0] += time.thread_time() - start
+        spent[0] += time.thread_time() - own
+        spent[1] += time.process_time() - whole
         return made
 
     return inside
 
 
 @contextlib.contextmanager
-def kernels_counted():
-    """Inside, the processor time within hwsim's kernels is added to what it yields, a list of one number."""
-    spent, before = [0.0], []
+def kernels_as(other):
+    """Inside, hwsim calls other(function) instead of each function of its kernels."""
+    before = []
     for module in [module for name, module in sys.modules.items() if name.startswith("hwsim.")]:
         for name, value in list(vars(module).items()):
             if type(value).__name__ == "cython_function_or_method" and value.__module__.startswith("hwsim._kernels."):
                 before.append((module, name, value))
     try:
         for module, name, value in before:
-            setattr(module, name, counted(value, spent))
-        yield spent
+            setattr(module, name, other(value))
+        yield
     finally:
         for module, name, value in before:
             setattr(module, name, value)
 
 
-def of_scheme(given, n, count):
-    """(ratio, kernels' seconds) of one product of fp32 tensors, medians."""
+def of_scheme(given, n, threads, count):
+    """(ratio, seconds of the kernels) of one product of fp32 tensors, medians of processor times."""
     a, b = torch.randn(n, n), torch.randn(n, n)
-    found = []
-    with hwsim.torch.emulate(measure_every=0, threads=1, **given):
+    found, spent = [], [0.0, 0.0]
+    with hwsim.torch.emulate(measure_every=0, threads=threads, **given):
         a @ b
-        with kernels_counted() as spent:
+        with kernels_as(lambda function: counted(function, spent)):
             for _ in range(count):
-                spent[0], start = 0.0, time.thread_time()
+                spent[:], start = (0.0, 0.0), time.thread_time()
                 a @ b
-                found.append(((time.thread_time() - start) / spent[0], spent[0]))
+                beside, kernels = time.thread_time() - start - spent[0], spent[1] / threads
+                found.append((1 + beside / kernels, kernels))
     return tuple(statistics.median(x) for x in zip(*found, strict=True))
 
 
@@ -131,15 +135,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--schemes", action="store_true", help="what is beside the kernels, by scheme")
+    parser.add_argument("--threads", type=int, default=1, help="with --schemes: of the host")
     given = parser.parse_args()
     if given.schemes:
-        torch.set_num_threads(1)
+        torch.set_num_threads(given.threads)
         for arguments in SCHEMES:
-            found, kernels = of_scheme(arguments, SIZES[0], given.pairs)
-            said = " ".join(map(str, arguments.values()))
-            print(
-                f"{said}, {SIZES[0]}^3 of fp32 tensors on 1 thread: {found:.3f} of the kernels' {1e3 * kernels:.1f} ms"
-            )
+            for n in SIZES:
+                found, kernels = of_scheme(arguments, n, given.threads, given.pairs)
+                print(
+                    f"{' '.join(map(str, arguments.values()))}, {n}^3 of fp32 tensors on {given.threads} thread(s): "
+                    f"{found:.3f} of the kernels' {1e3 * kernels:.1f} ms",
+                    flush=True,
+                )
         return
     threads = torch.get_num_threads()
     for device in DEVICES:

@@ -1,0 +1,170 @@
+"""The qualified names of the modules that run: hooks of PyTorch that hold within a context, eager and compiled.
+
+The module knows PyTorch's modules, hooks and how torch.compile traces them; it knows no product and no setting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch._guards import CompileContext
+
+F = TypeVar("F", bound=Callable[..., Any])
+COMPILED = "_orig_mod."  # where torch.compile has its module
+
+
+class Names:
+    """The qualified name of the module that runs in the thread of its maker: the outermost one that is called is the
+    root. Names are kept while its hooks are there.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.stack: list[str] = []
+        self.known: dict[int, str] = {}
+        self.roots: list[torch.nn.Module] = []  # kept, so that no other module gets the id of one of theirs
+        own = torch.nn.modules.module
+        self.handles = (
+            own.register_module_forward_pre_hook(self.enter),
+            own.register_module_forward_hook(self.leave, always_call=True),
+        )
+
+    @property
+    def current(self) -> str:
+        """The name of the innermost module that runs; "" outside of modules."""
+        outer = self.stack[-1] if self.stack else ""
+        return _innermost(outer) if torch.compiler.is_compiling() else outer
+
+    def enter(self, module: torch.nn.Module, _: Any) -> None:
+        """A module begins."""
+        if torch.compiler.is_compiling():
+            name = self.known.get(id(module))
+            if name is None and not _is_known(id(module)):
+                _learned([(id(part), name) for name, part in module.named_modules()])
+            _entered(id(module), name)
+        elif threading.get_ident() == self.thread:  # hooks are called in every thread
+            if id(module) not in self.known:
+                self.roots.append(module)
+                self.known |= {id(part): name.removeprefix(COMPILED) for name, part in module.named_modules()}
+            self.stack.append(self.known[id(module)])
+
+    def leave(self, *_: Any) -> None:
+        """A module ends, also by an exception."""
+        if torch.compiler.is_compiling():
+            _left()
+        elif threading.get_ident() == self.thread and self.stack:
+            self.stack.pop()
+
+    def hook(self) -> None:
+        """Give the hooks back that `unhook` took, in the places that they had: torch.compile looks at these."""
+        own = torch.nn.modules.module
+        before, after = (handle.id for handle in self.handles)
+        own._global_forward_pre_hooks[before] = self.enter
+        own._global_forward_hooks[after] = self.leave
+        own._global_forward_hooks_always_called[after] = True
+
+    def unhook(self) -> None:
+        """Take the hooks away, and forget all names."""
+        for handle in self.handles:
+            handle.remove()
+        self.stack.clear()
+        self.known.clear()
+        self.roots.clear()
+
+
+# --- while torch.compile traces --------------------------------------------------------------------------------------
+# Bodies of checkpoints and control flow must not change what is outside of them. So these functions are run by the
+# compiler, for it as if they gave constants.
+
+
+def _run_by_the_compiler(function: F) -> F:
+    """What torch.compiler.assume_constant_result does, which would import the compiler for everyone."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class _Traced(threading.local):
+    """The names of the modules that one attempt at one frame traces."""
+
+    def __init__(self) -> None:
+        self.attempt: Any = None
+        self.stack: list[str] = []
+        self.known: dict[int, str] = {}
+
+    def of_attempt(self) -> _Traced:
+        """Itself, emptied where another attempt has begun."""
+        context = CompileContext.try_get()
+        attempt = None if context is None else (context.compile_id, context.attempt)
+        if attempt != self.attempt:
+            self.attempt = attempt
+            self.stack.clear()
+            self.known.clear()
+        return self
+
+
+_TRACED = _Traced()
+
+
+@_run_by_the_compiler
+def _is_known(module: int) -> bool:
+    return module in _TRACED.of_attempt().known
+
+
+@_run_by_the_compiler
+def _learned(names: list[tuple[int, str]]) -> None:
+    _TRACED.of_attempt().known |= {module: name.removeprefix(COMPILED) for module, name in names}
+
+
+@_run_by_the_compiler
+def _entered(module: int, name: str | None) -> None:
+    traced = _TRACED.of_attempt()
+    traced.stack.append(traced.known[module] if name is None else name)
+
+
+@_run_by_the_compiler
+def _left() -> None:
+    names = _TRACED.of_attempt().stack
+    if names:
+        names.pop()
+
+
+@_run_by_the_compiler
+def _innermost(outer: str) -> str:
+    names = _TRACED.of_attempt().stack
+    return names[-1] if names else outer
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+class _OfThread(threading.local):
+    """The names of a thread's contexts, by how deep they are nested. Contexts after each other use the same ones, so
+    that torch.compile finds what it compiled for.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Names] = []
+        self.depth = 0
+
+
+_OF_THREAD = _OfThread()
+
+
+@contextlib.contextmanager
+def naming() -> Iterator[Names]:
+    """Inside, modules that this thread calls have names."""
+    depth = _OF_THREAD.depth
+    if depth == len(_OF_THREAD.made):
+        _OF_THREAD.made.append(Names())
+    names = _OF_THREAD.made[depth]
+    names.hook()
+    _OF_THREAD.depth = depth + 1
+    try:
+        yield names
+    finally:
+        _OF_THREAD.depth = depth
+        names.unhook()
