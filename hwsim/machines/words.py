@@ -1,11 +1,11 @@
-"""Inputs of a program as its instructions read them: 32-bit words of a narrower format that the instruction rounds.
+"""Inputs of a program as its instructions read them: 32-bit words that they round to a narrower format.
 
 It knows programs, a device's instructions and formats; it knows neither order nor time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.convert import encode
 from hwsim.devices import instruction
+from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
@@ -23,17 +24,27 @@ Codes = NDArray[Any]
 
 
 def as_read(program: Program, device: Device, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
-    """The codes of the program's inputs, rounded where an instruction has an `operand_rounding` for their format."""
-    rounding = {
-        fmt: model.operand_rounding
-        for model in (instruction(device, unit) for unit in program.units)
-        for fmt in (model.a, model.b)
-        if model.operand_rounding is not None
-    }
+    """The codes of the program's inputs, rounded where the instructions for their format have an `operand_rounding`.
+
+    Raises UnsupportedError where the program's instructions for one format round differently: which of them reads an
+    input is not followed.
+    """
+    said: dict[str, set[str | None]] = {}
+    for model in (instruction(device, unit) for unit in program.units):
+        for fmt in (model.a, model.b):
+            said.setdefault(fmt, set()).add(model.operand_rounding)
     formats = {array.name: array.format for array in program.arrays}
     return {
-        name: encode(codes.view(np.float32), format_of(fmt), rounding[fmt])
-        if (fmt := formats.get(name, "")) in rounding
-        else codes
-        for name, codes in inputs.items()
+        name: _rounded(codes, fmt := formats.get(name, ""), said.get(fmt, {None})) for name, codes in inputs.items()
     }
+
+
+def _rounded(codes: Codes, fmt: str, roundings: Collection[str | None]) -> Codes:
+    if len(roundings) > 1:
+        known = ", ".join(sorted("none" if rounding is None else rounding for rounding in roundings))
+        raise UnsupportedError(
+            f"operand_rounding: the program's instructions for {fmt} have {known}; allowed: one for all instructions "
+            "of a program with the same input format"
+        )
+    (rounding,) = roundings
+    return codes if rounding is None else encode(codes.view(np.float32), format_of(fmt), rounding)

@@ -37,7 +37,7 @@ import hwsim
 from hwsim.cli.progress import Progress
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.versions import versions
 from hwsim.machines.load import in_series
 
 PACKAGE = "aiconfigurator_core"
@@ -219,7 +219,7 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
 
 def ways_of(device: str) -> tuple[str, ...]:
     """The ways in which a device's times are simulated."""
-    return ("estimate", *dict.fromkeys(x.library for x in VERSIONS if device in x.devices))
+    return ("estimate", *dict.fromkeys(x.library for x in versions() if device in x.devices))
 
 
 def compare(
