@@ -180,7 +180,7 @@ def is_rounded_before_bias(algorithm: int, slices: int, reduction: int, is_lt: b
         return False
     if is_lt:
         return slices > 1 and (family.merges is None or reduction in family.merges)
-    return family.rounds_before_c and slices < 2
+    return family.rounded_before_c and slices < 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ class KernelFamily:
     that is equal where orders are; 0: it does not. names_m_first: in the kernels' names a tile is (m, n) of the
     row-major product, not cuBLASLt's (n, m). mn_major_b_first: a B by rows is the kernel's own A, and its tile lies
     across. merges: reductions (cuBLASLt's; None: all) with which a kernel of its own merges slices and rounds the sum
-    to a 16-bit result before cublasLtMatmul's epilogue adds a bias. rounds_before_c: without slices, the sum is so
-    rounded before a C is added ("badd").
+    to a 16-bit result before cublasLtMatmul's epilogue adds a bias. rounded_before_c: without slices, the sum is
+    so rounded before a C is added ("badd").
     """
 
     name: str
@@ -205,7 +205,7 @@ class KernelFamily:
     names_m_first: bool = False
     mn_major_b_first: bool = False
     merges: tuple[int, ...] | None = ()
-    rounds_before_c: bool = False
+    rounded_before_c: bool = False
 
     def is_across(self, b_layout: str) -> bool:
         """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
@@ -249,7 +249,7 @@ FAMILIES: dict[int, KernelFamily] = {
     63: KernelFamily(
         "sm80_xmma_gemm_tf32f32", _interleaved, "mma.m16n8k8.f32.tf32.tf32.f32", ("tf32",), names_m_first=True
     ),
-    NVJET: KernelFamily("nvjet_sm90", _whole_tiles, rounds_before_c=True),
+    NVJET: KernelFamily("nvjet_sm90", _whole_tiles, rounded_before_c=True),
 }
 
 

@@ -1,4 +1,4 @@
-"""Which tiles of an xmma kernel for Hopper CTAs share the K of, and into how many parts they cut it.
+"""Tiles of an xmma kernel for Hopper whose K several CTAs share, and into how many parts they cut it.
 
 When, into how many parts and beside how many clusters is data (configs/libraries/*.sums.yaml), found from bits: the
 parts with the least of steps of K, plus what joining costs, which rises with the levels of the tree of sums. It knows
