@@ -83,7 +83,7 @@ class FittedChoices:
             entry = one
         unasked = self._unasked(entry, asked)
         return [
-            FittedAnswer(entry.order[label], confidence, unasked)
+            FittedAnswer(tuple(entry.order[label]), confidence, unasked)
             for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
         ]
 
@@ -97,7 +97,7 @@ class FittedChoices:
         usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
         parts = (BIAS,) if asked.bias else () if asked.told == usual.told else (PREFERENCE,)
         unasked = Unasked(parts, self.version.chips_instead(self.device, "batched_vectors"))
-        return FittedAnswer(fits[0].order[label], sure, unasked)
+        return FittedAnswer(tuple(fits[0].order[label]), sure, unasked)
 
     def tile(self, asked: Asked, order: tuple[int, ...]) -> tuple[int, ...]:
         """cuBLASLt's numbers of tile, cluster, swizzle for a call that is answered so, by the model of another
@@ -111,7 +111,7 @@ class FittedChoices:
             return ()
         number, _, slices, *_ = order
         values: NDArray[Any] = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
-        return own.tile[self.trees.tree(f"{own.name}.tile").leaf(values)[0]]
+        return tuple(own.tile[self.trees.tree(f"{own.name}.tile").leaf(values)[0]])
 
     def _simple(self, asked: Asked) -> Entry:
         """The model for one product of a call, A by rows. Raises UnsupportedError where there is none."""
