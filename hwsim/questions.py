@@ -18,7 +18,7 @@ from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
-from hwsim.library_calls.choose import K_MAJOR
+from hwsim.library_calls.calls import K_MAJOR
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.report import explain as explained
 from hwsim.resolve.planning import plan_for

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.versions import versions
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def test_measurements_stay_in_the_source_tree():
 def test_data_of_each_library_version_is_installed():
     patterns = SETUPTOOLS["package-data"]["hwsim.configs.libraries"]
     shipped = {path.name for pattern in patterns for path in folder("hwsim.configs.libraries").glob(pattern)}
-    for version in VERSIONS:
+    for version in versions():
         assert {version.path, version.layers, version.times, version.factors, version.shares} <= shipped
     assert sum((folder("hwsim.configs.libraries") / name).stat().st_size for name in shipped) < 5.5e6
 

@@ -12,7 +12,7 @@ from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
 from hwsim.files import check_outputs
-from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.choice import LibraryChoice
 from hwsim.library_calls.sweeps import CallKind
 from hwsim.report_page.invariance_page import invariance_page
 from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds

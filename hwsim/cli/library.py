@@ -12,7 +12,7 @@ from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.choose import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS
+from hwsim.library_calls.calls import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS
 from hwsim.recording.machine import this_machine
 from hwsim.recording.record import check_out, record
 from hwsim.recording.report import recording_dict, recording_text

@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from hwsim._version import __version__
 from hwsim.datafiles import messages
-from hwsim.datafiles.provenance import AttributedTree, Attribution, Level
+from hwsim.datafiles.provenance import UNSOURCED, AttributedTree, Attribution, Level, is_fact, split
 from hwsim.datafiles.record import Provenance
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
 
 MOST_PROBLEMS = 100  # that one message lists
 Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord(Generic[Model]):
+    """A file's validated record, the provenance of its facts by dotted path, and its `sources:` table."""
+
+    record: Model
+    evidence: dict[str, Provenance]
+    citations: dict[str, str]
+
+
+def record_of(
+    tree: Node,
+    problems: list[FileProblem],
+    model: type[Model],
+    version: int,
+    kind: str,
+    further: Callable[[Node], Iterable[FileProblem]] | None = None,
+) -> FileRecord[Model]:
+    """The record of a parsed file. problems: of its text. version: of the schema. kind: as of `refuse`. further: finds
+    what else is wrong with the tree of plain values.
+
+    Raises ConfigError with all problems.
+    """
+    if not isinstance(tree.value, dict):
+        problems.append(FileProblem(tree.mark, "", f"a {kind} file is a mapping of keys to values"))
+        tree = Node(tree.mark, {})
+    if not tree.value and problems:  # the text could not be read at all
+        raise refuse(problems, kind)
+    sources = sources_of(tree, problems)
+    annotated, missing = split(tree, sources)
+    result, invalid = validated(annotated, model, version, UNSOURCED[1:])
+    more = () if further is None else further(annotated.tree)
+    problems += [*version_problems(tree, version), *missing, *invalid, *more]
+    if problems or result is None:
+        raise refuse(problems, kind)
+    evidence = {}
+    for path, value in leaves(plain(annotated.tree)):
+        said = annotated.attributions.get(path)
+        if said is not None and (is_fact(value, path) or said.own):
+            evidence[".".join(path)] = provenance_of(said)
+    return FileRecord(result, evidence, sources)
 
 
 def sources_of(tree: Node, problems: list[FileProblem]) -> dict[str, str]:
@@ -65,7 +108,7 @@ def validated(
 def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:
     """A ConfigError that lists each problem of a file once (the first hundred), in the order of the file.
 
-    kind: "device" or "library".
+    kind: of the file, as "device" or "library".
     """
     lines = [str(p) for p in sorted(set(problems), key=lambda p: (p.mark, p.path, p.text))]
     if len(lines) > MOST_PROBLEMS:

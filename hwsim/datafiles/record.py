@@ -16,7 +16,7 @@ Rate = Annotated[float, Field(gt=0)]
 class StrictRecord(BaseModel):
     """Base class of all records in data files: unknown keys are errors, no type coercion, immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True)
 
 
 class Provenance(StrictRecord):

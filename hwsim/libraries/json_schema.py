@@ -1,29 +1,42 @@
-"""JSON Schema of the library files, for editors and other tools."""
+"""JSON Schema of the library files and of those on calls, for editors and other tools."""
 
 from __future__ import annotations
 
 import json
 
 from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.datafiles.record import StrictRecord
+from hwsim.libraries.framework_model import Framework
 from hwsim.libraries.model import Library
+from hwsim.libraries.sums_model import LibrarySums
+from hwsim.libraries.version_model import LibraryVersion
+
+#: Models by kind of file: the schema of a kind is configs/schema/KIND.schema.json.
+KINDS: dict[str, type[StrictRecord]] = {
+    "library": Library,
+    "library_version": LibraryVersion,
+    "library_sums": LibrarySums,
+    "framework": Framework,
+}
 
 
-def json_schema() -> Schema:
-    """The schema of a library file as plain data (JSON Schema, draft 2020-12)."""
-    model = Library.model_json_schema()
+def json_schema(kind: str = "library") -> Schema:
+    """The schema of a kind of file as plain data (JSON Schema, draft 2020-12)."""
+    name = KINDS[kind].__name__
+    model = KINDS[kind].model_json_schema()
     defs: Schema = dict(COMMON)
     form = Form(defs, False)
-    defs.update({form.named(name): form.block(record) for name, record in model.pop("$defs").items()})
-    defs["Library"] = form.block(model)
-    defs["Library"]["properties"]["sources"] = SOURCES
+    defs.update({form.named(part): form.block(record) for part, record in model.pop("$defs").items()})
+    defs[name] = form.block(model)
+    defs[name]["properties"]["sources"] = SOURCES
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "hwsim library",
-        **ref("Library"),
+        "title": f"hwsim {kind.replace('_', ' ')}",
+        **ref(name),
         "$defs": dict(sorted(defs.items())),
     }
 
 
-def schema_text() -> str:
-    """The text of configs/schema/library.schema.json."""
-    return json.dumps(json_schema(), indent=1) + "\n"
+def schema_text(kind: str = "library") -> str:
+    """The text of configs/schema/KIND.schema.json."""
+    return json.dumps(json_schema(kind), indent=1) + "\n"

@@ -9,21 +9,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.datafiles import places, provenance
-from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
-from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse, plain
+from hwsim.datafiles import places
+from hwsim.datafiles.reading import record_of
+from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.formats import FORMATS
 from hwsim.libraries.model import Library
 
 SCHEMA_VERSION = 1
 SUFFIX = ".yaml"
+#: Ends of the names of files in the same folder that say other things (hwsim.libraries.facts).
+FURTHER = (f".version{SUFFIX}", f".sums{SUFFIX}")
 
 
 def names() -> list[str]:
     """The names of the shipped libraries, sorted."""
-    files = places.package_folder("libraries").iterdir()
-    return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))
+    files = [file.name for file in places.package_folder("libraries").iterdir()]
+    return sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX) and not name.endswith(FURTHER))
 
 
 def load(library: str | Path | Mapping[str, Any] | Library) -> Library:
@@ -51,22 +53,10 @@ def _shipped(name: str) -> Library:
 
 
 def _built(tree: Node, problems: list[FileProblem]) -> Library:
-    if not isinstance(tree.value, dict):
-        problems.append(FileProblem(tree.mark, "", "a library file is a mapping of keys to values"))
-        tree = Node(tree.mark, {})
-    if not tree.value and problems:  # the text could not be read at all
-        raise refuse(problems, "library")
-    sources = sources_of(tree, problems)
-    annotated, missing = provenance.split(tree, sources)
-    result, invalid = validated(annotated, Library, SCHEMA_VERSION, provenance.UNSOURCED[1:])
-    problems += [*version_problems(tree, SCHEMA_VERSION), *missing, *invalid, *_format_problems(annotated.tree)]
-    if problems or result is None:
-        raise refuse(problems, "library")
-    for path, value in leaves(plain(annotated.tree)):
-        said = annotated.attributions.get(path)
-        if said is not None and (provenance.is_fact(value, path) or said.own):
-            result._evidence[".".join(path)] = provenance_of(said)
-    result._citations.update(sources)
+    found = record_of(tree, problems, Library, SCHEMA_VERSION, "library", _format_problems)
+    result = found.record
+    result._evidence.update(found.evidence)
+    result._citations.update(found.citations)
     result._sha256 = hashlib.sha256(canonical(result).encode()).hexdigest()
     return result
 

@@ -18,17 +18,9 @@ from hwsim.datafiles.places import package_folder, text_of
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
 from hwsim.libraries import library_of
-from hwsim.library_calls.orders import (
-    FAMILIES,
-    HOPPER,
-    LINE_BYTES,
-    REDUCTION_COMPUTE_TYPE,
-    VECTOR_BYTES,
-    Answer,
-    Call,
-    Generation,
-    order_of,
-)
+from hwsim.library_calls.answer import HOPPER, Answer, Generation
+from hwsim.library_calls.calls import LINE_BYTES, VECTOR_BYTES, Call
+from hwsim.library_calls.orders import REDUCTION_COMPUTE_TYPE, order_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
 
 FIELDS = ("operand", "rows", "call", "sizes", "limit", "slices", "answers", "right")
 SLICE_BYTES = 4  # of a result that a slice leaves in the workspace
-ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
 FEWEST = 20  # answers that a share is taken of
 
 
@@ -145,7 +136,7 @@ class Estimates:
         return Estimate(answer, (tile.m, tile.n), tile.stages, kind, self._share(kind) if self.shares else 0.0)
 
     def _rule(self, call: Call, fast: bool | None) -> CallRuleModel:
-        row_bytes, accumulate = row_bytes_of(call), None if fast is None else "fast" if fast else "promoted"
+        row_bytes, accumulate = call.row_bytes, None if fast is None else "fast" if fast else "promoted"
         for rule in self.calls.rules.values():
             is_kind = call.operand in rule.operands and row_bytes % rule.row_bytes == 0
             if is_kind and (not rule.accumulate or accumulate in rule.accumulate):
@@ -179,23 +170,12 @@ def kind_of(call: Call, slices: int, batch: int, is_limited: bool) -> GemmKind:
     """The kind of a call whose K is cut into so many slices by the estimate. is_limited: by a rule, too."""
     return GemmKind(
         call.operand,
-        str(row_bytes_of(call)),
+        str(call.row_bytes),
         "batch" if batch > 1 else "columns" if call.a_layout == "columns" else "single",
         "vector" if min(call.m, call.n) == 1 else "matrix",
         "yes" if is_limited else "no",
         "several" if slices > 1 else "one",
     )
-
-
-def row_bytes_of(call: Call) -> int:
-    """The largest of ROW_BYTES that the rows of A, B and D in memory are multiples of, with the operands' elements."""
-    length = math.gcd(*leading_sizes(call)) * call.element_bytes
-    return next(size for size in ROW_BYTES if length % size == 0)
-
-
-def leading_sizes(call: Call) -> tuple[int, int, int]:
-    """The leading dimensions of A, D and B, elements."""
-    return call.k if call.a_layout == "rows" else call.m, call.n, call.k if call.b_layout == "columns" else call.n
 
 
 @cache
@@ -228,9 +208,3 @@ def _text(kind: GemmKind) -> str:
 
 def _rows_text(row_bytes: int) -> str:
     return "" if row_bytes == VECTOR_BYTES else f", rows that are not whole {VECTOR_BYTES} bytes"
-
-
-def family_name(algorithm: int, generation: Generation) -> str:
-    """What the kernels of an algorithm are called on chips of a generation; "" for one that is not known."""
-    family = FAMILIES.get(algorithm)
-    return dict(generation.names).get(algorithm, "" if family is None else family.name)

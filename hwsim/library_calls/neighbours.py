@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hwsim.library_calls.orders import ELEMENT_BYTES, NVJET, VECTOR_BYTES
+from hwsim.library_calls.calls import ELEMENT_BYTES, LINE_BYTES, VECTOR_BYTES
+from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import Recorded, Sweep
 
-LINE_BYTES = 128  # K of a tile of nvjet
 #: Tiles of K: where K passes whole 20 of them the number of slices changes, and hardly between.
 SPAN_TILES = 20
 #: Shares of such answers that have the library's slices, the fewest of any kind of call on an H100 and an H200, each

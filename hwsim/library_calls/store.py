@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file
@@ -17,6 +18,7 @@ from hwsim.errors import ConfigError
 from hwsim.library_calls.tree import Tree, unpack
 
 UNDEFINED = 0  # cuBLASLt's number of stages that says nothing
+Rows = Sequence[Sequence[int]]  # 40,000 in a file: as they are read, as few of them are asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +40,8 @@ class Entry:
     aligned: bool | None
     fast: bool | None
     devices: tuple[str, ...]
-    order: tuple[tuple[int, ...], ...]
-    tile: tuple[tuple[int, ...], ...] | None
+    order: Rows
+    tile: Rows | None
     samples: int
     order_right: float
     batched: bool = False
@@ -59,7 +61,7 @@ class VectorEntry:
 
     name: str
     operands: tuple[str, ...]
-    order: tuple[tuple[int, ...], ...]
+    order: Rows
     order_right: float
 
 
@@ -105,13 +107,13 @@ def store(name: str) -> Store:
             devices=tuple(one["devices"]),
             batched=one.get("batched", False),
             biased=one.get("biased", False),
-            order=tuple(tuple(row) for row in one["order"]),
-            tile=tuple(tuple(row) for row in one["tile"]) if "tile" in one else None,
+            order=one["order"],
+            tile=one.get("tile"),
         )
         for one in head["models"]
     )
     vectors = tuple(
-        VectorEntry(one["name"], tuple(one["operands"]), tuple(tuple(row) for row in one["order"]), one["order_right"])
+        VectorEntry(one["name"], tuple(one["operands"]), one["order"], one["order_right"])
         for one in head.get("vectors", ())
     )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError, InputError
 from hwsim.files import write_npz
-from hwsim.library_calls.pytorch import REDUCTION_MASKS
+from hwsim.library_calls.calls import REDUCTION_MASKS
 
 NOT_ASKED = 65535  # the label of a run that no answer is known of
 REFUSED_ID = -1  # the id of an answer where cuBLASLt has no algorithm

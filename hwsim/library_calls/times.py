@@ -20,9 +20,9 @@ import numpy as np
 from hwsim.datafiles.places import package_folder, text_of
 from hwsim.errors import InputError
 from hwsim.formats import format_of
-from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.calls import ELEMENT_BYTES
+from hwsim.library_calls.choice import LibraryChoice
 from hwsim.library_calls.forest import Forest, unpack
-from hwsim.library_calls.orders import ELEMENT_BYTES
 
 #: What the numbers multiply. A step: one tile of K of one CTA; a wave: a tile of C on each SM. Means are over all SMs.
 QUANTITIES = (

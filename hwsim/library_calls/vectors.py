@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.library_calls.calls import Call
 from hwsim.library_calls.features import Values, aligned
-from hwsim.library_calls.orders import Call
 
 NAMES = (
     "results", "k", "batch", "blocks of 32 results in the batch", "alignment of results", "alignment of k",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.storage import bytes_per_slot_byte
-from hwsim.machines.words import rounded_formats
+from hwsim.machines.words import roundings
 from hwsim.program.ir import Instr, Loop
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def bytes_needed(program: Program, device: Device, threads: int) -> int:
     """Bytes for one execution with so many host threads: the arrays that are no inputs, copies of inputs whose words
     are rounded, and of the cores that are at work at once, their buffers and their lists of operations.
     """
-    rounded = rounded_formats(program, device)
+    rounded = {fmt for fmt, own in roundings(program, device).items() if own != {None}}
     arrays = sum(_bytes_of(x) for x in program.arrays if x.name not in program.inputs or x.format in rounded)
     return arrays + max((_bytes_of_cores(kernel, threads) for kernel in program.kernels), default=0)
 

@@ -1,11 +1,11 @@
-"""Inputs of a program as its instructions read them: 32-bit words of a narrower format that the instruction rounds.
+"""Inputs of a program as its instructions read them: 32-bit words that they round to a narrower format.
 
 It knows programs, a device's instructions and formats; it knows neither order nor time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.convert import encode
 from hwsim.devices import instruction
+from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
@@ -23,22 +24,33 @@ Codes = NDArray[Any]
 
 
 def as_read(program: Program, device: Device, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
-    """The codes of the program's inputs, rounded where an instruction has an `operand_rounding` for their format."""
-    rounding = rounded_formats(program, device)
+    """The codes of the program's inputs, rounded where the instructions for their format have an `operand_rounding`.
+
+    Raises UnsupportedError where the program's instructions for one format round differently: which of them reads an
+    input is not followed.
+    """
+    said = roundings(program, device)
     formats = {array.name: array.format for array in program.arrays}
     return {
-        name: encode(codes.view(np.float32), format_of(fmt), rounding[fmt])
-        if (fmt := formats.get(name, "")) in rounding
-        else codes
-        for name, codes in inputs.items()
+        name: _rounded(codes, fmt := formats.get(name, ""), said.get(fmt, {None})) for name, codes in inputs.items()
     }
 
 
-def rounded_formats(program: Program, device: Device) -> dict[str, str]:
-    """The formats whose words an instruction of the program rounds, and how."""
-    return {
-        fmt: model.operand_rounding
-        for model in (instruction(device, unit) for unit in program.units)
-        for fmt in (model.a, model.b)
-        if model.operand_rounding is not None
-    }
+def roundings(program: Program, device: Device) -> dict[str, set[str | None]]:
+    """By input format, the `operand_rounding` of each of the program's instructions for it."""
+    said: dict[str, set[str | None]] = {}
+    for model in (instruction(device, unit) for unit in program.units):
+        for fmt in (model.a, model.b):
+            said.setdefault(fmt, set()).add(model.operand_rounding)
+    return said
+
+
+def _rounded(codes: Codes, fmt: str, own: Collection[str | None]) -> Codes:
+    if len(own) > 1:
+        known = ", ".join(sorted("none" if rounding is None else rounding for rounding in own))
+        raise UnsupportedError(
+            f"operand_rounding: the program's instructions for {fmt} have {known}; allowed: one for all instructions "
+            "of a program with the same input format"
+        )
+    (rounding,) = own
+    return codes if rounding is None else encode(codes.view(np.float32), format_of(fmt), rounding)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hwsim.errors import UnsupportedError
-from hwsim.library_calls.choose import MOST_SIZE
+from hwsim.library_calls.calls import MOST_SIZE
 from hwsim.library_calls.sweeps import REFUSED_ID, CallKind, Recorded, Runs, write
 from hwsim.recording.cublaslt import Kind, LtAnswer
 from hwsim.recording.shapes import GemmForm, GemmShape, Wanted

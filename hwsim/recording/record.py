@@ -15,7 +15,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.files import check_writable
 from hwsim.gemm.record import LibraryId
 from hwsim.golden.record import device_name, today
-from hwsim.library_calls.choose import SUFFIX, has_seen_rules, observed_as, rules_text
+from hwsim.library_calls.versions import SUFFIX, has_seen_rules, observed_as, rules_text
 from hwsim.recording.answers import LIBRARY, Answers, ask_all, version_name, write_answers
 from hwsim.recording.compare import SampleRow, compared, sample
 from hwsim.recording.machine import GpuFacts, Machine

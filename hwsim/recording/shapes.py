@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.input_files import MOST_TABLE_BYTES, read_text
-from hwsim.library_calls.choose import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS, checked_call
-from hwsim.library_calls.pytorch import BIASED_OUTPUTS, PYTORCH_OUTPUTS, REDUCTION_MASKS, pytorch_call
+from hwsim.library_calls.calls import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS, checked_call
+from hwsim.library_calls.pytorch import biased_outputs, pytorch_call, pytorch_output
 from hwsim.library_calls.sweeps import CallKind
 from hwsim.recording.cublaslt import Kind
 
@@ -52,8 +52,8 @@ class GemmForm:
         """As files of answers key it."""
         call = pytorch_call((self.n, self.k), format=self.format, output=self.output, has_bias=self.bias)
         return CallKind(
-            self.format, self.output, self.bias, self.fast, self.a_layout, self.b_layout, call.workspace_bytes,
-            REDUCTION_MASKS[call.reductions],
+            self.format, self.output, self.bias, self.fast, self.a_layout, self.b_layout, call.told.workspace_bytes,
+            call.told.mask,
         )  # fmt: skip
 
     @property
@@ -117,11 +117,11 @@ def form_of(
     """A checked form. output None: that of PyTorch's call. accumulate None: fast, of e4m3. Raises InputError for values
     that are not allowed, UnsupportedError for what cuBLASLt refuses and for a bias that PyTorch's call does not take.
     """
-    own_output = PYTORCH_OUTPUTS.get(format) if output is None else output
+    own_output = pytorch_output(format) if output is None else output
     call = checked_call(m, n, k, format, own_output, accumulate, a_layout, b_layout)
     own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
-    if bias and call.output not in (allowed := BIASED_OUTPUTS[format]):
+    if bias and call.output not in (allowed := biased_outputs(format)):
         raise UnsupportedError(
             f"output {call.output}: with a bias PyTorch's products of {format} give {' or '.join(allowed)}; take that, "
             "or leave the bias out"

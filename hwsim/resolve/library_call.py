@@ -15,17 +15,14 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import (
-    ANSWERED,
-    LibraryChoice,
-    LibraryOnDevice,
-    operand_of,
-    result_format,
-    rules_text,
-)
+from hwsim.library_calls.calls import Unasked, operand_of, result_format
+from hwsim.library_calls.choice import LibraryChoice
+from hwsim.library_calls.choose import LibraryOnDevice
+from hwsim.library_calls.lookup import ANSWERED
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
+from hwsim.library_calls.versions import rules_text
 from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
@@ -109,12 +106,14 @@ def library_call(
     asked, call = as_pytorch_asks(name, chip, (n, k), format=operand, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=epilogue.has_bias, reductions=call.reductions, format_b=format_b,
+        batch=batch, bias=epilogue.has_bias, reductions=call.told.reductions, format_b=format_b,
     )  # fmt: skip
     orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
-    guessed = [] if choice.is_estimated else _guessed(layouts, batch, epilogue, (format, wide), choice.evidence)
-    evidence = "assumption" if guessed else choice.evidence
+    guessed = choice.unasked
+    if not choice.is_estimated:
+        guessed = guessed._replace(parts=guessed.parts + _beside(epilogue, format, wide))
+    evidence = "assumption" if any(guessed) else choice.evidence
     is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
     row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
     decisions = _decisions(choice, evidence, guessed)
@@ -127,7 +126,7 @@ def library_call(
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
         why += f"; published is {asked.generation.published}" if asked.generation.published else ""
     return LibraryCall(
-        asked.id, choice, orders, operand, product, "assumption" if guessed else choice.order_evidence, why, row,
+        asked.id, choice, orders, operand, product, "assumption" if any(guessed) else choice.order_evidence, why, row,
         forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
         None if asked.generation.promotes or accumulate is None else "fast",
     )  # fmt: skip
@@ -143,20 +142,12 @@ def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, ca
     return output if is_rounded_twice else None
 
 
-def _guessed(
-    layouts: tuple[str, str], batch: int, epilogue: EpilogueUse, formats: tuple[str, str], evidence: str
-) -> list[str]:
-    """What in a call cuBLASLt was not asked about, so that the choice of a simpler call stands for it.
-
-    formats: of operands and result. evidence: of the choice.
-    """
-    operand, output = formats
-    found = ["batches"] if batch > 1 and evidence == "assumption" else []
-    found += ["A by columns"] if layouts[0] == "columns" and evidence == "assumption" else []
+def _beside(epilogue: EpilogueUse, operand: str, output: str) -> tuple[str, ...]:
+    """What beside the product cuBLASLt was not asked about, so that the choice of the product alone stands for it."""
     if operand in SEEN_WITH_C:
-        return found
-    found += ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
-    return found + (["alpha and beta"] if epilogue.is_scaled else [])
+        return ()
+    found = ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
+    return (*found, *(["alpha and beta"] if epilogue.is_scaled else []))
 
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:
@@ -194,20 +185,19 @@ def as_pytorch_asks(
     if epilogue.has_bias and epilogue.has_c:
         raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
     call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
-    return replace(chosen, workspace_bytes=call.workspace_bytes), call
+    return replace(chosen, workspace_bytes=call.told.workspace_bytes), call
 
 
-def _decisions(choice: LibraryChoice, evidence: str, guessed: list[str]) -> list[Decision]:
+def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
     if choice.is_estimated:
         sure = (
             f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
             f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200"
         )
-    if choice.evidence == ANSWERED and not guessed:
+    if choice.evidence == ANSWERED and not any(guessed):
         sure = "the library's own answer for these sizes on such a chip"
-    if guessed:
-        sure += f" for the call without {' and '.join(guessed)}, which cuBLASLt was not asked about"
+    sure += guessed.text
     found = [Decision("kernel", choice.kernel, "library", evidence, f"algorithm {choice.algorithm}, {sure}")]
     found.append(Decision("split_k", str(choice.split_k), "library", evidence, sure))
     if not choice.known:

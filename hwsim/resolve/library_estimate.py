@@ -17,7 +17,7 @@ from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.libraries import library_of
-from hwsim.library_calls.choose import result_format
+from hwsim.library_calls.calls import result_format
 from hwsim.library_calls.estimated import EstimatedTile
 from hwsim.machines import timing
 from hwsim.resolve.mapping import mapped, program_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
-    from hwsim.library_calls.orders import Call
+    from hwsim.library_calls.calls import Call
 
 CACHED = 4096  # estimates
 

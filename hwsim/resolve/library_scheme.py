@@ -14,7 +14,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import K_MAJOR, result_format
+from hwsim.library_calls.calls import K_MAJOR, result_format
 from hwsim.resolve.planning import plan_for
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.choose import known_libraries
+from hwsim.library_calls.versions import known_libraries
 from hwsim.resolve import evidence
 from hwsim.resolve.library_scheme import as_calls
 from hwsim.resolve.mapping import facts_of, mapped, program_of

@@ -20,7 +20,7 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.library_calls.choose import result_format
+from hwsim.library_calls.calls import result_format
 from hwsim.numerics.units import IntegerUnit
 from hwsim.resolve import library_on_device
 from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
@@ -28,7 +28,7 @@ from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.library_calls.choose import LibraryChoice
+    from hwsim.library_calls.choice import LibraryChoice
     from hwsim.library_calls.sweeps import CallKind
 
 Label = tuple[Any, ...]
@@ -143,7 +143,7 @@ def _each(
     asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide, epilogue=epilogue)
     choices, index, sure = asked.orders(
         sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
-        bias=bias, reductions=told.reductions, progress=progress,
+        bias=bias, reductions=told.told.reductions, progress=progress,
     )  # fmt: skip
     promoted = PROMOTED_K if accumulate == "promoted" and asked.generation.promotes else None
     labels = [

@@ -88,6 +88,12 @@ def test_halves_and_regions_are_facts_of_the_shape(tool) -> None:
     ]  # fmt: skip
 
 
+def test_durations_are_by_the_measured_time(tool) -> None:
+    times = (0.5, 14.9, 15.0, 49.0, 50.0, 150.0, 9e3)
+    found = [tool.Measured((1, 1, 1), {"any": us}).duration for us in times]
+    assert found == ["to 15 us"] * 2 + ["15 to 50 us"] * 2 + ["50 to 150 us"] + ["from 150 us"] * 2
+
+
 def test_the_command_compares_and_says_where_it_cannot(tool, tables, capsys) -> None:
     given = ["--tables", str(tables), "--chips", "h200"]
     assert tool.main([*given, "--json"]) == 0
@@ -100,6 +106,8 @@ def test_the_command_compares_and_says_where_it_cannot(tool, tables, capsys) -> 
         assert row["error"] == pytest.approx(row["simulated_us"] / row["measured_us"] - 1, abs=1e-3)
     whole = [x for x in found["summaries"] if x["group"] == "all"]
     assert [x["shapes"] for x in whole] == [4, 4] and all(x["median"] <= x["p90"] for x in whole)
+    by_time = [x["shapes"] for x in found["summaries"] if x["way"] == "estimate" and x["group"] in tool.DURATIONS]
+    assert by_time == [4]
     assert tool.main([*given, "--worst", "1"]) == 0
     assert "frameworks among themselves: one 1.10.0rc3 / two 0.5 5" in capsys.readouterr().out
     assert tool.main([*given[:-1], "h200,v100"]) == 2

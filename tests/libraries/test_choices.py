@@ -13,11 +13,13 @@ import hwsim
 import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.answer import Answer
+from hwsim.library_calls.calls import Call
 from hwsim.library_calls.features import BATCH_NAMES, NAMES, batch_features, features
-from hwsim.library_calls.orders import Answer, Call, order_of
+from hwsim.library_calls.orders import order_of
 from hwsim.library_calls.store import store
 from hwsim.library_calls.tree import LEAF, Tree, unpack
+from hwsim.library_calls.versions import versions
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 5_000_000
@@ -81,13 +83,13 @@ def test_choices_are_cublaslts() -> None:
 
 def test_wheel_stays_small() -> None:
     """All files of the version together; archives are compressed, and a wheel makes them no smaller."""
-    files = list((ROOT / "configs" / "libraries").glob(f"{VERSIONS[0].library}-{VERSIONS[0].version}.*"))
-    assert {VERSIONS[0].path, VERSIONS[0].layers, VERSIONS[0].factors} <= {file.name for file in files}
+    files = list((ROOT / "configs" / "libraries").glob(f"{versions()[0].library}-{versions()[0].version}.*"))
+    assert {versions()[0].path, versions()[0].layers, versions()[0].factors} <= {file.name for file in files}
     assert sum(file.stat().st_size for file in files) <= MOST_BYTES
 
 
 def test_header_names_what_the_trees_read() -> None:
-    kept = store(VERSIONS[0].path)
+    kept = store(versions()[0].path)
     assert features(1, 2, 3).shape == (len(NAMES), 1)
     assert batch_features(1, 2, 3, 4).shape == (len(NAMES) + len(BATCH_NAMES), 1)
     for entry in kept.entries:

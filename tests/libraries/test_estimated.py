@@ -14,12 +14,14 @@ from hwsim import libraries
 from hwsim.api import program
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.answer import HOPPER, Answer
+from hwsim.library_calls.calls import Call
 from hwsim.library_calls.estimated import GemmKind, generation_of, shares
-from hwsim.library_calls.orders import HOPPER, Answer, Call, order_of
+from hwsim.library_calls.orders import order_of
+from hwsim.library_calls.versions import versions
 
 ROOT = Path(__file__).parents[2]
-SHARES = VERSIONS[0].shares
+SHARES = versions()[0].shares
 WHOLE = {"m": 4096, "n": 4096, "k": 1024, "b_layout": "columns"}
 SLICED = {"m": 64, "n": 128, "k": 16384, "b_layout": "columns"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import hwsim
-from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.neighbours import BOTH_RIGHT, ONE_RIGHT, near
 from hwsim.library_calls.sweeps import CallKind, read, shipped, write
+from hwsim.library_calls.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 sys.path.append(str(Path(__file__).parents[2] / "tools" / "record"))
@@ -65,7 +65,7 @@ def test_shares_right_are_those_of_recorded_weights(device) -> None:
     """Each recorded weight by the others: no share that is said is above what is found."""
     (kind, sweep) = next(
         (kind, sweep)
-        for (name, kind), sweep in shipped(VERSIONS[0].layers).by_kind.items()
+        for (name, kind), sweep in shipped(versions()[0].layers).by_kind.items()
         if name == device and (kind.operand, kind.bias) == ("fp16", False)
     )
     found = neighbours.right_answers(sweep, kind.operand)
@@ -80,7 +80,7 @@ def test_shares_right_are_those_of_recorded_weights(device) -> None:
 
 def test_drawn_weights_between_two_that_agree_are_right() -> None:
     """Weights drawn at random, to which nothing was fitted (an H100), that stand between two recorded ones."""
-    answers, checked = shipped(VERSIONS[0].layers), 0
+    answers, checked = shipped(versions()[0].layers), 0
     for (device, kind), sweep in read(DRAWN).by_kind.items():
         if device != "h100" or kind.operand not in ("bf16", "fp16", "e4m3"):
             continue
@@ -99,7 +99,7 @@ def test_drawn_weights_between_two_that_agree_are_right() -> None:
 def test_a_choice_takes_what_two_agree_on() -> None:
     """A drawn weight between two recorded ones, at each m of the batch classes."""
     library, sweep = hwsim.library("cublas", device="h100"), read(DRAWN).sweep("h100", KIND)
-    answers = shipped(VERSIONS[0].layers).sweep("h100", KIND)
+    answers = shipped(versions()[0].layers).sweep("h100", KIND)
     call = {"format": "bf16", "output": "bf16", "b_layout": "columns", "reductions": "compute"}
     taken = 0
     for n, k in (divmod(int(key), 1 << 32) for key in sweep.keys):

@@ -12,15 +12,17 @@ from recorded import Recorded, recorded
 
 import hwsim
 from hwsim.gemm.schedule import Epilogue
-from hwsim.library_calls.choose import VERSIONS
-from hwsim.library_calls.orders import FAMILIES, Answer, Call, is_rounded_before_bias, order_of
+from hwsim.library_calls.answer import Answer
+from hwsim.library_calls.calls import Call
+from hwsim.library_calls.orders import FAMILIES, is_rounded_before_bias, order_of
 from hwsim.library_calls.pytorch import NARROW
 from hwsim.library_calls.store import store
+from hwsim.library_calls.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 import compare_tiles
 
-KEPT = store(VERSIONS[0].path)
+KEPT = store(versions()[0].path)
 
 
 def by_rule(one: Recorded) -> np.ndarray | None:

@@ -16,7 +16,7 @@ import hwsim.api
 from hwsim.cli.command import main
 from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.versions import versions
 from hwsim.options import declared
 from hwsim.resolve.library_call import warnings_of
 
@@ -226,6 +226,36 @@ def test_calls_that_were_not_asked_about_are_assumptions() -> None:
     assert not choose(m=101, n=1024, k=1024, format="bf16", a_layout="columns").kernel.startswith("nvjet")
 
 
+@pytest.mark.parametrize(
+    ("device", "given", "without", "elsewhere"),
+    [
+        ("h100", {}, "", False),
+        ("h100", {"bias": True}, "a bias", False),
+        ("h200", {}, "", True),
+        ("h200", {"bias": True}, "a bias", True),
+        ("h200", {"batch": 1, "bias": True}, "", False),
+        ("h200", {"batch": 1, "bias": True, "format": "fp64"}, "", True),
+        ("h200", {"batch": 1, "bias": True, "format": "fp64", "a_layout": "columns", "m": 7}, "A by columns", True),
+        ("h200", {"m": 7, "n": 101, "a_layout": "columns"}, "", True),
+        ("h100", {"m": 7, "n": 96, "a_layout": "columns", "output": "fp16"}, "", False),
+    ],
+)
+def test_the_evidence_says_what_was_not_asked_about(device, given, without, elsewhere) -> None:
+    """Matrix-vector products in batches were asked about, on an H100, but none with a bias."""
+    call = {"m": 1, "n": 100, "k": 999, "format": "fp16", "batch": 4, "a_layout": "rows"} | given
+    m, n, k, batch = (call.pop(name) for name in ("m", "n", "k", "batch"))
+    a, b = operands(m, n, k, np.float64 if call["format"] == "fp64" else np.float16)
+    if batch > 1:
+        a, b = np.stack([a] * batch), np.stack([b] * batch)
+    bias = np.ones(n, a.dtype) if call.pop("bias", False) else None
+    call["output"] = call.get("output", call["format"])
+    found = hwsim.run(a, b, device=device, library="cublas", bias=bias, timing=False, **call).gemm.decided("kernel")
+    assert (f"for the call without {without}, which" in found.why) == bool(without), found.why
+    assert ("without" in found.why) == bool(without)
+    assert ("by answers on h100" in found.why) == elsewhere
+    assert (found.evidence == "assumption") == bool(without or elsewhere)
+
+
 def test_unsure_choices_and_unknown_orders_are_warned_of() -> None:
     choose = hwsim.library("cublas", device="h200").choose
     asked = {"n": 257, "k": 2048, "format": "bf16", "output": "fp32"}
@@ -254,7 +284,7 @@ def test_int8_is_exact_with_any_kernel(sizes) -> None:
 
 
 def test_shipped_files_of_the_chips_name_their_answers() -> None:
-    for one in VERSIONS:
+    for one in versions():
         for name, cores in one.devices.items():
             chip = hwsim.device(name)
             assert (chip.library.observations, chip.cores) == (name, cores)

@@ -8,8 +8,9 @@ import pytest
 
 import hwsim
 from hwsim.errors import ConfigError, UnsupportedError
-from hwsim.library_calls.choose import ANSWERED, VERSIONS
+from hwsim.library_calls.lookup import ANSWERED
 from hwsim.library_calls.sweeps import CallKind, read, shipped, write
+from hwsim.library_calls.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 import pack_layers
@@ -170,5 +171,5 @@ def test_shipped_answers_are_taken() -> None:
         assert library.choose(m=64, **call, reductions="compute").evidence == ANSWERED
         assert library.choose(m=9000, **call, reductions="compute").evidence == "fitted"
         assert library.choose(m=64, **call | {"k": 14328}, reductions="compute").evidence == "fitted"
-    kinds = {kind for _, kind in shipped(VERSIONS[0].layers).by_kind}
+    kinds = {kind for _, kind in shipped(versions()[0].layers).by_kind}
     assert {"bf16", "fp16", "e4m3", "tf32", "fp32"} == {kind.operand for kind in kinds}

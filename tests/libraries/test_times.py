@@ -12,7 +12,6 @@ import pytest
 import hwsim
 import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.forest import LEAF, unpack
 from hwsim.library_calls.times import (
     FACTS,
@@ -24,6 +23,7 @@ from hwsim.library_calls.times import (
     rows_of,
     with_factor,
 )
+from hwsim.library_calls.versions import versions
 from hwsim.resolve import library_call
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +108,9 @@ def test_the_estimate_is_what_a_run_without_the_library_takes() -> None:
 
 
 def test_every_chip_has_rows_and_trees() -> None:
-    for device in VERSIONS[0].devices:
-        assert (66, "fp16", False) in rows_of(VERSIONS[0].times, device)
-        forest = forest_of(VERSIONS[0].factors, device)
+    for device in versions()[0].devices:
+        assert (66, "fp16", False) in rows_of(versions()[0].times, device)
+        forest = forest_of(versions()[0].factors, device)
         assert forest is not None and len(forest.roots) > 100
 
 

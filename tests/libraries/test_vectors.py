@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.library_calls.orders import Call
+from hwsim.library_calls.calls import Call
 from hwsim.library_calls.store import store
 from hwsim.library_calls.tree import LEAF
 from hwsim.library_calls.vectors import NAMES, as_row, facts

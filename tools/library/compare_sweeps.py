@@ -18,9 +18,9 @@ from pathlib import Path
 from compare_classes import partition
 
 import hwsim
-from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.sweeps import CallKind, read, shipped
+from hwsim.library_calls.versions import versions
 
 SIZES = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 31, 32, 33, 40, 48, 63, 64, 65, 80, 96, 100, 112, 128, 129, 144, 160),
@@ -50,7 +50,7 @@ def compared(
     for (name, kind), sweep in read(path).by_kind.items():
         if name != device:
             continue
-        answers = shipped(VERSIONS[0].layers)
+        answers = shipped(versions()[0].layers)
         known = [divmod(int(key), 1 << 32) for key in sweep.keys]
         known = [weight for weight in known if not answers.kinds(device, *weight)]
         if beside and (own := answers.sweep(device, kind)) is not None:

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hwsim.library_calls.choose import VERSIONS
-from hwsim.library_calls.orders import Answer, Call, Order, order_of
+from hwsim.library_calls.answer import Answer, Order
+from hwsim.library_calls.calls import Call
+from hwsim.library_calls.orders import order_of
 from hwsim.library_calls.store import store
+from hwsim.library_calls.versions import versions
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
 GRAIN = 64  # of the recorder's tiles
@@ -39,7 +41,7 @@ def agrees(shape: dict, fields: list[str]) -> tuple[bool, Order]:
 
 def expected(m: int, n: int, k: int, answer: dict[str, int], b_layout: str = "columns") -> tuple[Order, np.ndarray]:
     """The order of summation, and per tile of 64 x 64 of C whether CTAs share it."""
-    trees = store(VERSIONS[0].path)
+    trees = store(versions()[0].path)
     tile, cluster = trees.tiles[answer["tile"]], trees.clusters.get(answer["cluster"])
     tile_k = trees.stages[answer["stages"]][0]
     call = Call(m, n, k, "tf32", "fp32", "rows", b_layout)
@@ -55,7 +57,7 @@ def expected(m: int, n: int, k: int, answer: dict[str, int], b_layout: str = "co
 def main() -> int:
     """Compare and print."""
     said = recorded(*map(Path, sys.argv[1:]))
-    trees, equal, sizes, wrong = store(VERSIONS[0].path), 0, Counter(), 0
+    trees, equal, sizes, wrong = store(versions()[0].path), 0, Counter(), 0
     for shape in said["shapes"]:
         cluster = trees.clusters.get(dict(zip(said["fields"], shape["answer"], strict=True))["cluster"], (1, 1))
         is_equal, order = agrees(shape, said["fields"])

@@ -23,7 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from batched_vectors import FIELDS, KINDS, draw, places, pool
 
 import hwsim
-from hwsim.library_calls.orders import Answer, Call, Order, order_of
+from hwsim.library_calls.answer import Answer, Order
+from hwsim.library_calls.calls import Call
+from hwsim.library_calls.orders import order_of
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,

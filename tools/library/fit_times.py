@@ -29,7 +29,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import hwsim
 from hwsim.errors import HwsimError
-from hwsim.library_calls.choose import LibraryChoice
+from hwsim.library_calls.choice import LibraryChoice
 from hwsim.library_calls.forest import LEAF, Forest, unpack
 from hwsim.library_calls.times import ABOUT_A_LAUNCH_US, ANY, QUANTITIES, Key, facts, key_of, quantities, with_factor
 from hwsim.recording.gemm_list import parse

@@ -27,10 +27,11 @@ from tqdm import tqdm
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.files import write_whole
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.calls import ELEMENT_BYTES, LINE_BYTES, Call
 from hwsim.library_calls.estimated import FIELDS, Estimates, GemmKind, calls_on, generation_of
-from hwsim.library_calls.orders import ELEMENT_BYTES, LINE_BYTES, NVJET, Call
+from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import NOT_ASKED, REFUSED_ID, shipped
+from hwsim.library_calls.versions import versions
 from hwsim.resolve.library_estimate import DataflowEstimator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,7 @@ def held_back() -> Iterator[Asked]:
 
 def of_layers() -> Iterator[Asked]:
     """Answers for m = 1 of weights of layers."""
-    for (device, kind), sweep in shipped(VERSIONS[0].layers).by_kind.items():
+    for (device, kind), sweep in shipped(versions()[0].layers).by_kind.items():
         for key in sweep.keys[::LAYERS].tolist():
             n, k = key >> 32, key & 0xFFFFFFFF
             (row,) = sweep.at([1], n, k)
@@ -81,7 +82,7 @@ def fewest_tiles() -> tuple[int, float]:
     128 bytes, that a slice has on average.
     """
     count, least = 0, math.inf
-    for (_, kind), sweep in shipped(VERSIONS[0].layers).by_kind.items():
+    for (_, kind), sweep in shipped(versions()[0].layers).by_kind.items():
         step = LINE_BYTES // ELEMENT_BYTES[kind.operand]
         k = np.repeat(sweep.keys & 0xFFFFFFFF, np.diff(sweep.starts))
         slices = np.array([row[2] if row[0] == NVJET else 0 for row in sweep.answers])
@@ -94,7 +95,7 @@ def fewest_tiles() -> tuple[int, float]:
 
 def estimates_on(device: str) -> dict[bool, Estimates]:
     """The estimates on a chip with the fewest tiles of K in a slice and without; their shares are not asked for."""
-    chip, version = load(device), VERSIONS[0]
+    chip, version = load(device), versions()[0]
     calls = calls_on(chip, version.library, version.version)
     assert calls is not None
     rules = {name: rule.model_copy(update={"slice_tiles": None}) for name, rule in calls.rules.items()}

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from compare_sweeps import SIZES
 
-from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.neighbours import LINE_BYTES, ONE_RIGHT, SPAN_TILES, near
 from hwsim.library_calls.orders import ELEMENT_BYTES, NVJET
 from hwsim.library_calls.sweeps import Sweep, read, shipped
+from hwsim.library_calls.versions import versions
 
 MOST_APART = 512  # of two k that are compared, elements
 
@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?")
     arguments = parser.parse_args()
-    answers = shipped(VERSIONS[0].layers) if arguments.file is None else read(arguments.file)
+    answers = shipped(versions()[0].layers) if arguments.file is None else read(arguments.file)
     for (device, kind), sweep in answers.by_kind.items():
         found = right_answers(sweep, kind.operand)
         if not found:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hwsim.library_calls.choose import VERSIONS
 from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import CallKind, Recorded, Runs, write
+from hwsim.library_calls.versions import versions
 from hwsim.recording.gemm_list import parse
 
 Weights = dict[tuple[int, int], Runs]
@@ -78,16 +78,16 @@ def entries_of(files: Iterable[str]) -> list[Entry]:
 
 def main() -> None:
     """Read, join, write."""
-    cores = {one.version: one.devices for one in VERSIONS}
+    cores = {one.version: one.devices for one in versions()}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--version", choices=tuple(cores), default=VERSIONS[0].version)
+    parser.add_argument("--version", choices=tuple(cores), default=versions()[0].version)
     parser.add_argument("--source", required=True)
     parser.add_argument("files", nargs="+", metavar="FILE=DEVICE")
     arguments = parser.parse_args()
     entries = entries_of(arguments.files)
     write(
-        arguments.out, library=VERSIONS[0].library, version=arguments.version, source=arguments.source,
+        arguments.out, library=versions()[0].library, version=arguments.version, source=arguments.source,
         cores=cores[arguments.version], entries=entries,
     )  # fmt: skip
     print(f"{sum(len(runs) for *_, runs in entries)} sweeps, {arguments.out.stat().st_size} bytes")

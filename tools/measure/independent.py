@@ -37,7 +37,7 @@ import hwsim
 from hwsim.cli.progress import Progress
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
-from hwsim.library_calls.choose import VERSIONS
+from hwsim.library_calls.versions import versions
 from hwsim.machines.load import in_series
 
 PACKAGE = "aiconfigurator_core"
@@ -54,6 +54,8 @@ COPIES = 6  # of the weights, in turn
 THIN, SHORT, TILE, PAST = 160, 256, 64, 8  # bounds of the regions
 REGIONS = (f"m <= {THIN}", f"k <= {SHORT}", "m past a tile", "rest")
 HALVES = ("fit", "held")
+#: Groups by measured time: names, and the least microseconds of each.
+DURATIONS = {"to 15 us": 0.0, "15 to 50 us": 15.0, "50 to 150 us": 50.0, "from 150 us": 150.0}
 Sizes = tuple[int, int, int]
 
 
@@ -81,6 +83,11 @@ class Measured:
         m, _, k = self.sizes
         inside = (m <= THIN, k <= SHORT, 0 < m % TILE <= PAST, True)
         return REGIONS[inside.index(True)]
+
+    @property
+    def duration(self) -> str:
+        """The one of DURATIONS that the time is in."""
+        return [name for name, least in DURATIONS.items() if self.us >= least][-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +226,7 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
 
 def ways_of(device: str) -> tuple[str, ...]:
     """The ways in which a device's times are simulated."""
-    return ("estimate", *dict.fromkeys(x.library for x in VERSIONS if device in x.devices))
+    return ("estimate", *dict.fromkeys(x.library for x in versions() if device in x.devices))
 
 
 def compare(
@@ -248,13 +255,14 @@ def summary(rows: Sequence[Compared]) -> dict[str, float]:
 
 
 def summaries(rows: Sequence[Compared]) -> list[dict[str, object]]:
-    """The summaries by way: of all rows, by half, and by region."""
+    """The summaries by way: of all rows, by half, by region, and by duration."""
     found: list[dict[str, object]] = []
     for way in dict.fromkeys(row.way for row in rows):
         own = [row for row in rows if row.way == way]
         groups = {"all": own}
         groups |= {half: [x for x in own if x.measured.half == half] for half in HALVES}
         groups |= {region: [x for x in own if x.measured.region == region] for region in REGIONS}
+        groups |= {duration: [x for x in own if x.measured.duration == duration] for duration in DURATIONS}
         found += [{"way": way, "group": name, **summary(group)} for name, group in groups.items() if group]
     return found
 

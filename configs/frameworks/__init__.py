@@ -1,0 +1,1 @@
+"""How frameworks call libraries; installed as hwsim.configs.frameworks."""
