@@ -269,8 +269,8 @@ def test_the_stated_need_is_not_below_what_a_run_takes():
     assert len(found) == 13
     for kind, sizes, taken, stated in found:
         assert taken < stated + 16 * MIB, (kind, sizes)  # besides: what Python and NumPy keep
-        if "functional" in kind or "library" in kind:
-            continue  # buffers of a program count as full, and regions of a written-out order as if each were all of C
+        if any(word in kind for word in ("functional", "library", "with_errors=True")):
+            continue  # bounds: a program's buffers count as full, regions of an order as if each were all of C
         assert stated < 1.5 * taken + 32 * MIB, (kind, sizes)  # nor is it far above: what fits is taken
 
 

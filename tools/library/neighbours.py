@@ -18,8 +18,9 @@ from pathlib import Path
 
 from compare_sweeps import SIZES
 
-from hwsim.library_calls.neighbours import LINE_BYTES, ONE_RIGHT, SPAN_TILES, near
-from hwsim.library_calls.orders import ELEMENT_BYTES, NVJET
+from hwsim.library_calls.calls import ELEMENT_BYTES, LINE_BYTES
+from hwsim.library_calls.neighbours import ONE_RIGHT, SPAN_TILES, near
+from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import Sweep, read, shipped
 from hwsim.library_calls.versions import versions
 
