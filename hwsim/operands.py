@@ -46,11 +46,13 @@ ALLOWED = (
 class Operand:
     """A matrix, or a stack of matrices, as codes of a format (hwsim.formats).
 
-    codes: (..., rows, columns), of the format's code dtype, any strides. format: its name.
+    codes: (..., rows, columns), of the format's code dtype, any strides. format: its name. is_piece: finite values that
+    were rounded to a plan's only piece already; each is the same through any wider format.
     """
 
     codes: Array
     format: str
+    is_piece: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:

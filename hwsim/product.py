@@ -144,7 +144,7 @@ def compute(
     if cut is not None:
         product = cut
     elif is_tall:
-        tall = Operand(a.codes.reshape(-1, a.shape[1]), a.format)
+        tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
         start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
         product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     elif at_once > 1:

@@ -40,11 +40,12 @@ class Lanes:
     """The elementwise lanes of `device`, working on the results of a dot unit with the formats and special values of
     `spec`.
 
-    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32.
+    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32. nan_of: the unit
+    whose NaN they give (None: `spec`).
     """
 
-    def __init__(self, device: Device, spec: DotSpec) -> None:
-        self.all_ones = gives_all_ones(spec)
+    def __init__(self, device: Device, spec: DotSpec, nan_of: DotSpec | None = None) -> None:
+        self.all_ones = gives_all_ones(spec if nan_of is None else nan_of)
         vector = VectorUnit(device.vector, self.all_ones)
         self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
         self.result = format_of(spec.d)

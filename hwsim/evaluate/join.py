@@ -81,9 +81,8 @@ class _Base:
 
     def __init__(self, fmt: str, device: Device, spec: DotSpec) -> None:
         self.device, self.format = device, format_of(fmt)
-        self.lanes = Lanes(device, dataclasses.replace(spec, d=fmt))
-        if fmt == "fp32" and spec.d != fmt:  # the NaN of the unit's narrower results
-            self.lanes.all_ones = Lanes(device, spec).all_ones
+        # In fp32, the NaN is that of the unit's narrower results.
+        self.lanes = Lanes(device, dataclasses.replace(spec, d=fmt), spec if fmt == "fp32" else None)
         self.dtype: np.dtype[Any] = array_dtype(self.format)
         self._sources: dict[str, Lanes] = {}
 

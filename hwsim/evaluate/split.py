@@ -111,9 +111,11 @@ def _only_piece(plan: Plan, side: Side) -> Piece | None:
 
 
 def is_piece(given: Operand, plan: Plan, side: Side) -> bool:
-    """Whether an operand is in the format of its only piece already, as `scaled` gives it."""
+    """Whether an operand is its only piece already, as `scaled` gives it. Others in that format are converted: their
+    infinities and NaNs are the conversion's.
+    """
     piece = _only_piece(plan, side)
-    return piece is not None and piece.format == given.format
+    return given.is_piece and piece is not None and piece.format == given.format
 
 
 def scaled(
@@ -136,7 +138,7 @@ def scaled(
     codes = encoded(
         given.array, exponent, format_of(piece.format), rounding or piece.rounding, overflow, threads=threads
     )
-    return Operand(codes, piece.format)
+    return Operand(codes, piece.format, is_piece=True)
 
 
 def _rounded(

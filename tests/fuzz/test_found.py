@@ -477,3 +477,13 @@ def test_nans_of_conversions_are_those_of_the_unit_s_lanes_in_program_and_evalua
     ]  # fmt: skip
     assert np.array_equal(*found)
     assert scheme != "native" or found[1][3, 0] == 0x7FFFE000  # of tf32, whose words have 13 bits that are ignored
+
+
+@pytest.mark.parametrize("merge_into", ["sum", "output"])
+def test_the_nan_of_slices_of_a_narrow_unit_is_the_unit_s(merge_into):
+    """Lanes in fp32 beside a unit of fp16 results, which gives 0x7fff."""
+    a, b = np.ones((3, 33), np.float16), np.ones((33, 16), np.float16)
+    b[9, 15] = np.nan
+    schedule = Schedule(instruction="mma.m16n8k16.f16.f16.f16.f16", slice_k=24, merge_into=merge_into)
+    found = hwsim.run(a, b, device="l40s", schedule=schedule, timing=False).c
+    assert found.dtype == np.float16 and found.view(np.uint16)[2, 15] == 0x7FFF
