@@ -479,6 +479,12 @@ def test_nans_of_conversions_are_those_of_the_unit_s_lanes_in_program_and_evalua
     assert scheme != "native" or found[1][3, 0] == 0x7FFFE000  # of tf32, whose words have 13 bits that are ignored
 
 
+def test_a_row_of_a_fractal_holds_an_element():
+    device = hwsim.device(changed("ascend910a", ("fractal", "row_bytes"), 1))
+    with pytest.raises(UnsupportedError, match="fractal.row_bytes = 1: a row of a fractal holds no element of 2 bytes"):
+        hwsim.run(m=64, n=64, k=64, device=device, scheme="sgemm-cube", exact=False)
+
+
 @pytest.mark.parametrize("merge_into", ["sum", "output"])
 def test_the_nan_of_slices_of_a_narrow_unit_is_the_unit_s(merge_into):
     """Lanes in fp32 beside a unit of fp16 results, which gives 0x7fff."""
