@@ -76,9 +76,10 @@ def test_a_worker_that_is_terminated_takes_no_other_task(tmp_path: Path) -> None
 def test_workers_end_with_their_parent(tmp_path: Path, method: str, stop: signal.Signals) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys; from pathlib import Path\n"
+        "import signal, sys; from pathlib import Path\n"
         "from hwsim.worker_processes import WorkerGroup; from test_worker_processes import run_for_ever\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         f"    with WorkerGroup({method!r}) as group:\n"
         "        pool = group.pool(2)\n"
         "        for one in [pool.submit(run_for_ever, Path(sys.argv[1])) for _ in range(2)]: one.result()\n"

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 import hwsim
+from hwsim.libraries import names as library_names
 
 for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
@@ -75,8 +76,12 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 def test_devices_and_libraries_have_pages(site: Path) -> None:
     devices = [file.stem for file in (ROOT / "configs" / "devices").glob("*.yaml")]
-    libraries = [file.stem for file in (ROOT / "configs" / "libraries").glob("*.yaml")]
-    for kind, names in (("devices", devices), ("libraries", libraries), ("schema", ["device", "library"])):
+    schemas = ["device", "library", "library_sums", "framework"]
+    for kind, names in (
+        ("devices", devices),
+        ("libraries", libraries),
+        ("schema", ["device", "library_sums", "framework"]),
+    ):
         folder = site / "generated" / kind
         assert names and [name for name in names if not (folder / f"{name}.html").exists()] == []
     assert "bytes per core clock cycle" in (site / "generated" / "schema" / "device.html").read_text(encoding="utf-8")

@@ -481,7 +481,7 @@ def test_nans_of_conversions_are_those_of_the_unit_s_lanes_in_program_and_evalua
 
 def test_a_row_of_a_fractal_holds_an_element():
     device = hwsim.device(changed("ascend910a", ("fractal", "row_bytes"), 1))
-    with pytest.raises(UnsupportedError, match="fractal.row_bytes = 1: a row of a fractal holds no element of 2 bytes"):
+    with pytest.raises(UnsupportedError, match="row_bytes = 1: a row of a fractal holds no element of 2 bytes"):
         hwsim.run(m=64, n=64, k=64, device=device, scheme="sgemm-cube", exact=False)
 
 

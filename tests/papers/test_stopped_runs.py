@@ -13,13 +13,14 @@ import pytest
 
 #: Three experiments of claims that need no number of the paper; the second waits until a file is there.
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from hwsim.cli import main
 from hwsim.papers import claims, reproduce
 from hwsim.papers.experiment import Experiment, Found
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 folder, paper = Path(sys.argv[1]), "tf32-tf64"
 own = [claim for claim in claims.read(paper).claims if claim.holds is not None and not claim.paper][:3]
 

@@ -1,6 +1,7 @@
 """Sweeps: order of rows, refusals, the journal after a kill, the cache, and studies that are wrong."""
 
 import csv
+import functools
 import json
 import os
 import signal
@@ -138,7 +139,8 @@ def test_a_kill_leaves_a_journal_to_go_on_from(tmp_path, number):
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     command = [sys.executable, "-m", "hwsim", "sweep", "study.yaml", "--jobs", "2", "--out", "table.csv"]
     environment = os.environ | {"PYTHONPATH": str(Path(hwsim.__file__).parents[1])}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, preexec_fn=heard)
     journal = SweepJournal(journal_folder())
     device = hwsim.device("h200").sha256
     limit = time.monotonic() + 60
