@@ -85,14 +85,15 @@ class Limits:
                 f"device {device.name}: its file does not describe a core that programs can run on: "
                 f"no {', '.join(lacking)}"
             )
-        if fractal["row_bytes"] < element_bytes:
+        row_bytes = fractal["row_bytes"]
+        if row_bytes < element_bytes:
             raise UnsupportedError(
-                f"device {device.name}: fractal.row_bytes = {fractal['row_bytes']}: a row of a fractal holds no element "
-                f"of {element_bytes} bytes; give at least {element_bytes}"
+                f"device {device.name}: fractal.row_bytes = {row_bytes}: a row of a fractal holds no element of "
+                f"{element_bytes} bytes; give at least {element_bytes}"
             )
         return cls(
             fractal["rows"],
-            fractal["row_bytes"] // element_bytes,
+            row_bytes // element_bytes,
             memory["L0A"] // 2 // element_bytes,
             memory["L0B"] // 2 // element_bytes,
             memory["L1"] // element_bytes,
