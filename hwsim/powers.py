@@ -37,7 +37,7 @@ def exponent_for(values: Array, fmt: Format, threads: int = 1) -> int:
     """The exponent of the power of two that brings the largest magnitude of fp32 values just below the format's largest
     number; 0 where all are zero, or one is infinite or a NaN.
     """
-    rows, _ = _as_they_lie(values)
+    rows, _ = as_they_lie(values)
     return power_of_two(convert.largest(rows, threads=for_elements(threads, values.size)), _top(fmt))
 
 
@@ -57,7 +57,7 @@ def times_power(values: Array, exponent: int, out: Array | None = None, threads:
     count = for_elements(threads, values.size)
     if out is not None:
         return convert.scale(values, exponent, out=out, threads=count)
-    rows, is_by_columns = _as_they_lie(values)
+    rows, is_by_columns = as_they_lie(values)
     scaled = convert.scale(rows, exponent, threads=count)
     return scaled.swapaxes(-1, -2) if is_by_columns else scaled
 
@@ -71,7 +71,7 @@ def encoded(
     """
     if fmt == FP32:
         return times_power(values, exponent, threads=threads).view(np.uint32)
-    rows, is_by_columns = _as_they_lie(values)
+    rows, is_by_columns = as_they_lie(values)
     count = for_elements(threads, values.size)
     if LEAST <= exponent <= MOST and FP32.holds(fmt):
         nan = "zero" if fmt.nan == "none" else "quiet"  # there are no NaNs
@@ -81,7 +81,7 @@ def encoded(
     return codes.swapaxes(-1, -2) if is_by_columns else codes
 
 
-def _as_they_lie(values: Array) -> tuple[Array, bool]:
+def as_they_lie(values: Array) -> tuple[Array, bool]:
     """The values with rows along memory, and whether that is a transpose: the kernels read rows."""
     is_by_columns = values.ndim > 1 and values.strides[-1] > values.strides[-2]
     return (values.swapaxes(-1, -2) if is_by_columns else values), is_by_columns

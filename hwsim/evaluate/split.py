@@ -17,7 +17,7 @@ from hwsim.arithmetic.vector import VectorUnit
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.operands import Operand
-from hwsim.powers import encoded, times_power
+from hwsim.powers import as_they_lie, encoded, times_power
 from hwsim.threads import for_elements
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ def _rounded(
         if only.format == "fp64":
             with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
                 return (vector.settled(values).astype(np.float64).view(np.uint64),)
-        is_by_columns = values.strides[-1] > values.strides[-2]  # as it lies in memory: the kernels read rows
-        given_rows = values.swapaxes(-1, -2) if is_by_columns else values
+        given_rows, is_by_columns = as_they_lie(values)
         codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
         return (codes.swapaxes(-1, -2) if is_by_columns else codes,)
     steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]

@@ -14,30 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 
+from torch_cases import FP32, H200, A, B, C, drawn, network, same  # noqa: E402
+
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.torch.tensors import array_of  # noqa: E402
 
 F = torch.nn.functional
-H200 = {"device": "h200", "format": "bf16"}
-FP32 = {"device": "h200", "format": "fp32"}
-
-
-def same(x, y):
-    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-    return x.dtype == y.dtype and torch.equal(x.contiguous().view(integer), y.contiguous().view(integer))
-
-
-def drawn(seed, *shape):
-    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape)).float()
-
-
-def network():
-    torch.manual_seed(5)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 8))
-
-
-A, B, C = drawn(1, 9, 30), drawn(2, 30, 7), drawn(3, 7)
 X, W = drawn(4, 1, 3, 8, 8), drawn(5, 4, 3, 3, 3)
 KEYWORDS = {
     "linear": (lambda: F.linear(input=A, weight=B.t(), bias=C), lambda: F.linear(A, B.t(), C)),
