@@ -65,7 +65,9 @@ class VectorUnit:
             return
         values = [_values(*source) for source in sources]
         if instr.opcode == "cast":
-            codes[...] = self._store(self.settled(values[0]), fmt, instr.rounding, instr.overflow)
+            values[0] = self.settled(values[0])
+            is_wider = fmt.name == "fp64"
+            codes[...] = widened(values[0]) if is_wider else self._store(values[0], fmt, instr.rounding, instr.overflow)
             return
         if instr.opcode == "add" and instr.scale_exponent:
             values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
@@ -94,6 +96,12 @@ class VectorUnit:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
         return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+
+
+def widened(values: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:
+    """The codes of fp32 values in fp64; a NaN keeps its sign and payload and is quiet."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return values.astype(np.float64).view(np.uint64)
 
 
 def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels.convert import encode, split
-from hwsim.arithmetic.vector import VectorUnit
+from hwsim.arithmetic.vector import VectorUnit, widened
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.operands import Operand
@@ -160,8 +160,7 @@ def _rounded(
             return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
         values, overflow = _floats(given), only.overflow or vector.overflow
         if only.format == "fp64":
-            with np.errstate(invalid="ignore"):  # signalling NaNs, which become quiet
-                return (vector.settled(values).astype(np.float64).view(np.uint64),)
+            return (widened(vector.settled(values)),)
         given_rows, is_by_columns = as_they_lie(values)
         codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
         return (codes.swapaxes(-1, -2) if is_by_columns else codes,)

@@ -493,3 +493,11 @@ def test_the_nan_of_slices_of_a_narrow_unit_is_the_unit_s(merge_into):
     schedule = Schedule(instruction="mma.m16n8k16.f16.f16.f16.f16", slice_k=24, merge_into=merge_into)
     found = hwsim.run(a, b, device="l40s", schedule=schedule, timing=False).c
     assert found.dtype == np.float16 and found.view(np.uint16)[2, 15] == 0x7FFF
+
+
+def test_an_operand_that_becomes_fp64_keeps_the_payload_of_its_nan_in_programs_too():
+    a, b = np.ones((16, 16), np.float32), np.ones((16, 8), np.float32)
+    b.view(np.uint32)[3, 0] = 0x7FDB3906
+    for functional in (True, False):
+        found = hwsim.run(a, b, device="h200", format="fp64", functional=functional, timing=True).c
+        assert found.view(np.uint64)[2, 0] == 0x7FFB6720C0000000
