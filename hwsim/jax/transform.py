@@ -109,13 +109,12 @@ class Emulated:
         return lambda *values: self._evaluate(jaxpr, consts, values)
 
     def _scan(self, params: dict[str, Any], values: Values) -> Values:
-        fixed, carried = params["num_consts"], params["num_carry"]
-        consts, start, along = values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
+        consts, start, along = _scanned(params, values)
         body = self._as_function(params["jaxpr"])
 
         def step(carry: Values, xs: Values) -> tuple[Values, Values]:
             out = body(*consts, *carry, *xs)
-            return out[:carried], out[carried:]
+            return out[: len(start)], out[len(start) :]
 
         carry, ys = jax.lax.scan(
             step, start, along, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
@@ -128,6 +127,15 @@ class Emulated:
         condition, body = self._as_function(params["cond_jaxpr"]), self._as_function(params["body_jaxpr"])
         start = values[of_condition + of_body :]
         return list(jax.lax.while_loop(lambda x: condition(*first, *x)[0], lambda x: body(*second, *x), start))
+
+
+def _scanned(params: dict[str, Any], values: Values) -> tuple[Values, Values, Values]:
+    """A scan's operands: constants, the first carry, and what it goes along."""
+    if "ft_in" in params:  # since JAX 0.11, for Python 3.12 and later
+        consts, start, along = map(list, params["ft_in"].update(values).unpack())
+        return consts, start, along
+    fixed, carried = params["num_consts"], params["num_carry"]
+    return values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
 
 
 def _jaxprs(value: Any) -> list[Jaxpr]:
