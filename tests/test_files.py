@@ -95,6 +95,7 @@ def limited(limit: int, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=ROOT,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # Python would leave bytecode files that are cut off
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
 

@@ -21,7 +21,7 @@ import pytest
 import hwsim
 from hwsim.errors import HwsimError
 
-RUNS = 60
+RUNS = 80
 PROGRAM = """
 import gc, json, os, re, sys, tempfile
 import numpy as np
@@ -66,7 +66,7 @@ print(json.dumps({length: count - before.get(length, 0) for length, count in fre
 def test_runs_leave_no_tuples_of_a_length_that_they_do_not_take_again(device, scheme, options):
     words = [sys.executable, "-c", PROGRAM, json.dumps([device, scheme, options]), str(RUNS)]
     grown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    assert grown and max(grown.values()) < RUNS // 2, grown
+    assert grown and max(grown.values()) < RUNS // 2, grown  # of Python 3.12 and later 30 in any number of runs
 
 
 A, B = np.ones((4, 8), np.float32), np.ones((8, 3), np.float32)

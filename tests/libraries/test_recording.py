@@ -668,6 +668,10 @@ def test_an_error_of_cublaslt_is_no_answer(monkeypatch, stub) -> None:
 def test_cublaslt_is_found_where_it_is_named_loaded_or_installed(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("HWSIM_CUBLASLT", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    read_text = Path.read_text
+    monkeypatch.setattr(  # PyTorch's own copy may be loaded: it counts as another file
+        Path, "read_text", lambda path, **words: read_text(path, **words).replace("cublasLt.so.13", "another")
+    )
     assert find() == "libcublasLt.so"
     own = tmp_path / "nvidia" / "cu13" / "lib" / "libcublasLt.so.13"
     own.parent.mkdir(parents=True)

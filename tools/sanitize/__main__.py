@@ -33,6 +33,7 @@ REPORTED = FOLDER / "reports"  # what processes report, also those whose output 
 PLUGIN = Path(__file__).with_name("sanitized_suite.py")
 # Threads of a process: as many processes as processors run side by side.
 THREADS = {"HWSIM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+OF_THE_CHECKOUT = ("configs/measured", "tests")  # what a package does not have, and tests of a checkout need
 MOST_LINES, MOST_SHOWN = 40, 5  # of a report, and reports in full
 PLANTED = Path(__file__).with_name("planted.c")
 # Faults of planted.c, and what the report on each says; where the compiler sees an object's size, UBSan is first.
@@ -122,6 +123,11 @@ def build() -> None:
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"HWSIM_SANITIZE": "1", "HWSIM_ALONE": alone})
     if done.returncode:
         raise CannotRunError("the kernels are not built: see above")
+    for name in OF_THE_CHECKOUT:
+        link = LIB / name
+        if not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(ROOT / name)
 
 
 def planted() -> Path:
