@@ -407,8 +407,7 @@ def papers(only_cached: bool, jobs: int, with_full: bool) -> None:
 def at_full_scale(quick: Sequence[reproduce.ClaimOutcome]) -> str:
     """What ran at the papers' sizes, when and where, and the verdicts that it changes."""
     ran = {
-        paper: [(one, reproduce.origin(paper, one, "full")) for one in reproduce.experiments(paper)]
-        for paper in PAPERS
+        paper: [(one, reproduce.origin(paper, one, "full")) for one in reproduce.experiments(paper)] for paper in PAPERS
     }
     return f"{full_text.table(ran)}\n{full_text.changes(quick, reproduce.cached(PAPERS, 'full').outcomes)}"
 

@@ -105,7 +105,9 @@ def compute(
     shape = (a.shape[0], b.shape[1])
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
     codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
-    places = (np.arange(shape[0]), np.arange(shape[1])) if arrays.at is None else arrays.at
+    places = arrays.at
+    if places is None and record.schedule.regions:
+        places = np.arange(shape[0]), np.arange(shape[1])
     cut: Array | None = None
     if arrays.at is not None and not evaluator.by_rows:
         raise UnsupportedError(
@@ -120,12 +122,12 @@ def compute(
         cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
     if arrays.rows is not None:
         a = subset(a, rows=arrays.rows)
-        places = places[0][selected_indices("rows", arrays.rows, shape[0])], places[1]
+        places = places and (places[0][selected_indices("rows", arrays.rows, shape[0])], places[1])
         codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
     if arrays.cols is not None:
         index = selected_indices("cols", arrays.cols, shape[1])
         b = subset(b, cols=arrays.cols)
-        places = places[0], places[1][index]
+        places = places and (places[0], places[1][index])
         codes_c = None if codes_c is None else codes_c[..., index]
         bias = None if bias is None else bias[index]
 
@@ -135,7 +137,7 @@ def compute(
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     if cut is None:
         makes_values = evaluator.makes_values(codes_c, bias)
-        _check_memory(record, a, b, lead, 0 if is_tall else at_once, makes_values, threads)
+        _check_memory(resolved, a, b, lead, 0 if is_tall else at_once, makes_values, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
@@ -158,11 +160,27 @@ def compute(
 
 
 def _check_memory(
-    record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
+    resolved: Resolved, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
 ) -> None:
     """Raise InputError where the product needs more memory than there is. at_once: matrices of a stack in a call; 0:
     all as one product. makes_values: as of the evaluator.
     """
+    kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
+    needed = resolved.needs.get(kind)
+    if needed is None:
+        needed = resolved.needs[kind] = _need(resolved.gemm, a, b, lead, at_once, makes_values, threads)
+    (m, k), n = a.shape, b.shape[1]
+    check_memory(
+        needed,
+        f"scheme {resolved.gemm.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
+        "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
+    )
+
+
+def _need(
+    record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
+) -> int:
+    """Bytes that the product takes; arguments as of `_check_memory`."""
     (m, k), n, count = a.shape, b.shape[1], math.prod(lead)
     rows, matrices = (m, at_once) if at_once else (count * m, 1)
     formats = a.format, b.format
@@ -170,11 +188,7 @@ def _check_memory(
     needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
     if at_once > 1:
         needed += sum(count * x.codes.nbytes // math.prod(x.lead) for x in (a, b) if _is_spread(x.lead, lead))
-    check_memory(
-        needed,
-        f"scheme {record.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
-        "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
-    )
+    return needed
 
 
 def _is_spread(own: tuple[int, ...], lead: tuple[int, ...]) -> bool:

@@ -9,6 +9,7 @@ plan and no schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -127,7 +128,7 @@ class Lanes:
     def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
         """The codes of values in a format, rounded once."""
         dtype = code_dtype(fmt)
-        if values.dtype.name == fmt.dtype_name and not fmt.ignored_bits:
+        if _holds(values.dtype, fmt):
             return np.ascontiguousarray(values).view(dtype)
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
@@ -149,6 +150,12 @@ class Lanes:
             return values
         nan_code = self.nan_code(values.dtype)
         return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads)
+
+
+@cache
+def _holds(dtype: np.dtype[Any], fmt: Format) -> bool:
+    """Whether arrays of the dtype hold the format's codes."""
+    return dtype.name == fmt.dtype_name and not fmt.ignored_bits
 
 
 def _has_special(values: Array, threads: int = 1) -> bool:

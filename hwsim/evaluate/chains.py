@@ -18,6 +18,7 @@ from hwsim.arithmetic.instruction_order import Runs, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.devices import dot_spec, find, instruction_taking
 from hwsim.errors import UnsupportedError
+from hwsim.gemm.plan import SIDES
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 from hwsim.operands import Operand
 
@@ -56,6 +57,15 @@ class Chains:
                     assert model is not None
                     self._units[pair] = (name, dot_spec(device, name), model)
             self._check(term)
+        #: By side, the formats of pieces that an instruction takes as wider ones.
+        self._wider = {
+            side: {
+                pair[index]: taken
+                for pair, (_, spec, _) in self._units.items()
+                if (taken := (spec.a, spec.b)[index]) != pair[index]
+            }
+            for index, side in enumerate(SIDES)
+        }
 
     def afresh(self) -> Chains:
         """The same, without the operands that it has arranged."""
@@ -75,10 +85,10 @@ class Chains:
 
     def taken(self, side: Side, given: Pieces) -> Pieces:
         """The pieces in the formats that the instructions take: an instruction asked for may be for wider floats."""
-        pieces = self.plan.a_pieces if side == "a" else self.plan.b_pieces
-        wide = {pair[side == "b"]: spec.a if side == "a" else spec.b for pair, (_, spec, _) in self._units.items()}
-        if all(wide.get(piece.format, piece.format) == piece.format for piece in pieces):
+        wide = self._wider[side]
+        if not wide:
             return given
+        pieces = self.plan.a_pieces if side == "a" else self.plan.b_pieces
         codes = tuple(
             Operand(codes, piece.format).converted(wide.get(piece.format, piece.format)).codes
             for codes, piece in zip(given.codes, pieces, strict=True)
@@ -198,6 +208,8 @@ class Chains:
 
         None where that is not possible.
         """
+        if len(term.stages) == len(term.stages[0].products) == 1:
+            return None
         runs = self._both_runs(term)
         if runs is None:
             return None

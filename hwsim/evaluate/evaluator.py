@@ -159,7 +159,7 @@ def evaluate(
         return np.empty((*left.lead, m, n), code_dtype(format_of(job.output)))
     left, right = job.chains.taken("a", left), job.chains.taken("b", right)
     cuts = schedule.layout(k) if layout is None else layout
-    rows, cols = block_at_once(plan, n, k, sums_at_once(plan, schedule, len(cuts.slices)))
+    rows, cols = job.block_at_once(n, k, len(cuts.slices))
     rows *= threads
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:
@@ -249,6 +249,7 @@ class PlanEvaluation:
         self.join = join_for(plan.arithmetic, device, self.spec, plan.output_format)
         self.output = schedule.epilogue.output_format or plan.output_format
         self.from_c = schedule.start == "c" and has_c
+        self._blocks: dict[tuple[int, int, int], tuple[int, int]] = {}
         self.epilogue = EpilogueEvaluator(
             schedule.epilogue, self.join, device, self.spec, self.output, has_c, self.from_c
         )
@@ -283,6 +284,14 @@ class PlanEvaluation:
         other.__dict__.update(self.__dict__)
         other.chains = self.chains.afresh()
         return other
+
+    def block_at_once(self, n: int, k: int, slices: int) -> tuple[int, int]:
+        """The rows of A with one thread, and the columns of B, of a call. slices: of K."""
+        found = self._blocks.get((n, k, slices))
+        if found is None:
+            found = block_at_once(self.plan, n, k, sums_at_once(self.plan, self.schedule, slices))
+            self._blocks[n, k, slices] = found
+        return found
 
     def makes_values(self, slices: int, bias: Array | None) -> bool:
         """Whether values are made of the unit's results before they are the output's codes. slices: of K."""

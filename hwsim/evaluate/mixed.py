@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
-from hwsim.arithmetic.vector import gives_all_ones
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.gemm.mixed import BlockCounts, one_for_all
-from hwsim.gemm.plan import Mixed, Plan, Side
+from hwsim.gemm.plan import SIDES, Mixed, Plan
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hwsim.operands import Operand
 
 Array = NDArray[Any]
-SIDES: tuple[Side, Side] = ("a", "b")
 
 
 # --- which block takes which plan ------------------------------------------------------------------------------------
@@ -131,6 +130,7 @@ class _PlanProducts:
         """The pieces of A and B."""
         if self._pieces is None:
             own = instruction(self.chip, self.unit).operand_rounding
+            vector = VectorUnit(self.chip.vector, gives_all_ones(self.spec))
             a, b = (
                 pieces_of(
                     given,
@@ -138,7 +138,7 @@ class _PlanProducts:
                     side,
                     self.chip,
                     word_rounding=own,
-                    all_ones=gives_all_ones(self.spec),
+                    vector=vector,
                     threads=self.threads,
                 )
                 for given, side in zip(self.operands, SIDES, strict=True)

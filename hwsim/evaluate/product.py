@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
-from hwsim.arithmetic.vector import gives_all_ones
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
@@ -40,18 +41,27 @@ class Evaluator:
     """Computes the bits of one record on its device. It keeps no operand data."""
 
     def __init__(self, gemm: Gemm, device: Device) -> None:
+        """plan: of a mixture the most general one. products: of its pieces."""
         self.gemm, self.device = gemm, device
+        self.plan: Plan = gemm.single
+        self.schedule: Schedule = gemm.schedule
+        self.products = self.plan.products
         self._made: dict[bool, evaluator.PlanEvaluation] = {}  # with and without a C
+        self._layouts: dict[int, Layout] = {}  # by K
+        self._values: dict[tuple[bool, bool], bool] = {}  # by whether there is a C, and a bias
 
-    @property
-    def plan(self) -> Plan:
-        """The plan; of a mixture the most general one."""
-        return self.gemm.single
+    @cached_property
+    def _conversions(self) -> tuple[VectorUnit, str | None]:
+        """Of operands: the device's conversions, and the rounding by which the instruction takes 32-bit words."""
+        name = self.gemm.unit
+        vector = VectorUnit(self.device.vector, gives_all_ones(dot_spec(self.device, name)))
+        return vector, instruction(self.device, name).operand_rounding
 
-    @property
-    def schedule(self) -> Schedule:
-        """The resolved schedule."""
-        return self.gemm.schedule
+    def _layout(self, k: int) -> Layout:
+        found = self._layouts.get(k)
+        if found is None:
+            found = self._layouts[k] = self.schedule.layout(k)
+        return found
 
     @property
     def by_rows(self) -> bool:
@@ -62,8 +72,7 @@ class Evaluator:
 
     def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
         """The plan's pieces of A and B."""
-        model = instruction(self.device, self.gemm.unit)
-        all_ones = gives_all_ones(dot_spec(self.device, self.gemm.unit))
+        vector, word_rounding = self._conversions
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
@@ -72,8 +81,8 @@ class Evaluator:
                 side,
                 self.device,
                 rounding=self.schedule.operand_rounding,
-                word_rounding=model.operand_rounding,
-                all_ones=all_ones,
+                word_rounding=word_rounding,
+                vector=vector,
                 threads=threads,
             )
             for given, side in sides
@@ -144,8 +153,12 @@ class Evaluator:
         """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
         if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
             return True
-        slices = len(self.schedule.layout(self.gemm.problem.k).slices)
-        return self._evaluation(c is not None).makes_values(slices, bias)
+        kind = c is not None, bias is not None
+        found = self._values.get(kind)
+        if found is None:
+            slices = len(self._layout(self.gemm.problem.k).slices)
+            found = self._values[kind] = self._evaluation(kind[0]).makes_values(slices, bias)
+        return found
 
     def product(
         self,
@@ -162,12 +175,13 @@ class Evaluator:
 
         at: the rows and columns of the whole product that these are, where its order of summation differs by region.
         """
-        threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.plan.products)
+        threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.products)
         if not isinstance(self.gemm.plan, Mixed):
             left, right = self.pieces(a, b, threads)
             if self.schedule.regions:
                 return self._by_region(left, right, c, bias, at, threads)
-            return self.evaluate(left, right, c=c, bias=bias, threads=threads, progress=progress)
+            layout = self._layout(left.shape[1])
+            return self.evaluate(left, right, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
         fmt = self.plan.input_format
         operands = a.converted(fmt), b.converted(fmt)
         codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)

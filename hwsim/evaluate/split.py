@@ -78,15 +78,15 @@ def pieces_of(
     *,
     rounding: str | None = None,
     word_rounding: str | None = None,
-    all_ones: bool = False,
+    vector: VectorUnit | None = None,
     threads: int = 1,
 ) -> Pieces:
     """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
     are).
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
-    already, where the instruction rounds them itself (None: it ignores their low bits). all_ones: what the unit
-    says of its NaNs (`gives_all_ones`), and so those of conversions.
+    already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, whose
+    NaNs are the matrix unit's (None: the device's with the default NaN).
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -99,7 +99,7 @@ def pieces_of(
     if plan.split == "slices":
         codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
         return Pieces(codes, exponents, source)
-    vector = VectorUnit(device.vector, all_ones)
+    vector = vector or VectorUnit(device.vector)
     return Pieces(_rounded(given, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
@@ -114,8 +114,8 @@ def is_piece(given: Operand, plan: Plan, side: Side) -> bool:
     """Whether an operand is its only piece already, as `scaled` gives it. Others in that format are converted: their
     infinities and NaNs are the conversion's.
     """
-    piece = _only_piece(plan, side)
-    return given.is_piece and piece is not None and piece.format == given.format
+    piece = _only_piece(plan, side) if given.is_piece else None
+    return piece is not None and piece.format == given.format
 
 
 def scaled(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["a", "b"]
+SIDES: tuple[Side, Side] = ("a", "b")
 Split = Literal["round", "bytes", "signed_bytes", "slices"]
 Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
 OrderOrigin = Literal["calls", "ours"]

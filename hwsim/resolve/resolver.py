@@ -90,6 +90,11 @@ class Resolved:
         return Evaluator(self.gemm, self.device)
 
     @cached_property
+    def needs(self) -> dict[Any, int]:
+        """Bytes that its products take, by what they follow from; filled by who asks."""
+        return {}
+
+    @cached_property
     def program(self) -> Program | None:
         """The checked program, or None."""
         return None if self.no_program else program_of(self.gemm, self.device)
