@@ -49,7 +49,7 @@ def train(setting, steps, *, seed=0, progress=True):
     codes = torch.tensor([index[letter] for letter in corpus])
     torch.manual_seed(seed)
     model = Transformer(len(letters))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     generator = torch.Generator().manual_seed(seed + 1)
     losses, start = [], time.perf_counter()
     run = contextlib.nullcontext() if setting is None else hwsim.torch.emulate(measure_every=64, **setting)
