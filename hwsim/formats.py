@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
+from operator import index
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -209,7 +210,7 @@ def decode(fmt: Format, code: int) -> Exact:
     """
     if not 0 <= code < 1 << fmt.bits:
         raise InputError(f"code {code:#x} does not fit the {fmt.bits} bits of {fmt.name}")
-    word = code >> fmt.ignored_bits
+    word = index(code) >> fmt.ignored_bits  # NumPy's integers would overflow below
     magnitude = word & ((1 << fmt.magnitude_bits) - 1)
     sign = word >> fmt.magnitude_bits & 1 if fmt.signed else 0
     if fmt.is_integer:

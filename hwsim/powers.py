@@ -25,12 +25,8 @@ def power_of_two(largest: float, top: float) -> int:
     """The exponent e with largest * 2^e in (top / 2, top]; 0 for zero, infinity and NaN."""
     if not math.isfinite(largest) or largest == 0:
         return 0
-    exponent = math.floor(math.log2(top) - math.log2(largest))
-    while math.ldexp(largest, exponent) > top:  # the logarithms are rounded
-        exponent -= 1
-    while math.ldexp(largest, exponent + 1) <= top:
-        exponent += 1
-    return exponent
+    (significand, place), (most, top_place) = math.frexp(largest), math.frexp(top)
+    return top_place - place - (significand > most)
 
 
 def exponent_for(values: Array, fmt: Format, threads: int = 1) -> int:
@@ -38,11 +34,12 @@ def exponent_for(values: Array, fmt: Format, threads: int = 1) -> int:
     number; 0 where all are zero, or one is infinite or a NaN.
     """
     rows, _ = as_they_lie(values)
-    return power_of_two(convert.largest(rows, threads=for_elements(threads, values.size)), _top(fmt))
+    return power_of_two(convert.largest(rows, threads=for_elements(threads, values.size)), largest_number(fmt))
 
 
 @lru_cache(maxsize=64)
-def _top(fmt: Format) -> float:
+def largest_number(fmt: Format) -> float:
+    """The largest finite number of a format."""
     top = decode(fmt, fmt.largest_code())
     return math.ldexp(top.significand, top.exponent)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from hwsim.operands import Operand, selected_indices
 
 if TYPE_CHECKING:
     from hwsim.evaluate.product import Evaluator
-    from hwsim.gemm.record import Gemm
     from hwsim.resolve.resolver import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
@@ -61,28 +61,39 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """A callable that computes the error metrics of a product; nothing is computed before it is called."""
+    """A callable that computes the error metrics of a product; nothing is computed before it is called.
+
+    alpha, beta, c, bias: of the epilogue; c: codes in the output's format, or None.
+    """
 
     a: Operand
     b: Operand
     product: Array
-    epilogue: LinearEpilogue
+    alpha: float
+    beta: float = 0.0
+    c: Operand | None = None
+    bias: Array | None = None
 
     @in_default_environment
     def __call__(self) -> dict[str, Any]:
         self._check_memory()
-        return errors_of(self.a.values(), self.b.values(), self.product, self.epilogue)
+        return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
 
     @in_default_environment
     def by_place(self) -> ErrorMap | None:
         """Where the error is (see `error_map`)."""
         self._check_memory()
-        return error_map(self.a.values(), self.b.values(), self.product, self.epilogue)
+        return error_map(self.a.values(), self.b.values(), self.product, self._epilogue())
+
+    def _epilogue(self) -> LinearEpilogue:
+        added = [] if self.c is None or not self.beta else [(self.beta, as_fp64(self.c.values()))]
+        added += [] if self.bias is None else [(1.0, self.bias)]
+        return LinearEpilogue(self.alpha, tuple(added))
 
     def _check_memory(self) -> None:
         """Raise InputError where the errors need more memory than there is."""
         (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
-        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b))
+        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b, self.c) if x is not None)
         is_fp64 = self.product.dtype == np.float64
         own = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
         check_memory(
@@ -136,8 +147,7 @@ def compute(
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     if cut is None:
-        makes_values = evaluator.makes_values(codes_c, bias)
-        _check_memory(resolved, a, b, lead, 0 if is_tall else at_once, makes_values, threads)
+        _check_memory(resolved, (a, b), codes_c, bias, lead, 0 if is_tall else at_once, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
@@ -153,22 +163,33 @@ def compute(
         product = evaluator.typed(_as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress))
     else:
         product = _stacked(a, b, codes_c, lead, one, progress)
-    beta = record.epilogue.beta
-    added = [] if codes_c is None or not beta else [(beta, as_fp64(Operand(codes_c, record.output).values()))]
-    added += [] if bias is None else [(1.0, bias)]
-    return product, Errors(a, b, product, LinearEpilogue(record.epilogue.alpha, tuple(added)))
+    added = None if codes_c is None else Operand(codes_c, record.output)
+    return product, Errors(a, b, product, record.epilogue.alpha, record.epilogue.beta or 0.0, added, bias)
 
 
 def _check_memory(
-    resolved: Resolved, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
+    resolved: Resolved,
+    operands: tuple[Operand, Operand],
+    codes_c: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    at_once: int,
+    threads: int,
 ) -> None:
     """Raise InputError where the product needs more memory than there is. at_once: matrices of a stack in a call; 0:
-    all as one product. makes_values: as of the evaluator.
+    all as one product.
     """
+    a, b = operands
+    makes_values = resolved.evaluator.makes_values(codes_c, bias)
     kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
     needed = resolved.needs.get(kind)
     if needed is None:
-        needed = resolved.needs[kind] = _need(resolved.gemm, a, b, lead, at_once, makes_values, threads)
+        needed = resolved.needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
+    if not at_once:
+        needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
+    elif at_once > 1:
+        stacks = [np.broadcast_to(x.codes, (*lead, *x.shape)) for x in operands]
+        needed += sum(_joined_bytes(x, len(lead)) for x in (*stacks, codes_c) if x is not None)
     (m, k), n = a.shape, b.shape[1]
     check_memory(
         needed,
@@ -178,22 +199,34 @@ def _check_memory(
 
 
 def _need(
-    record: Gemm, a: Operand, b: Operand, lead: tuple[int, ...], at_once: int, makes_values: bool, threads: int
+    resolved: Resolved,
+    operands: tuple[Operand, Operand],
+    lead: tuple[int, ...],
+    at_once: int,
+    makes_values: bool,
+    threads: int,
 ) -> int:
-    """Bytes that the product takes; arguments as of `_check_memory`."""
+    """Bytes that the product takes, however its operands lie; arguments as of `_check_memory`."""
+    record, (a, b) = resolved.gemm, operands
     (m, k), n, count = a.shape, b.shape[1], math.prod(lead)
     rows, matrices = (m, at_once) if at_once else (count * m, 1)
-    formats = a.format, b.format
-    needed = bytes_needed(record, (rows, n, k), formats, threads, matrices=matrices, makes_values=makes_values)
-    needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
-    if at_once > 1:
-        needed += sum(count * x.codes.nbytes // math.prod(x.lead) for x in (a, b) if _is_spread(x.lead, lead))
-    return needed
+    needed = bytes_needed(
+        record,
+        (rows, n, k),
+        (a.format, b.format),
+        threads,
+        matrices=matrices,
+        makes_values=makes_values,
+        rounds_words=resolved.evaluator.rounds_words,
+    )
+    return needed + (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
 
 
-def _is_spread(own: tuple[int, ...], lead: tuple[int, ...]) -> bool:
-    """Whether an operand with these leading dimensions is copied to be one array of all matrices of a stack."""
-    return len(lead) > 1 and math.prod(own) not in (1, math.prod(lead))
+def _joined_bytes(x: Array, dimensions: int) -> int:
+    """Bytes of the copy that is made where the first dimensions of an array become one; 0 where they lie so."""
+    long = [(size, stride) for size, stride in zip(x.shape[:dimensions], x.strides, strict=False) if size != 1]
+    lie_so = all(stride == size * inner for (_, stride), (size, inner) in pairwise(long))
+    return 0 if lie_so else x.size * x.itemsize
 
 
 def _times(lead: tuple[int, ...]) -> str:
@@ -235,7 +268,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
         return array_of(out, format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
-    return product, Errors(arrays.a, arrays.b, product, LinearEpilogue(resolved.gemm.epilogue.alpha, ()))
+    return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
 
 
 def _checked_bias(given: Any, n: int) -> Array:

@@ -288,13 +288,14 @@ found = []
 for scheme, options, of_a, of_b in json.loads(sys.argv[1]):
     given = {"device": "h200", "scheme": scheme, "threads": 2} | options
     a, b = np.ones(of_a, np.float32), np.ones(of_b, np.float32)
-    hwsim.matmul(a[..., :32, :32], b[..., :32, :32], **given)
+    c = np.ones((*of_a[:-1], of_b[-1]), np.float32) if "beta" in options else None
+    hwsim.matmul(a[..., :32, :32], b[..., :32, :32], None if c is None else c[..., :32, :32], **given)
     stated = []
     product.check_memory = lambda needed, *_: stated.append(needed)
     before = size("VmRSS")
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")
-    hwsim.matmul(a, b, **given)
+    hwsim.matmul(a, b, c, **given)
     found.append([scheme, of_a, size("VmHWM") - before, *stated])
 print(json.dumps(found))
 """
@@ -305,6 +306,7 @@ STACKED = [  # of one B: one product of all rows; of two matrices at a time; eac
     ("bf16x9", {}, (2, 24, 1 << 17), (2, 1 << 17, 24)),
     ("bf16x9", {}, (16, 4, 8, 1 << 15), (4, 1 << 15, 8)),  # B is copied for each of 64
     ("tf32x3", {}, (64, 256, 256), (64, 256, 256)),
+    ("native", {"format": "fp16", "beta": 2.0}, (64, 512, 64), (64, 64, 512)),
 ]
 
 
@@ -316,6 +318,54 @@ def test_the_stated_need_of_a_stack_is_not_below_what_it_takes():
     for scheme, shape, taken, stated in json.loads(done.stdout):
         assert taken < stated + 16 * MIB, (scheme, shape)
         assert stated < 4 * taken + 64 * MIB, (scheme, shape)  # nor is it far above
+
+
+TAKEN = """
+import json, sys
+import numpy as np
+import hwsim
+from hwsim import product
+
+def size(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+found = []
+for device, options, dtype, of_a, of_b, is_heads in json.loads(sys.argv[1]):
+    given = {"device": device, "threads": 2} | options
+    a, b = np.zeros(of_a, dtype), np.zeros(of_b, dtype)
+    a[...], b[...] = 1, 1
+    if is_heads:
+        a, b = (x.swapaxes(-3, -2) if x.ndim > 2 else x for x in (a, b))
+    hwsim.matmul(a[..., :32, :32], b[..., :32, :32], **given)
+    stated = []
+    product.check_memory = lambda needed, *_: stated.append(needed)
+    before = size("VmRSS")
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+    hwsim.matmul(a, b, **given)
+    found.append([device, options, size("VmHWM") - before, *stated])
+print(json.dumps(found))
+"""
+LONG = (2048, 8192), (8192, 16)
+AS_GIVEN = [  # rounded as they lie; 32-bit words, which the instruction rounds; widened first; heads side by side
+    ("h200", {"format": "fp16"}, "float64", *LONG, False),
+    ("h200", {"format": "fp16"}, "float32", *LONG, False),
+    ("ascend910b1", {"format": "hf32", "input_format": "hf32"}, "uint32", *LONG, False),
+    ("h200", {"format": "tf32", "input_format": "tf32"}, "uint32", *LONG, False),
+    ("h200", {"scheme": "tf32x3"}, "float16", *LONG, False),
+    ("h200", {"format": "fp16"}, "float16", (8, 1024, 32, 64), (64, 16), True),
+    ("h200", {"format": "fp16"}, "float16", (8, 1024, 32, 64), (8, 64, 32, 16), True),
+]
+
+
+@LINUX
+def test_the_stated_need_is_that_of_operands_as_they_are_given():
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN, json.dumps(AS_GIVEN)], capture_output=True, text=True, check=True
+    )
+    for device, options, taken, stated in json.loads(done.stdout):
+        assert stated / 1.8 - 16 * MIB < taken < stated + 10 * MIB, (device, options)
 
 
 @LINUX

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.convert import decode, encode
 from hwsim._kernels.lanes import Step, combine, specials
-from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, widened
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.numerics.units import DotSpec, IntegerUnit
 from hwsim.threads import for_elements
@@ -126,10 +126,12 @@ class Lanes:
         return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
 
     def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
-        """The codes of values in a format, rounded once."""
+        """The codes of values in a format, rounded once; fp32 values become fp64 as they are, NaNs too."""
         dtype = code_dtype(fmt)
         if _holds(values.dtype, fmt):
             return np.ascontiguousarray(values).view(dtype)
+        if values.dtype == np.float32 and fmt.name == "fp64":
+            return widened(values)
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         count = for_elements(threads, values.size)

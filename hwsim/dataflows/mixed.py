@@ -53,7 +53,8 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     start = 0
     for part in plans:
         assert not isinstance(part.plan, Mixed)
-        made.add(short_name(mixed, part.plan), flow.lower(part, device), start, part is plans[-1])
+        at = min(start, problem.k - part.problem.k)  # of a short K each plan has a whole step, so that they overlap
+        made.add(short_name(mixed, part.plan), flow.lower(part, device), at, part is plans[-1])
         start += part.problem.k
     return made.program()
 

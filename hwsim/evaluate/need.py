@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Bytes of an element that a split of an operand holds at once, beside the codes: residual, digit, and their next ones.
 SPLIT_BYTES = {"round": 8, "bytes": 8, "signed_bytes": 8, "slices": 56}
+ENCODED = ("fp32", "fp64")  # formats whose arrays the kernels round; others are decoded first
 VALUE_BYTES = {"fp32": 4, "fp64": 8, "int32": 8, "int64": 8, "exact": 16}  # by the plan's arithmetic
 CODE_BYTES = 4  # of a term's value as the unit gives it, held until it is loaded into that arithmetic
 BLOCK_COPIES = 4  # arrays of values that combining the terms of a block of C holds at once
@@ -35,18 +36,19 @@ def bytes_needed(
     *,
     matrices: int = 1,
     makes_values: bool = True,
+    rounds_words: bool = False,
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
     B, a block of C with all its terms, and the codes of C; where the order of a sum is written out, also the parts of
     the pieces in its order. matrices: of a stack, that one call takes. makes_values: not where the unit's own codes are
-    those of C. A mixture is counted as its most general plan.
+    those of C. rounds_words: as of the evaluator. A mixture is counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
     for count, given, pieces in zip((m * k, k * n), formats, (plan.a_pieces, plan.b_pieces), strict=True):
-        if own := _copied_bytes(given, pieces, plan):
+        if own := _copied_bytes(given, pieces, plan, rounds_words):
             copies += count * own
-            splitting = max(splitting, count * SPLIT_BYTES[plan.split])
+            splitting = max(splitting, count * _splitting_bytes(given, pieces, plan))
     code = code_dtype(format_of(gemm.output)).itemsize
     schedule, result = gemm.schedule, m * n * code
     orders = [dataclasses.replace(schedule, regions=())]
@@ -84,9 +86,20 @@ def _piece_bytes(plan: Plan, m: int, n: int, k: int) -> int:
     return sum(count * code_dtype(format_of(piece.format)).itemsize for count, pieces in sides for piece in pieces)
 
 
-def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:
+def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan, rounds_words: bool) -> int:
     """Bytes of an element of an operand beside the operand itself: in the plan's input format, and its pieces."""
     converted = 0 if given == plan.input_format else code_dtype(format_of(plan.input_format)).itemsize
-    if len(pieces) == 1 and pieces[0].format == given == plan.input_format:
-        return 0
+    if _is_only(pieces, plan) and pieces[0].format == plan.input_format and not rounds_words:
+        return converted
     return converted + sum(code_dtype(format_of(piece.format)).itemsize for piece in pieces)
+
+
+def _splitting_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:
+    """Bytes of an element that are held while its pieces are made; none where one is rounded from it as it lies."""
+    is_direct = _is_only(pieces, plan) and given in (*ENCODED, pieces[0].format)
+    return 0 if is_direct else SPLIT_BYTES[plan.split]
+
+
+def _is_only(pieces: Sequence[Piece], plan: Plan) -> bool:
+    """Whether an operand's one piece is the operand rounded."""
+    return len(pieces) == 1 and plan.split == "round" and not pieces[0].scale_exponent and not plan.clamp

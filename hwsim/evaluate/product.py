@@ -149,6 +149,11 @@ class Evaluator:
             self._made[has_c] = made
         return made
 
+    @property
+    def rounds_words(self) -> bool:
+        """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""
+        return self._conversions[1] is not None
+
     def makes_values(self, c: Array | None, bias: Array | None) -> bool:
         """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
         if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:

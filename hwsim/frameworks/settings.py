@@ -16,7 +16,9 @@ from typing import Any, Literal
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, nearest
+from hwsim.formats import format_of
 from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, sort_by_owner
+from hwsim.powers import FP32, largest_number
 from hwsim.repeated import Repeated
 from hwsim.schemes import Scheme, scheme_of
 
@@ -143,6 +145,13 @@ def _of_pass(given: Mapping[str, Any], where: str) -> PassSettings:
     if (scale or gradient) and full.get("format") is None:
         name = "scale" if scale else "gradient_format"
         raise InputError(f"{where}: {name} needs format=, of the operands that are no gradients")
+    taken_formats = [full.get("format"), full.get("format_b"), gradient]
+    wide = [name for name in taken_formats if name and largest_number(format_of(name)) > largest_number(FP32)]
+    if scale and wide:
+        raise InputError(
+            f"{where}: scale with format {wide[0]}: operands are scaled in fp32, whose range is smaller; leave scale "
+            "out"
+        )
     return PassSettings(full, gradient, scale)
 
 

@@ -46,7 +46,7 @@ Sided = tuple[Evaluator, Operand, Operand]  # a way of computing, A and B
 class Variant:
     """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (generated if
     empty). gemm: a resolved record of `device`: its plan, order of summation and epilogue instead of scheme, format,
-    schedule, output and options.
+    schedule, output and options; A and B are rounded to its input format.
     """
 
     device: str | Path | Mapping[str, Any] | Device
@@ -461,7 +461,8 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
             "A's columns must equal B's rows"
         )
     if setting.gemm is not None:
-        return Evaluator(setting.gemm, load(setting.device)), left, right
+        taken = setting.gemm.problem.input_format  # kernels that multiply wider operands do not round them
+        return Evaluator(setting.gemm, load(setting.device)), left.converted(taken), right.converted(taken)
     side = prepare(
         load(setting.device),
         scheme,

@@ -160,6 +160,12 @@ def test_exponents_bring_the_largest_just_below_the_top(name):
         assert exponent_for(x.astype(np.float32), fmt) == 0
 
 
+@pytest.mark.parametrize("settings", [{"format": "fp64"}, {"format": "e4m3", "gradient_format": "fp64"}])
+def test_formats_beyond_fp32_are_not_scaled(settings):
+    with pytest.raises(hwsim.InputError, match="scale with format fp64: operands are scaled in fp32"):
+        settings_of({"device": "h200", "scale": "power-of-two", **settings})
+
+
 def test_powers_that_fp32_has_not():
     x = np.array([[3e-45, -1e-45, 0.0, -0.0]], np.float32)
     assert np.array_equal(times_power(x, 160), np.ldexp(x, 160))

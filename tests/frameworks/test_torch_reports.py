@@ -144,6 +144,14 @@ def test_an_element_of_a_kernel_that_sums_regions_unlike():
     assert found.values[0] == whole.c[found.element] and _of_codes(found.explain().errors) == found.values
 
 
+def test_operands_of_a_kernel_that_multiplies_wider_ones_are_explained_as_it_takes_them():
+    """A matrix-vector product of bf16 is an fp32 chain over rounded operands."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(70, 3, bias=False), drawn(5, 1, 70)
+    found = hwsim.torch.diff(layer, x, {"library": "cublas"}, {}, device="h200", format="bf16")
+    assert not found.is_equal and _of_codes(found.explain().errors) == found.values
+
+
 def test_a_bias_does_not_hide_where_sums_part():
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(2048, 72), drawn(4, 16, 2048)

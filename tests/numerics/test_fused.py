@@ -275,3 +275,10 @@ def test_gemm_is_a_dot_per_element() -> None:
         gemm(HOPPER, a.astype(np.uint32), b, c)
     with pytest.raises(InputError, match="shapes"):
         gemm(HOPPER, a, b.T, c)
+
+
+def test_numpy_s_integers_are_codes_and_what_is_kept_of_them_is_no_other_s():
+    a = [0x3C01, 0x7BFF, 0x0001, 0xC000] * 4
+    want = dot(HOPPER, a, a, 0)
+    given = np.array([x ^ 0x8000 for x in a], np.uint16)  # codes that no other test has asked for first
+    assert dot(HOPPER, given, given, np.uint32(0)) == want == dot(HOPPER, given.tolist(), given.tolist(), 0)

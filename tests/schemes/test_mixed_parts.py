@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import hwsim
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
@@ -27,3 +29,15 @@ def test_the_first_part_reads_c_and_the_last_scales_and_converts(has_c: bool) ->
     assert (last.epilogue.alpha, last.epilogue.beta, last.epilogue.output_format) == (2.0, 1.0, "fp16")
     assert (first.problem.has_c, last.problem.has_c) == (has_c, True)
     assert (first.problem.bias, last.problem.bias) == (None, "fp32")
+
+
+@pytest.mark.parametrize("k", [1, 32, 40])
+@pytest.mark.parametrize("device", ["h200", "mi250"])
+def test_a_k_with_fewer_steps_than_plans(device: str, k: int) -> None:
+    """Each plan's kernels take a whole step then."""
+    a, b = np.ones((600, k), np.float32), np.ones((k, 8), np.float32)
+    a[:300] *= np.float32(1e-30)
+    result = hwsim.run(a, b, device=device, scheme="ape")
+    assert sum(count > 0 for count in result.gemm.plan.blocks) == 2  # type: ignore[union-attr]
+    assert result.cycles is not None and result.cycles > hwsim.run(a[300:], b, device=device, scheme="ape").cycles
+    assert np.array_equal(result.c, hwsim.run(np.stack([a, a]), b, device=device, scheme="ape").c[1])  # type: ignore[index]

@@ -148,9 +148,11 @@ class Floats:
 
     def store(self, x, fmt, rounding="RNE"):
         """The code of a value in a format."""
-        known = format_of(fmt)
-        if x.kind == "nan" and fmt == self.format and not self.conversions.saturates:
-            return (1 << known.bits - 1) - 1 if self.all_ones else known.nan_code
+        known, own = format_of(fmt), format_of(self.format)
+        if x.kind == "nan" and fmt in (self.format, "fp64") and not self.conversions.saturates:
+            code = (1 << own.bits - 1) - 1 if self.all_ones else own.nan_code
+            payload = (code & (1 << own.fraction_bits) - 1) << known.fraction_bits - own.fraction_bits
+            return known.nan_code | payload  # kept by what widens it
         return self.conversions.code(x, fmt, rounding, all_ones=self.all_ones)
 
 
