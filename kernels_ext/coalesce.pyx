@@ -3,7 +3,8 @@
 A copy of a global tile that the kernel does not write is no work: the slot only remembers where its
 content lies. Products accumulated one after the other in one slot become one job over all of their K.
 Instructions start in any order that queues and semaphores allow; what remains is a list of jobs to be
-carried out in the order given. This module knows the tables of hwsim.program.flat, not arithmetic.
+carried out in the order given. What cores of other groups signal is there: they are executed before
+(hwsim.program.peers). This module knows the tables of hwsim.program.flat, not arithmetic.
 """
 
 from libc.stdint cimport int64_t
@@ -28,6 +29,7 @@ cdef enum:
     CHAIN = 2      # a pending chain of products
     MAX_TILES = 4
     QUEUE = 1024
+    GIVEN = 1 << 30  # more than a core waits for
     JOB_COLUMNS = 20
     SEGMENT_COLUMNS = 11
 
@@ -168,7 +170,8 @@ cdef class Coalescer:
     def __cinit__(self, flat, i64 n_engines, written, steps):
         self.instr, self.tile, self.affine, self.term = flat.instr, flat.tile, flat.affine, flat.term
         self.sync, self.zero_list, self.zero_variable = flat.sync, flat.zero_list, flat.zero_variable
-        self.buffer_slots, self.semaphore_initial = flat.buffer_slots, flat.semaphore_initial
+        self.buffer_slots = flat.buffer_slots
+        self.semaphore_initial = np.where(flat.semaphore_peers != 0, GIVEN, flat.semaphore_initial)
         self.streams, self.n_engines = flat.streams, n_engines
         self.written, self.steps = np.asarray(written, np.int64), np.asarray(steps, np.int64)
         base = np.concatenate([[0], np.cumsum(np.asarray(flat.buffer_slots))]).astype(np.int64)

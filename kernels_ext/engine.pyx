@@ -60,6 +60,7 @@ cdef extern from "hw_engine.h":
         const hw_window *window
         const int64_t *semaphore_initial
         const int64_t *semaphore_pieces
+        const int64_t *semaphore_peers
         int64_t instrs, streams, groups, engines, semaphores, windows
         int64_t miss_ticks
         hw_l2 *l2
@@ -96,6 +97,7 @@ cdef extern from "hw_engine.h":
         const hw_node *node
         const hw_stream *stream
         const int64_t *semaphore_initial
+        const int64_t *semaphore_peers
         const int64_t *queue_depth
         const int64_t *buffer_slots
         const int64_t *first_slot
@@ -129,13 +131,14 @@ CAUSE_QUEUE_FULL, CAUSE_IN_FLIGHT = HW_CAUSE_QUEUE_FULL, HW_CAUSE_IN_FLIGHT
 COLUMNS = {
     "instr": 12, "cost": 13, "tile": 9, "affine": 3, "term": 2, "derived": 4, "sync": 2, "node": 4,
     "stream": 5, "group": 4, "engine": 3, "window": 1, "semaphore_initial": 1,
-    "semaphore_pieces": 1,
+    "semaphore_pieces": 1, "semaphore_peers": 1,
 }
 ORDER_COLUMNS = {name: columns for name, columns in COLUMNS.items()
                  if name not in ("cost", "group", "engine", "window", "semaphore_pieces")} | {
     "queue_depth": 1, "buffer_slots": 1, "first_slot": 1}
 PLACE_COLUMNS = {name: columns for name, columns in ORDER_COLUMNS.items()
-                 if name not in ("semaphore_initial", "queue_depth", "buffer_slots", "first_slot")} | {
+                 if name not in ("semaphore_initial", "semaphore_peers", "queue_depth", "buffer_slots",
+                                 "first_slot")} | {
     "zero_list": 2, "zero_variable": 1, "extent": 2}
 ROW_COLUMNS = ("group", "engine", "instr", "issue", "start", "free", "end", "row", "col", "slot", "cause", "number",
                "signaller")
@@ -284,6 +287,7 @@ cdef class Machine:
         k.windows, k.miss_ticks = len(tables["window"]), self.miss_ticks
         k.semaphore_initial = address(checked["semaphore_initial"])
         k.semaphore_pieces = address(checked["semaphore_pieces"])
+        k.semaphore_peers = address(checked["semaphore_peers"])
         k.instrs, k.streams, k.groups, k.engines, k.semaphores = instrs, streams, groups, engines, semaphores
         k.l2, k.has_hbm = self.l2, self.has_hbm
         k.capacity[HW_L2] = self.l2_rate if self.l2 != NULL else 0
@@ -339,6 +343,7 @@ def in_order(tables, int64_t first_stream, int64_t streams, int64_t core, int64_
     k.node = <const hw_node *>address(checked["node"])
     k.stream = <const hw_stream *>address(checked["stream"]) + first_stream
     k.semaphore_initial = address(checked["semaphore_initial"])
+    k.semaphore_peers = address(checked["semaphore_peers"])
     k.queue_depth = address(checked["queue_depth"])
     k.buffer_slots, k.first_slot = address(checked["buffer_slots"]), address(checked["first_slot"])
     k.streams, k.engines, k.semaphores = streams, len(tables["queue_depth"]), len(tables["semaphore_initial"])
@@ -353,7 +358,7 @@ def check_places(tables, int64_t first_stream, int64_t streams, int64_t first_co
                  int64_t zeroing, int64_t period):
     """Check addresses, scopes and counts of one group's streams (hwsim.program.places).
 
-    tables: as of in_order without queue_depth, buffer_slots, first_slot and semaphore_initial; and zero_list,
+    tables: as of in_order without queue_depth, buffer_slots, first_slot, semaphore_initial and _peers; and zero_list,
     zero_variable, and extent (arrays): rows and columns as stored. zeroing: the opcode that zero_at holds for. period:
     as of in_order. Returns int64 (semaphores, 4): signalled and awaited by a core, and the same with shortened loops;
     None where a rule may be violated.

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
 from typing import Protocol
 
 from hwsim.program.builder import Derivations, StreamBuilder
-from hwsim.program.ir import CORE, ZERO, Affine, Derived, variable
+from hwsim.program.ir import CORE, ZERO, Affine, Derived, Sync, variable
 from hwsim.program.quick import quick
 
 
@@ -70,8 +70,31 @@ class CoreWaves:
 
 @quick
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A sum of a tile in the workspace of shared tiles: its first row there, and what says that it is stored."""
+
+    row: Affine
+    flag: Sync
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a CTA does with its part of a tile whose K is shared: the sums of others that it adds to its own, in order,
+    and where it stores that (None: it has the whole sum then, and writes the result).
+    """
+
+    stored: Stored | None
+    added: tuple[Stored, ...]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class WorkTile:
-    """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K."""
+    """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K.
+
+    share: where other CTAs compute parts of the same sum.
+    """
 
     row: Affine
     col: Affine
@@ -84,6 +107,7 @@ class WorkTile:
     cluster: int  # cores with the same columns of B at the same time, as a cluster
     across: int  # tiles of one row, and of one column, that cores are at together
     along: int
+    share: Share | None = None
 
 
 def slices_of(lengths: Sequence[int]) -> list[Slices]:
@@ -152,6 +176,11 @@ def tile_grids(
             found.append(TileGrid(first, depth, rows, cols, width, beside, row, col, size_m, size_n, part))
             first += found[-1].tiles
     return found
+
+
+def tile_grids_at(grids: Sequence[TileGrid], row: int, col: int, first: int) -> list[TileGrid]:
+    """The grids moved to other places of C, numbered on from `first`."""
+    return [replace(one, first=one.first + first, row=one.row + row, col=one.col + col) for one in grids]
 
 
 def distribute(grids: Sequence[TileGrid], cores: int) -> list[CoreWaves]:
@@ -251,6 +280,10 @@ class TileScheduler(Protocol):
     def tile_count(self) -> int:
         """Number of tiles of the kernel, over all slices of K and matrices of a batch."""
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Names of the semaphores of peers that its shares name."""
+
     def cores(self) -> list[CoreWaves]:
         """Groups of cores with equal work; cores without any are left out."""
 
@@ -279,6 +312,16 @@ class StaticTileScheduler:
     def swizzle(self) -> int:
         """Width of a rasterisation band, in tiles."""
         return max(grid.band for grid in self.grids)
+
+    @property
+    def workspace_rows(self) -> int:
+        """None: no tile is shared."""
+        return 0
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """None: no tile is shared."""
+        return ()
 
     def cores(self) -> list[CoreWaves]:
         """Groups of cores with equal work."""

@@ -2,14 +2,15 @@
 
 Each core's streams are first coalesced into array operations (hwsim._kernels.coalesce): transfers of unchanged data
 cost nothing, and products accumulated in one place become one chain over all of their K. The operations are then
-executed on NumPy arrays of codes, with simulated cores in parallel on host threads. The bits do not depend on the
-number of threads: within a kernel, cores write different elements. A product whose K is not a multiple of the
+executed on NumPy arrays of codes, with simulated cores in parallel on host threads; a group of cores that awaits others
+(hwsim.program.peers) after those. The bits do not depend on the number of threads: within a kernel, cores write
+different elements. A product whose K is not a multiple of the
 instruction's is padded with zeros, as in the direct evaluator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
 from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
+from hwsim.program.peers import turns
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -107,7 +109,12 @@ class _KernelRun:
 
     def run(self, threads: int) -> None:
         """Execute the kernel on all cores, with `threads` host threads."""
-        cores = [(g, group.first + i) for g, group in enumerate(self.kernel.groups) for i in range(group.count)]
+        for turn in turns(self.kernel):
+            groups = [(number, self.kernel.groups[number]) for number in turn]
+            self._cores([(number, group.first + i) for number, group in groups for i in range(group.count)], threads)
+
+    def _cores(self, cores: Sequence[tuple[int, int]], threads: int) -> None:
+        """Execute cores, each a group and an index, none of which awaits another."""
         if threads <= 1 or len(cores) == 1:
             for group, core in cores:
                 self._core(group, core)

@@ -1,9 +1,9 @@
 """The reference functional machine: executes one instruction at a time, with real copies, in any legal order.
 
 It gives the same bits as `functional`, which coalesces, and is thousands of times slower. Each core has its streams,
-its in-order engine queues and its semaphores; `order` selects at random which stream issues or which engine executes
-its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions, unless `dots` gives
-another way to compute them. For small problems, to check the fast machine.
+its in-order engine queues and its semaphores, but for those of peers; `order` selects at random which stream issues or
+which engine executes its next instruction. Products use the integer reference (hwsim.numerics), by whole instructions,
+unless `dots` gives another way to compute them. For small problems, to check the fast machine.
 """
 
 from __future__ import annotations
@@ -62,15 +62,27 @@ def run(
     choose = random.Random(order)
     vector = VectorUnit(device.vector, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
+        peers: list[dict[str, int]] = [
+            {one.name: one.initial for one in kernel.semaphores if one.peers}
+            for _ in range(max(group.count for group in kernel.groups))
+        ]
         cores = [
-            _Core(kernel, device, vector, dots, arrays, formats, group.streams, group.first + i)
+            _Core(kernel, device, vector, dots, arrays, formats, group.streams, group.first + i, peers[i])
             for group in kernel.groups
             for i in range(group.count)
         ]
+        waiting: list[_Core] = []
         while cores:
             core = choose.choice(cores)
-            if not core.step(choose):
-                cores.remove(core)
+            if core.step(choose):
+                cores, waiting = cores + waiting, []
+                continue
+            cores.remove(core)
+            if core.is_stuck:
+                waiting.append(core)
+        if waiting:
+            stuck = ", ".join(str(core.index) for core in waiting)
+            raise ProgramError(f"kernel {kernel.name}, core {stuck}: the engines wait for each other")
     return arrays[program.output]
 
 
@@ -87,22 +99,24 @@ class _Core:
         formats: dict[str, str],
         streams: Any,
         core: int,
+        peers: dict[str, int],
     ) -> None:
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
         self.vector, self.dots = vector, dots
         self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
-        self.counts = {s.name: s.initial for s in kernel.semaphores}
+        self.own = {s.name: s.initial for s in kernel.semaphores if not s.peers}
+        self.peers = peers
         room = bytes_per_slot_byte(kernel.instrs())
         self.slots = {b.name: [np.zeros(b.slot_bytes * room, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
 
     def step(self, choose: random.Random) -> bool:
-        """Issue or execute one instruction; False when everything is done."""
+        """Issue or execute one instruction; False when everything is done, or nothing can go on."""
         ready = [
             queue
             for queue in self.queues.values()
-            if queue and all(self.counts[w.semaphore] >= w.count for w in queue[0][0].waits)
+            if queue and all(self._counts(w.semaphore)[w.semaphore] >= w.count for w in queue[0][0].waits)
         ]
         if self.streams and (not ready or choose.random() < 0.5):
             stream = choose.choice(self.streams)
@@ -116,15 +130,22 @@ class _Core:
         if ready:
             instr, values = choose.choice(ready).popleft()
             for wait in instr.waits:
-                self.counts[wait.semaphore] -= wait.count
+                self._counts(wait.semaphore)[wait.semaphore] -= wait.count
             for _ in range(instr.repeat):
                 self._execute(instr, values)
             for signal in instr.signals:
-                self.counts[signal.semaphore] += signal.count
+                self._counts(signal.semaphore)[signal.semaphore] += signal.count
             return True
-        if any(self.queues.values()):
-            raise ProgramError(f"kernel {self.kernel.name}, core {self.index}: the engines wait for each other")
         return False
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something is left, if nothing can go on."""
+        return any(self.queues.values())
+
+    def _counts(self, semaphore: str) -> dict[str, int]:
+        """Where a semaphore is counted."""
+        return self.peers if semaphore in self.peers else self.own
 
     def _view(self, tile: Tile, values: Values) -> tuple[Codes, str]:
         if isinstance(tile, GlobalTile):

@@ -244,9 +244,9 @@ class KernelBuilder:
         self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread, spilled)
         return name
 
-    def semaphore(self, name: str, initial: int = 0, pieces: bool = False) -> Sync:
+    def semaphore(self, name: str, initial: int = 0, pieces: bool = False, peers: bool = False) -> Sync:
         """Declare a semaphore; returns a Sync of one of it."""
-        self._semaphores[name] = Semaphore(name, initial, pieces)
+        self._semaphores[name] = Semaphore(name, initial, pieces, peers)
         return Sync(name)
 
     def ring(self, name: str, memory: str, slots: int, slot_bytes: int, pieces: bool = False) -> Ring:

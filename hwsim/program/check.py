@@ -7,10 +7,11 @@ and unordered accesses are found by an abstract execution (hwsim.program.order) 
 loops are shortened.
 
 The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
-(the timing machine finds every deadlock, with the full counts); conflicts between cores; conflicts that need another
-interleaving, when several engines signal one semaphore. The number of hardware flags that a semaphore needs is not
-counted (it depends on how far engines run apart). Addresses in global memory that depend on a counter are not checked
-against the bounds, nor those with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
+(the timing machine finds every deadlock, with the full counts); conflicts between cores, but for those of the first
+cores of groups that semaphores of peers order (hwsim.program.peers); conflicts that need another interleaving, when
+several engines signal one semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on
+how far engines run apart). Addresses in global memory that depend on a counter are not checked against the bounds, nor
+those with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
 There are no false alarms: a violation found with shortened loops counts only if less shortened loops, and then the true
 counts, confirm it.
 """
@@ -42,7 +43,8 @@ from hwsim.program.ir import (
     Stream,
     Tile,
 )
-from hwsim.program.order import Walker, walk
+from hwsim.program.order import Walker, walk, walk_together
+from hwsim.program.peers import check_peers, exchanged_arrays, names_of
 from hwsim.program.places import Balance, Places, UnsureError
 from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import GM, Scope, mma_shape
@@ -78,6 +80,7 @@ class _Checker:
     def __init__(self, scope: Scope, arrays: tuple[GlobalArray, ...]) -> None:
         self.scope, self.kernel, self.device, self.arrays = scope, scope.kernel, scope.device, arrays
         self.semaphores = {semaphore.name for semaphore in self.kernel.semaphores}
+        self.peers = names_of(self.kernel)
 
     def check(self) -> None:
         """Run all checks: the static ones first, because the abstract execution relies on them."""
@@ -97,6 +100,8 @@ class _Checker:
             if group.streams not in done:
                 done.append(group.streams)
                 self._order(group, number, walker, few, balances[number])
+        if self.peers:
+            self._together([balance for balance, _ in balances])
 
     def _on_tables(self, fews: list[_Shortened]) -> list[tuple[Balance, Balance]] | None:
         """Check the tables against all rules except those of order. Returns the balances of each group (see
@@ -111,7 +116,7 @@ class _Checker:
                     known[form] = True
             places = Places(self.kernel, flat, self.arrays)
             found = [places.group(number, few.period) for number, few in enumerate(fews)]
-            leaks = any(given != taken for balance, _ in found for given, taken in balance.values())
+            leaks = any(self._own_leaks(balance) for balance, _ in found)
             return None if leaks else found
         except (KeyError, ProgramError, UnsureError):
             return None
@@ -187,13 +192,16 @@ class _Checker:
                 )
             end = group.first + group.count
 
+    def _own_leaks(self, balance: Balance) -> dict[str, tuple[int, int]]:
+        """Of the semaphores that are a core's own, those that it signals and awaits not equally often."""
+        return {name: both for name, both in balance.items() if both[0] != both[1] and name not in self.peers}
+
     def _leak(self, group: CoreGroup, balance: Balance) -> None:
-        for name, (given, taken) in balance.items():
-            if given != taken:
-                raise self._fail(
-                    f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
-                    "every wait needs its signal"
-                )
+        for name, (given, taken) in self._own_leaks(balance).items():
+            raise self._fail(
+                f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
+                "every wait needs its signal"
+            )
 
     def _order(
         self, group: CoreGroup, number: int, walker: Walker, few: _Shortened, balances: tuple[Balance, Balance]
@@ -201,7 +209,7 @@ class _Checker:
         balance, balance_of_few = balances
         self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
-        uneven = any(given != taken for given, taken in balance_of_few.values())
+        uneven = bool(self._own_leaks(balance_of_few))
         if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
             return
         numbers = self._numbers()
@@ -218,6 +226,17 @@ class _Checker:
                 walk(self.scope, group, numbers, many, 2 * BUDGET)
             except ProgramError:
                 walk(self.scope, group, numbers, _whole, CONFIRM_BUDGET)
+
+    def _together(self, balances: list[Balance]) -> None:
+        """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
+        check_peers(self.kernel, balances)
+        numbers, exchanged, few = self._numbers(), exchanged_arrays(self.kernel), _Shortened(1)
+        try:
+            walk_together(self.scope, numbers, few, exchanged, BUDGET)
+        except ProgramError:
+            if not few.used:
+                raise
+            walk_together(self.scope, numbers, _whole, exchanged, CONFIRM_BUDGET)
 
 
 class _Shortened:

@@ -97,6 +97,7 @@ class FlatKernel:
     buffer_slots: Table
     semaphore_initial: Table
     semaphore_pieces: Table
+    semaphore_peers: Table
     sizes: tuple[int, ...]
     skipped: bool
     walked: Mapping[str, Table]
@@ -169,6 +170,7 @@ def flatten(
     tables = made.tables()
     tables["semaphore_initial"] = np.array([s.initial for s in kernel.semaphores], np.int64)
     tables["semaphore_pieces"] = np.array([s.pieces for s in kernel.semaphores], np.int64)
+    tables["semaphore_peers"] = np.array([s.peers for s in kernel.semaphores], np.int64)
     return FlatKernel(
         tables["instr"],
         tables["tile"],
@@ -181,6 +183,7 @@ def flatten(
         np.array([b.slots for b in kernel.buffers], np.int64),
         tables["semaphore_initial"],
         tables["semaphore_pieces"],
+        tables["semaphore_peers"],
         tuple(sizes),
         made.skipped,
         tables,

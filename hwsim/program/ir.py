@@ -131,6 +131,8 @@ class Buffer:
 class Semaphore:
     """A counting semaphore of one core. A wait subtracts from it, a signal adds to it.
 
+    peers: of one core of each group that names it, those at the same place in their groups, which are equally large:
+    what one of them signals another may await (a flag in global memory). Groups never await one another in a circle.
     pieces: of time alone: what is signalled is handed over piece by piece, so that the wait is over when the signaller
     begins, and what waited does not end before it (timing machine).
     """
@@ -138,6 +140,7 @@ class Semaphore:
     name: str
     initial: int = 0
     pieces: bool = False
+    peers: bool = False
 
 
 @quick

@@ -1,8 +1,11 @@
-"""Abstract execution of one core: finds deadlocks and unordered accesses (data races) with vector clocks.
+"""Abstract execution of one core, or of peers together: finds deadlocks and unordered accesses, with vector clocks.
 
 Every engine is a thread of in-order instructions, so two instructions of one engine are ordered. A semaphore is a queue
 of tokens; a token carries the clock of its signaller, and a wait joins the clocks of the tokens it takes. Time is not
 modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
+
+What peers signal (ir.Semaphore.peers) is there for a core that is executed alone, and orders nothing; `walk_together`
+executes one core of each group, and looks at arrays in global memory that cores exchange.
 
 `counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
 a suspicion (hwsim.program.check repeats with the true counts before it refuses).
@@ -49,6 +52,27 @@ def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Cal
     _Walk(scope, group, numbers, counts).run(budget)
 
 
+def walk_together(
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], budget: int
+) -> None:
+    """Execute the first core of every group abstractly, all together. counts: as of `walk`.
+
+    exchanged: arrays of which the accesses must be ordered. budget: instructions of one core. Raises ProgramError as
+    `walk` does.
+    """
+    peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
+    shared = _Shared(peers, {}, {}, exchanged)
+    walks = [_Walk(scope, group, numbers, counts, shared) for group in scope.kernel.groups]
+    left = budget * len(walks)
+    while left > 0:
+        done = sum(one.advance() for one in walks)
+        left -= done
+        if not done:
+            for one in walks:
+                one.end()
+            return
+
+
 class Walker:
     """A compiled version of `walk` for all groups of a kernel, which only says whether there is a violation; `walk`
     reports it.
@@ -78,46 +102,76 @@ class Walker:
         return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, budget)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What cores that are executed together share: tokens of peers, clocks by engine and core, accesses, arrays."""
+
+    tokens: dict[str, deque[Clock]]
+    clocks: dict[str, Clock]
+    seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]]
+    exchanged: set[str]
+
+
 class _Walk:
     def __init__(
-        self, scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int]
+        self,
+        scope: Scope,
+        group: CoreGroup,
+        numbers: Mapping[int, int],
+        counts: Callable[[int], int],
+        shared: _Shared | None = None,
     ) -> None:
         self.scope, self.numbers, self.counts, self.group = scope, numbers, counts, group
         self.streams: list[Iterator[_Queued]] = []
         self.slots = {buffer.name: buffer.slots for buffer in scope.kernel.buffers}
-        self.watched = _watched_arrays(group)
+        self.shared, self.watched = shared, _watched_arrays(group) if shared is None else shared.exchanged
         for stream in group.streams:
             self.streams.append(self._instructions(stream.body, stream.derived, {CORE: group.first}))
         self.queues: dict[str, deque[_Queued]] = {name: deque() for name in scope.device.engines}
-        self.clocks: dict[str, Clock] = {name: {} for name in self.queues}
-        self.tokens: dict[str, deque[Clock]] = {
-            semaphore.name: deque({} for _ in range(semaphore.initial)) for semaphore in scope.kernel.semaphores
-        }
+        self.clocks: dict[str, Clock] = {} if shared is None else shared.clocks
+        self.threads = {name: name if shared is None else f"{name} of core {group.first}" for name in self.queues}
+        self.clocks |= {thread: {} for thread in self.threads.values()}
+        self.tokens: dict[str, deque[Clock]] = {} if shared is None else dict(shared.tokens)
+        for semaphore in scope.kernel.semaphores:
+            if not semaphore.peers:
+                self.tokens[semaphore.name] = deque({} for _ in range(semaphore.initial))
         # (object, slot) -> (engine, rectangle, written) -> latest tick and instruction: earlier ones are ordered too
-        self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]] = {}
+        self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]] = (
+            {} if shared is None else shared.seen
+        )
+        self.heads = [next(stream, None) for stream in self.streams]
 
     def run(self, budget: int) -> None:
         """Issue and execute until everything is done, nothing can go on, or `budget` instructions have run."""
-        heads = [next(stream, None) for stream in self.streams]
         while budget > 0:
-            before = budget
-            for i, stream in enumerate(self.streams):
-                head = heads[i]
-                while head is not None:
-                    queue = self.queues[head.instr.engine]
-                    if len(queue) >= self.scope.device.engines[head.instr.engine].queue_depth:
-                        break
-                    queue.append(head)
-                    head = next(stream, None)
-                heads[i] = head
-            for engine, queue in self.queues.items():
-                while queue and self._takes(engine, queue[0]):
-                    self._execute(engine, queue.popleft())
-                    budget -= 1
-            if budget == before:
-                if any(self.queues.values()):
-                    raise ProgramError(self._deadlock())
+            done = self.advance()
+            budget -= done
+            if not done:
+                self.end()
                 return
+
+    def advance(self) -> int:
+        """Issue what the queues have room for and execute what can go on; returns the number of instructions."""
+        for i, stream in enumerate(self.streams):
+            head = self.heads[i]
+            while head is not None:
+                queue = self.queues[head.instr.engine]
+                if len(queue) >= self.scope.device.engines[head.instr.engine].queue_depth:
+                    break
+                queue.append(head)
+                head = next(stream, None)
+            self.heads[i] = head
+        done = 0
+        for engine, queue in self.queues.items():
+            while queue and self._takes(engine, queue[0]):
+                self._execute(engine, queue.popleft())
+                done += 1
+        return done
+
+    def end(self) -> None:
+        """Raise where nothing can go on and something is left."""
+        if any(self.queues.values()):
+            raise ProgramError(self._deadlock())
 
     def _takes(self, engine: str, queued: _Queued) -> bool:
         waits = queued.instr.waits
@@ -125,10 +179,11 @@ class _Walk:
             return True
         needs: dict[str, int] = {}
         for wait in waits:
-            needs[wait.semaphore] = needs.get(wait.semaphore, 0) + wait.count
+            if wait.semaphore in self.tokens:
+                needs[wait.semaphore] = needs.get(wait.semaphore, 0) + wait.count
         if any(len(self.tokens[name]) < count for name, count in needs.items()):
             return False
-        clock = self.clocks[engine]
+        clock = self.clocks[self.threads[engine]]
         for name, count in needs.items():
             tokens = self.tokens[name]
             for _ in range(count):
@@ -138,17 +193,20 @@ class _Walk:
         return True
 
     def _execute(self, engine: str, queued: _Queued) -> None:
-        clock = self.clocks[engine]
-        tick = clock[engine] = clock.get(engine, 0) + 1
+        thread = self.threads[engine]
+        clock = self.clocks[thread]
+        tick = clock[thread] = clock.get(thread, 0) + 1
         for name, slot, rect, written in queued.accesses:
             seen = self.seen.setdefault((name, slot), {})
             for (other, there, other_written), (when, before) in seen.items():
-                if (written or other_written) and other != engine and clock.get(other, 0) < when and _meet(rect, there):
+                if (written or other_written) and other != thread and clock.get(other, 0) < when and _meet(rect, there):
                     raise ProgramError(self._conflict(name, slot, queued, written, before, other_written))
-            seen[engine, rect, written] = (tick, queued)
+            seen[thread, rect, written] = (tick, queued)
         if queued.instr.signals:
             token = dict(clock)
             for signal in queued.instr.signals:
+                if signal.semaphore not in self.tokens:  # peers', of a core that is executed alone
+                    continue
                 self.tokens[signal.semaphore].extend([token] * signal.count)
 
     def _instructions(self, body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[_Queued]:
@@ -160,7 +218,8 @@ class _Walk:
             elif isinstance(node, Advance):
                 values[node.counter] = values.get(node.counter, 0) + node.by
             else:
-                derive(derived, values)
+                if self.shared is None or _touches(node, self.watched):
+                    derive(derived, values)
                 yield _Queued(self.numbers[id(node)], node, tuple(self._accesses(node, values)))
 
     def _accesses(self, instr: Instr, values: Values) -> Iterator[tuple[str, int, Rect, bool]]:
@@ -168,6 +227,8 @@ class _Walk:
         for tiles, written in ((instr.writes, True), (instr.reads, False)):
             for tile in tiles:
                 if not isinstance(tile, GlobalTile):
+                    if self.shared is not None:
+                        continue
                     slot = evaluate(tile.slot, values) % self.slots[tile.buffer]
                     yield tile.buffer, slot, (tile.row, tile.row + tile.rows, tile.col, tile.col + tile.cols), written
                 elif tile.array in self.watched:
@@ -179,7 +240,7 @@ class _Walk:
         for queue in self.queues.values():
             if not queue:
                 continue
-            waits = queue[0].instr.waits
+            waits = [wait for wait in queue[0].instr.waits if wait.semaphore in self.tokens]
             wait = next(
                 w
                 for w in waits
@@ -228,6 +289,11 @@ def _watched_arrays(group: CoreGroup) -> set[str]:
     for stream in group.streams:
         visit(stream.body)
     return {name for name in writes if len(engines[name]) > 1}
+
+
+def _touches(instr: Instr, arrays: set[str]) -> bool:
+    """Whether any of its tiles is of these arrays."""
+    return any(isinstance(tile, GlobalTile) and tile.array in arrays for tile in (*instr.writes, *instr.reads))
 
 
 def _meet(a: Rect, b: Rect) -> bool:

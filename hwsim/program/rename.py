@@ -40,7 +40,9 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
     copies = tuple(
         [Buffer(buffers.get(x.name, x.name), x.memory, x.slots, x.slot_bytes, x.spread) for x in kernel.buffers]
     )
-    semaphores = tuple([Semaphore(made.semaphores.get(x.name, x.name), x.initial, x.pieces) for x in kernel.semaphores])
+    semaphores = tuple(
+        [Semaphore(made.semaphores.get(x.name, x.name), x.initial, x.pieces, x.peers) for x in kernel.semaphores]
+    )
     is_one_to_one = _keeps_arrays_apart(kernel, arrays) and all(
         len({one.name for one in named}) == len(named) for named in (copies, semaphores)
     )

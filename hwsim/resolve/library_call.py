@@ -161,8 +161,9 @@ def _mapping(choice: LibraryChoice) -> dict[str, Any]:
 def in_order(choice: LibraryChoice, k: int) -> Schedule:
     """A schedule with as many slices as the choice's, each in order of K: what a program carries of any order.
 
-    It moves and multiplies as much as the kernel does. Where a kernel begins with the rest of K, deals tiles of K out
-    in turn or cuts them by tile of C, this is not its order: it is for cycles.
+    It moves and multiplies as much as the kernel does. Where a kernel begins with the rest of K or deals tiles of K out
+    in turn, this is not its order: it is for cycles. So it is where CTAs share the K of tiles and no program carries
+    that, as of a tile that the family has not.
     """
     own = choice.schedule
     lengths = own.slice_k if isinstance(own.slice_k, tuple) else None

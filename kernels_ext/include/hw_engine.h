@@ -96,6 +96,7 @@ typedef struct hw_kernel {
     const hw_derived *derived; const hw_sync *sync; const hw_node *node; const hw_stream *stream;
     const hw_group *group; const hw_engine_model *engine; const hw_window *window; const int64_t *semaphore_initial;
     const int64_t *semaphore_pieces; /* handed over in pieces: given when the signaller begins */
+    const int64_t *semaphore_peers;  /* one for all groups, of which each has one core that awaits or signals it */
     int64_t instrs, streams, groups, engines, semaphores, windows;
     int64_t miss_ticks;         /* from completion of a read that hits to that of one that misses */
     hw_l2 *l2; int64_t capacity[HW_SHARED]; int has_hbm;
@@ -126,6 +127,7 @@ int hw_run_kernel(hw_kernel *kernel);
 typedef struct {
     const hw_instr *instr; const hw_tile *tile; const hw_affine *affine; const hw_term *term; const hw_derived *derived;
     const hw_sync *sync; const hw_node *node; const hw_stream *stream; const int64_t *semaphore_initial;
+    const int64_t *semaphore_peers;          /* signalled by other cores: waits for them are met, and order nothing */
     const int64_t *queue_depth;              /* per engine */
     const int64_t *buffer_slots, *first_slot; /* per buffer: how many, and those of the buffers before it */
     int64_t streams, engines, semaphores, buffers, arrays, core;

@@ -112,7 +112,7 @@ typedef struct {
     int64_t term_room;
     uint64_t *waiting;
     int64_t *taken, *signalled, *signaller;
-    int pieces;                /* any semaphore is in pieces */
+    int pieces, peers;         /* any semaphore is in pieces, of peers */
     int64_t *in_flight, *stalled_at;
     actor *actors;
     int64_t *next, latest;     /* tree of next events: the first at 1, each actor's from `leaves` on */

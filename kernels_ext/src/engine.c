@@ -3,9 +3,17 @@
  * The rules stand in hwsim.machines.timing. Actors are a core's streams, its engines while they are occupied, and
  * its engines' pending completions; each has at most one next event. The earliest event is taken first; at equal
  * times the lowest actor: by group, then completions before occupancies before streams, each by index. Of several
- * engines that wait for what a completion signals, those waiting for its first signal come first, then by index.
+ * engines that wait for what a completion signals, those waiting for its first signal come first, then by group and
+ * index. A semaphore of peers counts what the representatives of all groups give and take: each of its groups has as
+ * many cores, which meet one by one.
  */
 #include "hw_engine_machine.h"
+
+/* The core that keeps a semaphore: each its own, the first those of peers. */
+static inline core *keeper(const machine *m, core *c, int64_t s)
+{
+    return m->peers && m->k->semaphore_peers[s] ? m->cores : c;
+}
 
 /* --- accounting ------------------------------------------------------------------------------------------- */
 
@@ -39,7 +47,7 @@ static void settle(const machine *m, core *c, int64_t e, int64_t time)
         int inside = m->pieces && m->k->semaphore_pieces[g->semaphore]
             && !m->operations[g->queue.at[g->queue.head].instr].bare;
         account[inside ? HW_BUSY : HW_FIRST_SEMAPHORE + g->semaphore] += spent, g->cause = g->semaphore;
-        g->signaller = c->signaller[g->semaphore];
+        g->signaller = keeper(m, c, g->semaphore)->signaller[g->semaphore];
     } else if (g->state == THROTTLED) {
         account[HW_IN_FLIGHT] += spent, g->cause = HW_CAUSE_IN_FLIGHT, g->signaller = -1;
     } else if (g->state == EMPTY) {
@@ -72,14 +80,16 @@ static void record(machine *m, core *c, int64_t e, int64_t free_at, int64_t end)
 /* --- engines ---------------------------------------------------------------------------------------------- */
 
 /* Take all waits of an instruction, or none: returns the semaphore that lacks, or -1. */
-static int64_t take(core *c, const operation *o)
+static int64_t take(const machine *m, core *c, const operation *o)
 {
     for (int64_t i = 0; i < o->waits; i++) {
-        int64_t *semaphore = &c->semaphore[o->wait[i].semaphore];
+        int64_t s = o->wait[i].semaphore, *semaphore = &keeper(m, c, s)->semaphore[s];
         if (*semaphore < o->wait[i].count) {
-            int64_t lacks = o->wait[i].semaphore;
-            while (i-- > 0) c->semaphore[o->wait[i].semaphore] += o->wait[i].count;
-            return lacks;
+            while (i-- > 0) {
+                int64_t taken = o->wait[i].semaphore;
+                keeper(m, c, taken)->semaphore[taken] += o->wait[i].count;
+            }
+            return s;
         }
         *semaphore -= o->wait[i].count;
     }
@@ -93,9 +103,12 @@ static int has_room(const machine *m, const core *c, const operation *o)
     return c->in_flight[o->window] + o->window_bytes <= m->k->window[o->window].bytes;
 }
 
-static void give_back(core *c, const operation *o)
+static void give_back(const machine *m, core *c, const operation *o)
 {
-    for (int64_t i = 0; i < o->waits; i++) c->semaphore[o->wait[i].semaphore] += o->wait[i].count;
+    for (int64_t i = 0; i < o->waits; i++) {
+        int64_t s = o->wait[i].semaphore;
+        keeper(m, c, s)->semaphore[s] += o->wait[i].count;
+    }
 }
 
 /* Whether the queue has room for an instruction; one alone always has. */
@@ -114,6 +127,13 @@ static int fits(const engine *g, const operation *o)
 static void let_issue(machine *m, core *c, engine *g, int64_t time, int started);
 static void try_start(machine *m, core *c, int64_t e, int64_t time);
 
+/* The engines of a core whose heads wait for a semaphore look again. */
+static void wake(machine *m, core *c, int64_t semaphore, int64_t time)
+{
+    uint64_t *waiting = &c->waiting[semaphore], heads = *waiting;
+    for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
+}
+
 static void give_pieces(machine *m, core *c, const operation *o, int64_t number, int64_t time)
 {
     for (int64_t i = 0; i < o->signals; i++)
@@ -121,11 +141,8 @@ static void give_pieces(machine *m, core *c, const operation *o, int64_t number,
             c->semaphore[o->signal[i].semaphore] += o->signal[i].count;
             c->signaller[o->signal[i].semaphore] = number;
         }
-    for (int64_t i = 0; i < o->signals; i++) {
-        if (!m->k->semaphore_pieces[o->signal[i].semaphore]) continue;
-        uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
-        for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
-    }
+    for (int64_t i = 0; i < o->signals; i++)
+        if (m->k->semaphore_pieces[o->signal[i].semaphore]) wake(m, c, o->signal[i].semaphore, time);
 }
 
 static void take_pieces(const machine *m, core *c, engine *g, const operation *o)
@@ -153,7 +170,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
     engine *g = &c->engines[e];
     int64_t index = g->queue.at[g->queue.head].instr;
     const operation *o = &m->operations[index];
-    int64_t lacks = take(c, o);
+    int64_t lacks = take(m, c, o);
     settle(m, c, e, time);
     if (lacks >= 0) {
         g->state = WAITING, g->since = time, g->semaphore = lacks;
@@ -161,7 +178,7 @@ static void try_start(machine *m, core *c, int64_t e, int64_t time)
         return;
     }
     if (!has_room(m, c, o)) {
-        give_back(c, o);
+        give_back(m, c, o);
         g->state = THROTTLED, g->since = time;
         return;
     }
@@ -188,7 +205,8 @@ static void signal_all(const machine *m, core *c, const operation *o, int64_t gi
 {
     for (int64_t i = 0; i < o->signals; i++) {
         int64_t s = o->signal[i].semaphore;
-        if (!given || !m->k->semaphore_pieces[s]) c->semaphore[s] += o->signal[i].count, c->signaller[s] = number;
+        core *at = keeper(m, c, s);
+        if (!given || !m->k->semaphore_pieces[s]) at->semaphore[s] += o->signal[i].count, at->signaller[s] = number;
         if (m->pieces) c->signalled[s] += o->signal[i].count;
     }
 }
@@ -200,8 +218,11 @@ static void complete(machine *m, core *c, int64_t index, int64_t given, int64_t 
     signal_all(m, c, o, given, number);
     if (o->window >= 0) c->in_flight[o->window] -= o->window_bytes;
     for (int64_t i = 0; i < o->signals; i++) {
-        uint64_t *waiting = &c->waiting[o->signal[i].semaphore], heads = *waiting;
-        for (*waiting = 0; heads; heads &= heads - 1) try_start(m, c, __builtin_ctzll(heads), time);
+        int64_t s = o->signal[i].semaphore;
+        if (m->peers && m->k->semaphore_peers[s])
+            for (int64_t other = 0; other < m->k->groups; other++) wake(m, &m->cores[other], s, time);
+        else
+            wake(m, c, s, time);
     }
     if (o->window >= 0 && c->engines[o->engine].state == THROTTLED) try_start(m, c, o->engine, time);
     for (uint64_t held = c->held; held; held &= held - 1) {
@@ -413,7 +434,10 @@ static void build(machine *m)
     if (m->status != HW_OK) return;
     for (int64_t i = 0; i < 2 * (int64_t)m->leaves; i++) m->next[i] = HW_NEVER;
     for (int64_t i = 0; i < k->instrs; i++) m->operations[i] = operation_of(k, i);
-    for (int64_t s = 0; s < k->semaphores; s++) m->pieces |= k->semaphore_pieces[s] != 0;
+    for (int64_t s = 0; s < k->semaphores; s++) {
+        m->pieces |= k->semaphore_pieces[s] != 0;
+        m->peers |= k->semaphore_peers[s] != 0;
+    }
 
     int64_t *variable = m->variables, *index = m->index;
     unsigned char *feeds = m->feeds;

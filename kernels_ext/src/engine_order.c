@@ -144,6 +144,7 @@ static int takes(walk *w, int64_t engine, const hw_instr *x)
     int64_t engines = w->k->engines, *clock = &w->clock[engine * engines];
     for (int64_t i = 0; i < x->waits; i++) {
         int64_t needs = 0;
+        if (w->k->semaphore_peers[wait[i].semaphore]) continue;
         for (int64_t j = 0; j < x->waits; j++)
             if (wait[j].semaphore == wait[i].semaphore) needs += wait[j].count;
         if (w->semaphores[wait[i].semaphore].sum < needs) return 0;
@@ -151,6 +152,7 @@ static int takes(walk *w, int64_t engine, const hw_instr *x)
     for (int64_t i = 0; i < x->waits; i++) {
         semaphore *s = &w->semaphores[wait[i].semaphore];
         int64_t count = wait[i].count;
+        if (w->k->semaphore_peers[wait[i].semaphore]) continue;
         s->sum -= count;
         while (count) {
             tokens *first = &s->at[s->head];

@@ -156,7 +156,10 @@ PROBLEM = Problem("fp16", 70, 40, 300)
         (Schedule(split_k=2, merge_into="output"), "merge_into"),
         (Schedule(remainder="first", tile_k=32), "remainder"),
         (Schedule(sum=Chain((Range(0, 300),))), "sum"),
-        (Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),)), "regions"),
+        (
+            Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),), split_k=2),
+            "regions of slices",
+        ),
         (Schedule(epilogue=Epilogue(contraction="alpha")), "contraction"),
         (Schedule(epilogue=Epilogue(product_format="fp16")), "product_format"),
         (Schedule(epilogue=Epilogue(output_rounding="RZ", output_format="fp16")), "output_rounding"),
@@ -262,6 +265,8 @@ def test_passes_write_pieces_as_the_instruction_needs_them():
 
 class LastTileFirst:
     """A scheduler of another order: core 0 takes all tiles of the static one, its grids from the last."""
+
+    flags = ()
 
     def __init__(self, grids):
         self.grids = grids

@@ -2,13 +2,14 @@
 
 python tools/fuzz/programs.py [--count 2000] [--first 0] [--log FILE]
 
-A program is made for a device whose numbers of cores and sizes of memories are drawn. It must fit its memories, end,
-and give by the functional machine the bits of the direct evaluator; the machine that executes one instruction at a time
-must give them in 10 random orders (each hundredth case: in 100). Then the program is damaged: a wait removed, a signal
-given to another semaphore, a count changed, a slot or bytes taken from a buffer. The checker refuses it, or all that
-holds for a program holds for it too.
+A program is made for a device whose numbers of cores and sizes of memories are drawn; in some CTAs share the K of
+tiles. It must fit its memories, end, and give by the functional machine the bits of the direct evaluator; the machine
+that executes one instruction at a time must give them in 10 random orders (each hundredth case: in 100). Then the
+program is damaged: a wait removed, a signal given to another semaphore, a count changed, a slot or bytes taken from a
+buffer. The checker refuses it, or all that holds for a program holds for it too.
 """
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -22,6 +23,8 @@ from hwsim._kernels import gemm
 from hwsim.api import program as make_program
 from hwsim.devices.registry import shipped
 from hwsim.errors import HwsimError, ProgramError
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
 from hwsim.operands import operand
 from hwsim.program.check import check
@@ -68,6 +71,24 @@ def request(rng, device):
         if rng.random() < 0.25:
             given[name] = rng.choice(values)
     return (m, n, k), given
+
+
+def shared(rng, device, sizes, given):
+    """Options of a product in which CTAs share the K of some tiles, as many as the device's cores can; or None."""
+    (m, n, k), tile = sizes, given.get("tile")
+    if given["scheme"] != "native" or tile is None or device.cores < 2 or k < 2 or rng.random() < 0.5:
+        return None
+    parts = rng.randint(2, min(device.cores, k))
+    cuts = [0, *sorted(rng.sample(range(1, k), parts - 1)), k]
+    chains = [Chain((Range(start, stop),)) for start, stop in itertools.pairwise(cuts)]
+    total = Reduction(tuple(rng.sample(chains, parts)), "pairwise", level="workspace")
+    places = [(row, col) for row in range(0, m, tile["m"]) for col in range(0, n, tile["n"])]
+    chosen = rng.sample(places, min(len(places), rng.randint(1, device.cores // parts)))
+    regions = [
+        Region(Range(row, min(m, row + tile["m"])), Range(col, min(n, col + tile["n"])), total) for row, col in chosen
+    ]
+    kept = {name: value for name, value in given.items() if name != "split_k"}
+    return {**kept, "schedule": Schedule(regions=tuple(regions))}
 
 
 def nodes(body):
@@ -188,12 +209,19 @@ def case(number):
     sizes, given = request(rng, device)
     m, n, k = sizes
     a, b = operands(number, sizes)
-    program = None
+    program, cut = None, shared(random.Random(f"shared tiles {number}"), device, sizes, given)
+    if cut is not None:
+        try:
+            _, program = make_program(m=m, n=n, k=k, device=device, **cut)
+            given = {"device": device, **cut}
+        except HwsimError:
+            pass
     for left_out in ((), ("split_k", "stages", "buffering"), ("tile", "split_k", "stages", "buffering")):
+        if program is not None:
+            break
         given = {"device": device} | {name: value for name, value in given.items() if name not in left_out}
         try:
             _, program = make_program(m=m, n=n, k=k, **given)
-            break
         except HwsimError:
             continue
     if program is None:
@@ -228,7 +256,8 @@ def case(number):
             continue
         holds(other, device, inputs, expected, range(ORDERS))
         words.add("harmless")
-    return "equal, damage " + " and ".join(sorted(words)) if words else "equal"
+    kind = "equal, tiles shared" if "schedule" in given else "equal"
+    return f"{kind}, damage {' and '.join(sorted(words))}" if words else kind
 
 
 if __name__ == "__main__":

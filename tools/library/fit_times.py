@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from compare_cycles import asked
 from scipy.optimize import linprog
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -32,7 +33,6 @@ from hwsim.errors import HwsimError
 from hwsim.library_calls.choice import LibraryChoice
 from hwsim.library_calls.forest import LEAF, Forest, unpack
 from hwsim.library_calls.times import ABOUT_A_LAUNCH_US, ANY, QUANTITIES, Key, facts, key_of, quantities, with_factor
-from hwsim.recording.gemm_list import parse
 from hwsim.resolve.library_call import EpilogueUse, library_call
 
 LEAST_GEMMS = 6
@@ -40,14 +40,6 @@ PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 8, "l2_regularization": 1}
 LEAST_US = 0.4  # of a launch and what is beyond it
 Row = dict[str, str]
-
-
-def asked(row: Row) -> dict[str, object]:
-    """The GEMM as a keyword call of hwsim."""
-    operand, output, fast, _ = parse(row["kind"])
-    accumulate = {} if fast is None else {"accumulate": "fast" if fast else "promoted"}
-    sizes = {name: int(row[name]) for name in "mnk"}
-    return {"format": operand, "output": output, "b_layout": row["b_layout"], **accumulate, **sizes}
 
 
 def estimated(device: str, call: dict[str, object]) -> float:

@@ -4,12 +4,12 @@ registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps
-from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
@@ -25,6 +25,12 @@ class RowChunk:
     count: int
     is_first: bool
     is_last: bool
+
+
+def row_chunks(place: WorkTile, size: int) -> Iterator[RowChunk]:
+    """All rows of a tile, `size` at a time."""
+    for start, count in chunks(place.m, size):
+        yield RowChunk(start, count, start == 0, start + count == place.m)
 
 
 class Accumulators(Protocol):
@@ -144,10 +150,14 @@ def acquire(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> N
         s.emit(context.design.unit.engine, "sync", waits=[ring.free for ring in rings])
 
 
-def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int]) -> None:
+def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int], place: WorkTile) -> None:
     """Signal that the accumulators of these terms are complete."""
     if terms:
         rings = [context.buffers.accumulators[t].ring for t in terms]
-        s.emit(context.design.unit.engine, "sync", signals=[ring.full for ring in rings])
+        shared = context.buffers.shared
+        signals = [ring.full for ring in rings]
+        if shared is not None and place.share is not None:
+            signals = [shared.own]
+        s.emit(context.design.unit.engine, "sync", signals=signals)
         for ring in rings:
             ring.pushed(s)

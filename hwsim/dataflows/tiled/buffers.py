@@ -155,6 +155,18 @@ class SpillBarriers:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSums:
+    """Where a CTA adds sums of others to its own: `part` has some rows of one. own: the accumulator has the sum of its
+    part of a tile; whole: and those of others. Semaphores beside the accumulator's own, as what waits for a shared tile
+    may be queued before the tiles ahead of it are stored.
+    """
+
+    part: RingBuffer
+    own: Sync
+    whole: Sync
+
+
+@dataclass(frozen=True, slots=True)
 class KernelBuffers:
     """All buffers of a kernel. `every`: in the order in which a program lists them.
 
@@ -162,7 +174,7 @@ class KernelBuffers:
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
     TMEM. out, scratch, c: of the epilogue. staging: results on their way through shared memory. spill: None where all
-    accumulators are in registers.
+    accumulators are in registers. shared: None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]
@@ -180,6 +192,7 @@ class KernelBuffers:
     c: RingBuffer | None
     staging: RingBuffer | None
     spill: SpillBarriers | None
+    shared: SharedSums | None
 
     def declare(self, builder: KernelBuilder) -> None:
         """Declare buffers and semaphores."""
@@ -187,6 +200,9 @@ class KernelBuffers:
             builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled)
         for barrier in self.barriers:
             barrier.declare(builder)
+        if self.shared is not None:
+            for sync in (self.shared.own, self.shared.whole):
+                builder.semaphore(sync.semaphore)
 
 
 def kernel_buffers(design: KernelDesign) -> KernelBuffers:
@@ -312,6 +328,10 @@ class _Allocation:
         spill: SpillBarriers | None = None
         if self.blocking.spilled:
             spill = SpillBarriers(self.barrier("spill", 1), self.barrier("local", 1))
+        shared: SharedSums | None = None
+        if kernel.workspace is not None:
+            part = self.ring("part", family.registers, 2, chunk, kernel.workspace.format, synced=True)
+            shared = SharedSums(part, one_of("own.full"), one_of("whole.full"))
         return KernelBuffers(
             tuple(self.every),
             tuple(self.barriers),
@@ -328,6 +348,7 @@ class _Allocation:
             c,
             staging,
             spill,
+            shared,
         )
 
     def operand(self, i: int) -> OperandBuffers:

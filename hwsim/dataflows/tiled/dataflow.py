@@ -359,7 +359,7 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
     lengths = schedule.slice_lengths(problem.k)
     rounding = schedule.operand_rounding
     roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
-    is_sliced = len(lengths) > 1
+    is_sliced, has_regions = len(lengths) > 1, bool(schedule.regions)
     refused = {
         "scales": bool(problem.scales),
         "sparsity": problem.sparsity is not None,
@@ -373,7 +373,11 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
         "merge_into='output'": is_sliced and schedule.merge_into == "output",
         "remainder='first'": schedule.remainder == "first",
         "sum": schedule.sum is not None,
-        "regions": bool(schedule.regions),
+        "regions of stacks": has_regions and problem.matrices > 1,
+        "regions of images": has_regions and problem.image is not None,
+        "regions of slices": has_regions and is_sliced,
+        "regions of several products": has_regions and plan.products > 1,
+        "regions with promotion": has_regions and (schedule.promotion_k is not None or plan.k_group is not None),
         "contraction": epilogue.contraction is not None,
         "product_format": epilogue.product_format is not None,
         "output_rounding": epilogue.output_rounding != "RNE",

@@ -69,6 +69,10 @@ class KernelDesign:
             )
         if blocking.spilled:
             self._check_spill()
+        if kernel.workspace is not None and not self.in_registers:
+            raise UnsupportedError(
+                f"tiles whose K CTAs share: the accumulators of {self.unit_name} are in {self.c_memory}"
+            )
         if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"

@@ -9,10 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
-from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators, accumulator_rows
+from hwsim.dataflows.tiled.accumulators import (
+    RegisterAccumulators,
+    RowChunk,
+    TmemAccumulators,
+    accumulator_rows,
+    row_chunks,
+)
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.model import MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
+from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue, adds_sums, is_complete
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import StreamBuilder
@@ -74,7 +81,7 @@ class StoreAccumulators:
         design = self.context.design
         outputs = _outputs(self.context)
         for index, (terms, matrix) in enumerate(outputs):
-            for rows in _row_chunks(place, design.chunk_rows):
+            for rows in row_chunks(place, design.chunk_rows):
                 target = _target(self.context, place, matrix, rows)
                 is_last = rows.is_last and index + 1 == len(outputs)
                 self._rows(s, place, terms[0], rows, target, is_tile_end=is_last)
@@ -86,7 +93,7 @@ class StoreAccumulators:
     ) -> None:
         context, accumulator = self.context, self.context.buffers.accumulators[t]
         source = accumulator_rows(context, t, place, rows)
-        full = [accumulator.ring.full] if rows.is_first else []
+        full = [is_complete(context, t, place)] if rows.is_first else []
         free = [accumulator.ring.free] if rows.is_last else []
         ring = accumulator.read
         if ring is None:
@@ -127,8 +134,8 @@ class ElementwiseEpilogue:
         for index, (terms, matrix) in enumerate(outputs):
             waiting = [t for t in terms if not design.promoted[t]]
             rings = [self.context.buffers.accumulators[t].ring for t in waiting]
-            for rows in _row_chunks(place, design.chunk_rows):
-                if rows.is_first:
+            for rows in row_chunks(place, design.chunk_rows):
+                if rows.is_first and not adds_sums(place):  # else the lanes have waited for them
                     self.accumulators.wait(ops, waiting)
                 values = self.accumulators.values(s, ops, waiting, place, rows)
                 for t in terms:
@@ -226,9 +233,11 @@ class ElementwiseEpilogue:
 def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:
     """The epilogue of a kernel."""
     store = ResultStore(context)
+    own: EpilogueWriter = ElementwiseEpilogue(context, accumulators, Sums(context), store)
     if context.design.stores_accumulators:
-        return StoreAccumulators(context, store)
-    return ElementwiseEpilogue(context, accumulators, Sums(context), store)
+        own = StoreAccumulators(context, store)
+    shared = context.buffers.shared
+    return own if shared is None else SharedEpilogue(context, own, shared)
 
 
 def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
@@ -237,10 +246,6 @@ def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:
     if kernel.epilogue.value is None:
         return [([t], matrix) for t, matrix in enumerate(kernel.epilogue.partial)]
     return [(list(range(len(kernel.terms))), kernel.epilogue.target)]
-
-
-def _row_chunks(place: WorkTile, size: int) -> list[RowChunk]:
-    return [RowChunk(start, count, start == 0, start + count == place.m) for start, count in chunks(place.m, size)]
 
 
 def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: RowChunk) -> GlobalTile:

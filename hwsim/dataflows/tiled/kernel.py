@@ -25,6 +25,8 @@ def gemm_kernel(design: KernelDesign, scheduler: TileScheduler, sizes: tuple[int
     loop, epilogue = main_loop(context, accumulators), epilogue_of(context, accumulators)
     builder = KernelBuilder(design.kernel.name)
     context.buffers.declare(builder)
+    for flag in scheduler.flags:
+        builder.semaphore(flag, peers=True)
     for cores in scheduler.cores():
         streams = [_loads(context, scheduler, cores, loop, epilogue)]
         if not loop.shares_lanes:

@@ -75,9 +75,9 @@ class MainLoop:
             for sweep in range(design.k_sweeps):
                 for block in s.blocks("k", run.size, design.blocking.k):
                     self.products.block(s, place, run, sweep, block)
-            release(context, s, design.terms_across_blocks)
+            release(context, s, design.terms_across_blocks, place)
         self.spill.settle(s)
-        release(context, s, design.chained)
+        release(context, s, design.chained, place)
 
     def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """Emit the splits and promotions of one tile, and its products where they share the lanes."""
@@ -93,11 +93,11 @@ class MainLoop:
                 if self.splitter is not None or promotes or self.shares_lanes or self.spill.is_on:
                     self._blocks(s, ops, place, run, sweep, promotes)
             if self.shares_lanes:
-                release(context, s, design.terms_across_blocks)
+                release(context, s, design.terms_across_blocks, place)
             self.promotion.after_run(s, ops, place)
         if self.shares_lanes:
             self.spill.settle(s)
-            release(context, s, design.chained)
+            release(context, s, design.chained, place)
 
     def _blocks(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, promotes: bool) -> None:
         """Emit the elementwise work of a run, block by block."""

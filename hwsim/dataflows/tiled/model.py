@@ -230,7 +230,8 @@ class GemmKernel:
     """One GEMM kernel: its `terms` accumulate products of pieces of A and B over K.
 
     unit: the matrix instruction. runs: for each term its promotion interval, None: never promoted. joined: the terms
-    are joined by epilogue.value after every run and added to one sum.
+    are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
+    of tiles (None: none do).
     """
 
     name: str
@@ -241,6 +242,7 @@ class GemmKernel:
     b: KernelOperand
     epilogue: TileEpilogue
     joined: bool = False
+    workspace: MatrixRef | None = None
 
     @property
     def operands(self) -> tuple[KernelOperand, KernelOperand]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
+from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -97,6 +98,11 @@ class Partition:
     def words(self) -> int:
         """The number of 32-bit words per element of the sums."""
         return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
+
+    @cached_property
+    def is_shared(self) -> bool:
+        """Whether CTAs share the K of some tiles."""
+        return has_shared_tiles(self.gemm.schedule)
 
     @cached_property
     def is_single(self) -> bool:
@@ -247,6 +253,7 @@ class Partition:
             self._operand(1, part.terms),
             epilogue,
             joined=self.plan.join == "group",
+            workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
         )
 
     def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:

@@ -22,7 +22,8 @@ from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, Mat
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.storage import recorded_orders
-from hwsim.dataflows.tiles import StaticTileScheduler, slices_of, tile_grids
+from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
+from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.libraries import observed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 SPILLED = "spilled_rows"  # the setting of a mapping that spills
+Scheduler = StaticTileScheduler | StreamKScheduler
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
@@ -56,7 +58,7 @@ class ProgramWriter:
         self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
-        self.schedulers: dict[tuple[Tile, int, tuple[int, int]], StaticTileScheduler] = {}
+        self.schedulers: dict[tuple[Tile, int, tuple[int, int]], Scheduler] = {}
         self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels and what they were made from
 
     def program(self) -> Program:
@@ -147,13 +149,16 @@ class ProgramWriter:
         self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
         for matrix in kernel.epilogue.partial:
             self._declare(matrix, len(self.lengths))
+        if kernel.workspace is not None:
+            work = kernel.workspace
+            self.arrays[work.name] = GlobalArray(work.name, scheduler.workspace_rows, mapping.tile.n, work.format)
         if counts_tiles(self.family, self.device, scheduler.tile_count):
             self.kernels.append(self._tile_counter)
         self.kernels.append(self._lowered(design, scheduler, mapping))
         if self.partition.is_sliced:
             self._merge(part, kernel)
 
-    def _lowered(self, design: KernelDesign, scheduler: StaticTileScheduler, mapping: KernelMapping) -> Kernel:
+    def _lowered(self, design: KernelDesign, scheduler: Scheduler, mapping: KernelMapping) -> Kernel:
         """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
         own = replace(mapping, name="", terms=())
         for known, like, kernel in self.written:
@@ -165,7 +170,7 @@ class ProgramWriter:
         self.written.append((own, design.kernel, made))
         return made
 
-    def scheduler(self, mapping: KernelMapping) -> StaticTileScheduler:
+    def scheduler(self, mapping: KernelMapping) -> Scheduler:
         """The tile scheduler of a kernel; kernels with equal tiles share one."""
         key = mapping.tile, mapping.swizzle, mapping.cluster
         known = self.schedulers.get(key)
@@ -216,10 +221,11 @@ class ProgramWriter:
             self._pass(combine_pass("combine", plan.combine, terms, target))
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> StaticTileScheduler:
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Scheduler:
     """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2.
 
-    Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip.
+    Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises
+    UnsupportedError for regions of the schedule that no program carries.
     """
     m, n, k = gemm.problem.sizes
     slices = slices_of(gemm.schedule.slice_lengths(k))
@@ -227,8 +233,13 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Static
     l2_bytes = device.l2.capacity_bytes if device.l2 is not None else 0
     strips = STRIPS if l2_bytes and n * k * format_of(gemm.problem.input_format).bits // 8 > l2_bytes else 1
     cluster = mapping.cluster[0]
-    grids = tile_grids(m, n, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
-    return StaticTileScheduler(tuple(grids), device.cores, matrices)
+
+    def grids(rows: int, cols: int) -> list[TileGrid]:
+        return tile_grids(rows, cols, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
+
+    if gemm.schedule.regions:
+        return stream_k(gemm.schedule, (m, n, k), tile, grids, device.cores)
+    return StaticTileScheduler(tuple(grids(m, n)), device.cores, matrices)
 
 
 def counts_tiles(family: Family, device: Device, tiles: int) -> bool:

@@ -1,0 +1,106 @@
+"""The epilogue of a tile whose K several CTAs share: sums of others are added, then stored for another, or the result.
+
+It knows what a Share says of a CTA's part; not which tiles are shared, and not what the result's own epilogue does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled.accumulators import accumulator_rows, row_chunks
+from hwsim.dataflows.tiled.buffers import SharedSums
+from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiles import Stored, WorkTile
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import ZERO, GlobalTile, Sync
+
+TERM = 0  # of the only one, as is checked before (hwsim.dataflows.tiled.dataflow)
+
+
+def adds_sums(place: WorkTile) -> bool:
+    """Whether a CTA adds sums of others to its accumulator."""
+    return place.share is not None and bool(place.share.added)
+
+
+def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
+    """What says that the accumulator of term t has the sum that is to be stored."""
+    shared = context.buffers.shared
+    if shared is None or place.share is None:
+        return context.buffers.accumulators[t].ring.full
+    return shared.whole if adds_sums(place) else shared.own
+
+
+class OwnEpilogue(Protocol):
+    """The epilogue of a tile that is not shared, or whose whole sum is there."""
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of C."""
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit everything except the loads of C."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEpilogue:
+    """Of all tiles of a kernel in which some are shared."""
+
+    context: KernelContext
+    own: OwnEpilogue
+    sums: SharedSums
+
+    def load(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of others' sums, once they are stored, and of C where the result is written."""
+        engine, ring = self.context.engine("GM", self.context.registers), self.sums.part
+        for other in place.share.added if place.share is not None else ():
+            for rows in row_chunks(place, self.context.design.chunk_rows):
+                waits = [ring.free, other.flag] if rows.is_first else [ring.free]
+                source = self._workspace(other, place, rows.start, rows.count)
+                s.emit(engine, "copy", ring.push(rows.count, place.n), [source], waits, [ring.full], label="C")
+                ring.pushed(s)
+        if place.share is None or place.share.stored is None:
+            self.own.load(s, place)
+
+    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        """Emit the additions, and the store of the sum or the result."""
+        if place.share is not None:
+            self._add(s, ops, place)
+        if place.share is None or place.share.stored is None:
+            self.own.write(s, ops, place)
+        else:
+            self._store(s, place, place.share.stored)
+
+    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+        assert place.share is not None
+        context, ring = self.context, self.sums.part
+        others = len(place.share.added)
+        is_copied = place.share.stored is not None or context.design.stores_accumulators
+        for number in range(others):
+            for rows in row_chunks(place, context.design.chunk_rows):
+                if number == 0 and rows.is_first:
+                    ops.wait(self.sums.own)
+                ops.wait(ring.full)
+                own = accumulator_rows(context, TERM, place, rows)
+                ops.op("add", own, own, ring.pop(rows.count, place.n), label="C")
+                is_end = number + 1 == others and rows.is_last
+                ops.signal(ring.free, *([self.sums.whole] if is_copied and is_end else []))
+                ring.popped(s)
+
+    def _store(self, s: StreamBuilder, place: WorkTile, at: Stored) -> None:
+        context, ring = self.context, self.context.buffers.accumulators[TERM].ring
+        engine = context.engine(context.registers, "GM")
+        cta = context.buffers.cta
+        for rows in row_chunks(place, context.design.chunk_rows):
+            waits = [is_complete(context, TERM, place)] if rows.is_first else []
+            signals = [at.flag, ring.free] if rows.is_last else []
+            if rows.is_last and cta is not None:
+                signals.append(cta.free)
+            target = self._workspace(at, place, rows.start, rows.count)
+            s.emit(engine, "copy", target, [accumulator_rows(context, TERM, place, rows)], waits, signals, label="C")
+        ring.popped(s)
+
+    def _workspace(self, at: Stored, place: WorkTile, start: int, rows: int) -> GlobalTile:
+        matrix = self.context.design.kernel.workspace
+        assert matrix is not None
+        return GlobalTile(matrix.name, at.row + start, ZERO, rows, place.n)
