@@ -18,7 +18,7 @@ from hwsim.environment import in_default_environment
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
-from hwsim.library_calls.calls import K_MAJOR
+from hwsim.library_calls.versions import calls_taken
 from hwsim.options import DEFAULT_SCHEME
 from hwsim.report import explain as explained
 from hwsim.resolve.planning import plan_for
@@ -80,7 +80,7 @@ def library_kernel(library: str | Path, **call: Any) -> LibraryKernel:
     call: as of hwsim.run (device, scheme, m, n, k, format, options); 8-bit operands are taken with B by columns. Raises
     what that raises.
     """
-    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in K_MAJOR else {}
+    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in calls_taken().k_major else {}
     result = run(library=library, exact=False, timing=True, **layout, **call)
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))

@@ -12,7 +12,8 @@ from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.calls import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS
+from hwsim.library_calls.calls import ACCUMULATES, LAYOUTS
+from hwsim.library_calls.versions import calls_taken
 from hwsim.recording.machine import this_machine
 from hwsim.recording.record import check_out, record
 from hwsim.recording.report import recording_dict, recording_text
@@ -48,11 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--m", metavar="A:B", help=f"numbers of rows for --weight (default {DEFAULT_M})")
     group = sub.add_argument_group("how --gemm and --weight are called")
+    formats = calls_taken().outputs
     group.add_argument(
-        "--format", nargs="+", choices=tuple(ALLOWED_OUTPUTS), metavar="NAME",
-        help=f"of the operands (default {DEFAULT_FORMAT}): {', '.join(ALLOWED_OUTPUTS)}",
+        "--format", nargs="+", choices=tuple(formats), metavar="NAME",
+        help=f"of the operands (default {DEFAULT_FORMAT}): {', '.join(formats)}",
     )  # fmt: skip
-    outputs = tuple(sorted({name for some in ALLOWED_OUTPUTS.values() for name in some}))
+    outputs = tuple(sorted({name for some in formats.values() for name in some}))
     group.add_argument("--output", choices=outputs, metavar="NAME", help="of the result (default: as PyTorch's call)")
     group.add_argument("--accumulate", choices=ACCUMULATES, help="of e4m3 (default fast)")
     group.add_argument(

@@ -119,11 +119,14 @@ class ClustersModel(StrictRecord):
 
 class SharedKModel(StrictRecord):
     """Kernels whose CTAs share the K of the last tiles. step: K of a tile, elements. most_parts: of one tile.
-    after_waves, alone: where whole waves of clusters went before, and where none did. chips: by any name.
+
+    narrow: up to so many tiles of C along m, or along n, columns are walked whatever the cluster's shape. after_waves,
+    alone: where whole waves of clusters went before, and where none did. chips: by any name.
     """
 
     step: PositiveInt
     most_parts: PositiveInt
+    narrow: Pair
     after_waves: SharingModel
     alone: SharingModel
     chips: dict[Name, ClustersModel]

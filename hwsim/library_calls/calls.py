@@ -1,17 +1,21 @@
 """A GEMM as cuBLAS is asked for it, and what it refuses: sizes, formats, layouts, and what the call allows.
 
-It knows calls alone: no version of the library, no chip, and no choice.
+Which calls a version takes is data (`taken` of configs/libraries/*.version.yaml), which the functions are given. The
+module knows calls alone: no version of the library, no chip, and no choice.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
+
+if TYPE_CHECKING:
+    from hwsim.libraries.version_model import TakenModel, WholeRowsModel
 
 LINE_BYTES, VECTOR_BYTES = 128, 16
 ELEMENT_BYTES = {"e4m3": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
@@ -19,18 +23,6 @@ LAYOUTS = ("rows", "columns")
 ACCUMULATES = ("fast", "promoted")  # of e4m3
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
-#: Formats of A and B of one product: as those of the first one, but for alignment.
-MIXED = {("e4m3", "e5m2"): "e4m3", ("e5m2", "e4m3"): "e4m3"}
-K_MAJOR = ("e4m3", "int8")  # formats of operands that are taken by rows of A and columns of B alone
-ALLOWED_OUTPUTS = {
-    "fp16": ("fp16", "fp32"),
-    "bf16": ("bf16", "fp32"),
-    "tf32": ("fp32",),
-    "fp32": ("fp32",),
-    "fp64": ("fp64",),
-    "int8": ("int32",),
-    "e4m3": ("bf16", "fp16", "fp32"),
-}
 Reductions = Literal["any", "compute"]
 #: CUBLASLT_REDUCTION_SCHEME_* that are allowed.
 REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
@@ -112,17 +104,19 @@ class Unasked(NamedTuple):
 ALL_ASKED = Unasked()
 
 
-def operand_of(format: str, format_b: str | None) -> str:
+def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
     """The format whose kernels multiply A of `format` by B of `format_b` (None: the same).
 
     Raises UnsupportedError for pairs that cuBLAS does not multiply.
     """
-    if format_b in (None, format) and format != "e5m2":
+    pairs = {(pair.a, pair.b): pair.like for pair in taken.pairs.values()}
+    is_of_two_alone = any(format in pair for pair in pairs) and format not in taken.outputs
+    if format_b in (None, format) and not is_of_two_alone:
         return format
-    found = MIXED.get((format, str(format_b)))
+    found = pairs.get((format, str(format_b)))
     if found is None:
-        pairs = ", ".join(f"{a} by {b}" for a, b in MIXED)
-        raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {pairs}")
+        known = ", ".join(f"{a} by {b}" for a, b in pairs)
+        raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {known}")
     return found
 
 
@@ -132,7 +126,16 @@ def result_format(format: str) -> str:
 
 
 def checked_call(
-    m: int, n: int, k: int, format: str, output: str | None, accumulate: str | None, a: str, b: str, batch: int = 1
+    taken: TakenModel,
+    m: int,
+    n: int,
+    k: int,
+    format: str,
+    output: str | None,
+    accumulate: str | None,
+    a: str,
+    b: str,
+    batch: int = 1,
 ) -> Call:
     """The call with these sizes, formats and layouts. Raises InputError for values that are not allowed, and
     UnsupportedError for what cuBLASLt refuses.
@@ -140,12 +143,12 @@ def checked_call(
     for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
-    if not isinstance(format, str) or format not in ALLOWED_OUTPUTS:
-        known = list(ALLOWED_OUTPUTS)
+    if not isinstance(format, str) or format not in taken.outputs:
+        known = list(taken.outputs)
         raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
     wanted = result_format(format) if output is None else output
-    if wanted not in ALLOWED_OUTPUTS[format]:
-        raise UnsupportedError(f"{format} operands give {', '.join(ALLOWED_OUTPUTS[format])} in cuBLAS; got {wanted}")
+    if wanted not in (allowed := taken.outputs[format]):
+        raise UnsupportedError(f"{format} operands give {', '.join(allowed)} in cuBLAS; got {wanted}")
     is_known = accumulate is None or (isinstance(accumulate, str) and accumulate in ACCUMULATES)
     if not is_known or (accumulate == "promoted" and format != "e4m3"):
         raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
@@ -153,7 +156,7 @@ def checked_call(
         if not isinstance(layout, str) or layout not in LAYOUTS:
             raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
     call = Call(int(m), int(n), int(k), format, wanted, a, b)
-    if reason := _refused(call, accumulate):
+    if reason := _refused(taken, call, accumulate):
         raise UnsupportedError(f"cuBLASLt refuses {format} {m} x {n} x {k}: {reason}")
     return call
 
@@ -163,25 +166,33 @@ def is_fast(call: Call, accumulate: str | None) -> bool | None:
     return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
-def check_mixed(call: Call, format: str, format_b: str | None) -> None:
+def check_mixed(taken: TakenModel, call: Call, format: str, format_b: str | None) -> None:
     """Raise UnsupportedError where cuBLASLt refuses a product of two formats that it takes of one."""
-    if reason := _not_whole(call, VECTOR_BYTES):
+    row_bytes = next(one.row_bytes for one in taken.pairs.values() if (one.a, one.b) == (format, format_b))
+    if reason := _not_whole(call, row_bytes):
         sizes = f"{call.m} x {call.n} x {call.k}"
         raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
 
 
-def _refused(call: Call, accumulate: str | None) -> str:
-    """Why cuBLASLt refuses a GEMM; seen on all of 68,000 that it refused or took (tools/record/cublaslt_choices.py)."""
-    if call.operand in K_MAJOR and (call.a_layout, call.b_layout) != ("rows", "columns"):
+def _refused(taken: TakenModel, call: Call, accumulate: str | None) -> str:
+    """Why cuBLASLt refuses a GEMM; "": it takes it."""
+    if call.operand in taken.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
         return "8-bit operands are K-major: a_layout rows, b_layout columns"
-    if call.operand == "int8" and call.k % 4:
-        return "K must be a multiple of 4"
-    if call.operand == "e4m3":
-        return _not_whole(call, VECTOR_BYTES if accumulate == "promoted" or call.output == "fp32" else 4)
-    return ""
+    rule = next((one for one in taken.whole_rows.values() if _is_for(one, call, accumulate)), None)
+    return "" if rule is None else _not_whole(call, rule.row_bytes, rule.of_result)
 
 
-def _not_whole(call: Call, grain: int) -> str:
-    """Says that rows of 8-bit operands must be whole so many bytes, where they are not."""
+def _is_for(rule: WholeRowsModel, call: Call, accumulate: str | None) -> bool:
+    """Whether a rule is for such a call."""
+    is_output = rule.output in (None, call.output)
+    return rule.operand == call.operand and is_output and rule.accumulate in (None, accumulate)
+
+
+def _not_whole(call: Call, row_bytes: int, of_result: bool = True) -> str:
+    """Says that rows must be whole so many bytes, where they are not: of K-major operands, and of_result, of C."""
     row = call.n * format_of(call.output).bits // 8
-    return f"rows of A, B and C must be whole {grain} bytes" if call.k % grain or row % grain else ""
+    if not (call.k * call.element_bytes % row_bytes or (of_result and row % row_bytes)):
+        return ""
+    if of_result:
+        return f"rows of A, B and C must be whole {row_bytes} bytes"
+    return f"K must be a multiple of {row_bytes // call.element_bytes}"

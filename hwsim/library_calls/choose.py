@@ -182,12 +182,13 @@ class LibraryOnDevice:
         """
         if not isinstance(bias, bool):
             raise InputError(f"bias = {bias!r}; allowed: True, False")
-        operand = operand_of(format, format_b)
-        call = checked_call(m, n, k, operand, output, accumulate, a_layout, b_layout, batch)
+        taken = self.version.taken
+        operand = operand_of(taken, format, format_b)
+        call = checked_call(taken, m, n, k, operand, output, accumulate, a_layout, b_layout, batch)
         asked = self._asked(call, accumulate, bias, reductions, batch)
         if operand == format == (format_b or format):
             return _chosen(self, asked)
-        check_mixed(call, format, format_b)
+        check_mixed(taken, call, format, format_b)
         found = _chosen(self, asked)
         if found.is_estimated:
             return replace(found, confidence=found.confidence * self.version.mixed_alike)
@@ -221,8 +222,9 @@ class LibraryOnDevice:
 
         Of each choice tile, cluster and the schedule's shape are those of its first m.
         """
-        checked = checked_call(min(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
-        checked_call(max(sizes_m, default=1), n, k, format, output, accumulate, a_layout, b_layout, 1)
+        least_and_most = min(sizes_m, default=1), max(sizes_m, default=1)
+        kind = format, output, accumulate, a_layout, b_layout
+        checked, _ = (checked_call(self.version.taken, m, n, k, *kind) for m in least_and_most)
         asked = self._asked(checked, accumulate, bias, reductions)
         found: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
@@ -259,7 +261,7 @@ class LibraryOnDevice:
         """
         if self.answers is None:
             return []
-        call = checked_call(1, n, k, format, output, accumulate, a_layout, b_layout, 1)
+        call = checked_call(self.version.taken, 1, n, k, format, output, accumulate, a_layout, b_layout)
         own = kind_of(self._asked(call, accumulate, bias, reductions))
         kinds = self.answers.kinds(self.device, call.n, call.k)
         return [] if own in kinds else [kind for kind in kinds if kind.operand == call.operand]

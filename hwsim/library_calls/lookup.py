@@ -140,7 +140,7 @@ class AnswerSources:
         sweep = shipped(files).sweep(self.device, kind_of(asked)) if files and asked.batch == 1 else None
         if sweep is None:
             return [None] * len(sizes_m)
-        answers = near(sweep, call.operand, sizes_m, call.n, call.k)
+        answers = near(self.version.neighbours, sweep, call.operand, sizes_m, call.n, call.k)
         evidence = self.version.evidence
         return [None if x is None else FoundAnswer(x.answer[:5], None, x.confidence, evidence) for x in answers]
 

@@ -1,7 +1,8 @@
 """In which order clusters of an xmma kernel for Hopper take the tiles of C: blocks of rows or columns, in turn.
 
-The rule was found on tiles compared one by one on an H100 (tools/record/shared_tiles.py, CUDA 13.0, 2026-11-23). The
-module knows grids of clusters, rows and columns being those of the kernel's own product; no K and no bits.
+The rule was found on tiles compared one by one on an H100 (tools/record/shared_tiles.py, CUDA 13.0, 2026-11-23); its
+numbers are data (configs/libraries/*.sums.yaml). The module knows grids of clusters, rows and columns being those of
+the kernel's own product; no K and no bits.
 """
 
 from __future__ import annotations
@@ -10,20 +11,18 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: Up to so many tiles of C along m, or along n, columns are walked whatever the cluster's shape. Seen walked by rows in
-#: clusters wider than high: from 10 tiles along m and 20 along n on; seen walked by columns: up to 8, up to 14.
-MOST_ROW_TILES, MOST_COLUMN_TILES = 8, 16
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Clusters over C: `rows` of them along m, `columns` along n; a cluster has cluster[0] x cluster[1] tiles (n, m) of
-    tile[0] x tile[1] results (n, m)."""
+    tile[0] x tile[1] results (n, m). narrow: up to so many tiles along m, or along n, columns are walked whatever the
+    cluster's shape."""
 
     rows: int
     columns: int
     tile: tuple[int, int]
     cluster: tuple[int, int]
+    narrow: tuple[int, int]
 
     @property
     def is_wide(self) -> bool:
@@ -34,7 +33,8 @@ class Grid:
     def is_by_rows(self) -> bool:
         """Whether blocks are of rows, and columns are walked; else the reverse."""
         wide, high = self.cluster
-        is_narrow = self.rows * high <= MOST_ROW_TILES or self.columns * wide <= MOST_COLUMN_TILES
+        most_rows, most_columns = self.narrow
+        is_narrow = self.rows * high <= most_rows or self.columns * wide <= most_columns
         return not self.is_wide or is_narrow
 
     @property
@@ -107,10 +107,10 @@ def last_clusters(grid: Grid, width: int, count: int) -> Iterator[tuple[int, int
         yield (place, along) if grid.is_by_rows else (along, place)
 
 
-def grid_of(m: int, n: int, tile: tuple[int, int], cluster: tuple[int, int]) -> Grid:
-    """The grid over C[m, n]; tile, cluster: (n, m)."""
+def grid_of(m: int, n: int, tile: tuple[int, int], cluster: tuple[int, int], narrow: tuple[int, int]) -> Grid:
+    """The grid over C[m, n]; tile, cluster: (n, m); narrow: tiles (m, n), as of `Grid`."""
     rows, columns = (
         math.ceil(math.ceil(size / own) / group)
         for size, own, group in ((m, tile[1], cluster[1]), (n, tile[0], cluster[0]))
     )
-    return Grid(rows, columns, tile, cluster)
+    return Grid(rows, columns, tile, cluster, narrow)

@@ -60,7 +60,7 @@ def shared_order(call: Call, answer: Answer, is_transposed: bool) -> Order:
     if answer.tile is None or answer.cluster is None or chip is None:
         return Order(Schedule(), known=False)
     sizes = (call.n, call.m) if is_transposed else (call.m, call.n)
-    grid = grid_of(*sizes, answer.tile, answer.cluster)
+    grid = grid_of(*sizes, answer.tile, answer.cluster, known().narrow)
     counts = clusters_at_once(chip, math.prod(answer.cluster))
     found = {_last_wave(call, grid, answer.swizzle, at_once, is_transposed) for at_once in counts}
     return found.pop() if len(found) == 1 else Order(Schedule(), known=False)

@@ -16,7 +16,7 @@ from hwsim.libraries import facts
 if TYPE_CHECKING:
     from hwsim.datafiles.reading import FileRecord
     from hwsim.devices.device import Device
-    from hwsim.libraries.version_model import AskedKind, LibraryVersion
+    from hwsim.libraries.version_model import AskedKind, LibraryVersion, NeighboursModel, TakenModel
 
 SUFFIX = ".npz"  # of a file of answers
 #: The version on which the rules of the kernels' sums were found.
@@ -31,7 +31,8 @@ class Version:
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
     asked_on: of kinds of calls that not all of these chips were asked about, those that were. mixed_alike: the share of
-    answers for operands of two formats that are as for the first one's.
+    answers for operands of two formats that are as for the first one's. taken: which calls it takes. neighbours: where
+    the answer for nearly the same K stands for one that it was not asked for.
     """
 
     library: str
@@ -45,6 +46,8 @@ class Version:
     evidence: str
     asked_on: dict[AskedKind, tuple[str, ...]] = field(hash=False)
     mixed_alike: float
+    taken: TakenModel = field(hash=False)
+    neighbours: NeighboursModel = field(hash=False)
 
     @property
     def id(self) -> LibraryId:
@@ -72,7 +75,7 @@ def _version(found: FileRecord[LibraryVersion]) -> Version:
     return Version(
         said.library, said.version, said.files.trees, said.files.layers, said.files.times, said.files.factors,
         said.files.shares, said.asked.chips, found.evidence["files.trees"].evidence.value, said.asked.alone,
-        1 - said.mixed.differing / said.mixed.answers,
+        1 - said.mixed.differing / said.mixed.answers, said.taken, said.neighbours,
     )  # fmt: skip
 
 
@@ -96,6 +99,11 @@ def version_on(library: str, version: str, device: str, cores: int) -> Version:
     asked = [one for one in versions() if (one.library, one.version) == (library, version)]
     fits = [one for one in asked if one.devices.get(device) == cores]
     return fits[0] if fits else versions()[0].without_answers(version)
+
+
+def calls_taken() -> TakenModel:
+    """The calls that the library takes, where no version is said: those of the version that the rules are of."""
+    return version_of(*RULES).taken
 
 
 def known_libraries() -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.input_files import MOST_TABLE_BYTES, read_text
-from hwsim.library_calls.calls import ACCUMULATES, ALLOWED_OUTPUTS, LAYOUTS, checked_call
+from hwsim.library_calls.calls import ACCUMULATES, LAYOUTS, checked_call
 from hwsim.library_calls.pytorch import biased_outputs, pytorch_call, pytorch_output
 from hwsim.library_calls.sweeps import CallKind
+from hwsim.library_calls.versions import calls_taken
 from hwsim.recording.cublaslt import Kind
 
 MOST_SWEPT = 1 << 20  # m of a sweep
@@ -118,7 +119,7 @@ def form_of(
     that are not allowed, UnsupportedError for what cuBLASLt refuses and for a bias that PyTorch's call does not take.
     """
     own_output = pytorch_output(format) if output is None else output
-    call = checked_call(m, n, k, format, own_output, accumulate, a_layout, b_layout)
+    call = checked_call(calls_taken(), m, n, k, format, own_output, accumulate, a_layout, b_layout)
     own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
     if bias and call.output not in (allowed := biased_outputs(format)):
@@ -171,9 +172,10 @@ def _shape(where: str, head: list[str], row: list[str]) -> GemmShape:
         if not re.fullmatch(r"[0-9]{1,10}", cells[name]):
             raise InputError(f"{where}: {name} = {cells[name]!r}; allowed: an integer of at least 1")
         sizes.append(int(cells[name]))
+    formats = calls_taken().outputs
     allowed: dict[str, tuple[str, ...]] = {
-        "format": tuple(ALLOWED_OUTPUTS),
-        "output": tuple(sorted({x for some in ALLOWED_OUTPUTS.values() for x in some})),
+        "format": tuple(formats),
+        "output": tuple(sorted({x for some in formats.values() for x in some})),
         "accumulate": ACCUMULATES, "bias": tuple(TRUTHS), "a_layout": LAYOUTS, "b_layout": LAYOUTS,
     }  # fmt: skip
     given: dict[str, Any] = {}

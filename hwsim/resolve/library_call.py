@@ -22,7 +22,7 @@ from hwsim.library_calls.lookup import ANSWERED
 from hwsim.library_calls.orders import is_rounded_before_bias
 from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
-from hwsim.library_calls.versions import rules_text
+from hwsim.library_calls.versions import calls_taken, rules_text
 from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def library_call(
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
     m, n, k = sizes
-    wide, operand = output or result_format(format), operand_of(format, format_b)
+    wide, operand = output or result_format(format), operand_of(calls_taken(), format, format_b)
     asked, call = as_pytorch_asks(name, chip, (n, k), format=operand, output=wide, epilogue=epilogue)
     choice = asked.choose(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],

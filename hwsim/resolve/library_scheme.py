@@ -14,7 +14,8 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.calls import K_MAJOR, result_format
+from hwsim.library_calls.calls import result_format
+from hwsim.library_calls.versions import calls_taken
 from hwsim.resolve.planning import plan_for
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def calls_of(request: Request, layouts: tuple[str, str], library: str) -> Scheme
             "which no call is known"
         )
     fmt = formats.pop()
-    own = ("rows", "columns") if fmt in K_MAJOR else layouts  # pieces are written so as the kernel takes them
+    is_k_major = fmt in calls_taken().k_major
+    own = ("rows", "columns") if is_k_major else layouts  # pieces are written so as the kernel takes them
     is_in_turn = plan.arithmetic == result_format(fmt) and sequential_form(plan.combine) is not None
     return SchemeCalls(options, fmt, own, plan.products, plan.arithmetic, is_in_turn and plan.products > 1)
 

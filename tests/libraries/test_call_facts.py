@@ -10,19 +10,20 @@ import hwsim
 from hwsim import devices
 from hwsim.datafiles.reading import record_of
 from hwsim.datafiles.yaml_text import parse
-from hwsim.errors import ConfigError
+from hwsim.errors import ConfigError, UnsupportedError
 from hwsim.formats import FORMATS
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries import facts
 from hwsim.libraries.framework_model import Framework
 from hwsim.libraries.sums_model import LibrarySums
-from hwsim.libraries.version_model import LibraryVersion
+from hwsim.libraries.version_model import LibraryVersion, TakenModel
 from hwsim.library_calls.answer import Answer
-from hwsim.library_calls.calls import ALLOWED_OUTPUTS, Call
+from hwsim.library_calls.calls import Call, check_mixed, checked_call, operand_of
 from hwsim.library_calls.gemv import lanes_by_m
 from hwsim.library_calls.orders import order_of
+from hwsim.library_calls.raster import grid_of
 from hwsim.library_calls.shared_k import clusters_at_once, known
-from hwsim.library_calls.versions import RULES, Version, version_on, versions
+from hwsim.library_calls.versions import RULES, Version, calls_taken, version_on, versions
 
 ROOT = Path(__file__).parents[2] / "configs"
 VERSION, SUMS = ROOT / "libraries/cublas-13.1.version.yaml", ROOT / "libraries/cublas-13.1.sums.yaml"
@@ -71,9 +72,10 @@ def test_a_version_of_which_nothing_is_known_has_no_answers() -> None:
 
 def test_frameworks_name_formats_that_the_library_takes() -> None:
     found = facts.framework_of("pytorch", "2.11")
-    assert set(found.outputs) == set(ALLOWED_OUTPUTS)
+    taken = calls_taken().outputs
+    assert set(found.outputs) == set(taken)
     for operand, said in found.outputs.items():
-        assert {said.plain, *said.biased} <= set(ALLOWED_OUTPUTS[operand]) <= set(FORMATS)
+        assert {said.plain, *said.biased} <= set(taken[operand]) <= set(FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,12 @@ def test_frameworks_name_formats_that_the_library_takes() -> None:
         (VERSION, "alone:", "alone: {grouped: [h100]}\n  other:", "grouped"),
         (VERSION, "differing: 19", "differing: -1", r"mixed\.differing"),
         (VERSION, "  source: ASKED\n", "", "missing source"),
+        (VERSION, "k_major: [e4m3, int8]", "k_major: [e4m3, int4]", "int4: no results of such operands"),
+        (VERSION, "like: e4m3", "like: e5m2", "e5m2: no results of such operands"),
+        (VERSION, "[[4, 0.9947], [10, 0.9886]]", "[[10, 0.9886], [4, 0.9947]]", "tiles of one are not in ascending"),
+        (VERSION, "both: 0.9997", "both: 1.9997", r"neighbours\.right\.both"),
+        (VERSION, "accumulate: promoted", "accumulate: exact", r"taken\.whole_rows\.e4m3_promoted\.accumulate"),
+        (SUMS, "narrow: {value: [8, 16]", "narrow: {value: [8]", r"shared_k\.narrow"),
         (FRAMEWORK, "mm: {function", "mm: {bias: true, function", "the last of calls has a condition"),
         (FRAMEWORK, "cublasGemmEx,", "cublasSgemm,", "cublasLtMatmul"),
     ],
@@ -94,6 +102,69 @@ def test_what_is_wrong_is_said_with_its_place(path, old, new, said) -> None:
     with pytest.raises(ConfigError, match=said) as raised:
         read(path, old, new)
     assert re.search(rf"{re.escape(path.name)}:\d+:\d+", str(raised.value))
+
+
+#: A library that takes one kind of rows in each way, with other numbers than the shipped file's.
+TAKEN = TakenModel.model_validate(
+    {
+        "outputs": {"fp16": ("fp16",), "e4m3": ("bf16", "fp32"), "int8": ("int32",)},
+        "k_major": ("e4m3",),
+        "pairs": {"both": {"a": "e5m2", "b": "e4m3", "like": "e4m3", "row_bytes": 64}},
+        "whole_rows": {
+            "wide": {"operand": "e4m3", "output": "fp32", "row_bytes": 8},
+            "promoted": {"operand": "e4m3", "accumulate": "promoted", "row_bytes": 32},
+            "int8": {"operand": "int8", "row_bytes": 2, "of_result": False},
+            "half": {"operand": "fp16", "row_bytes": 4, "of_result": False},
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ((8, 5, 9, "fp16", "fp32", None, "rows", "rows"), "fp16 operands give fp16 in cuBLAS; got fp32"),
+        ((8, 5, 9, "bf16", None, None, "rows", "rows"), "format 'bf16': not one of fp16, e4m3, int8"),
+        ((8, 5, 9, "fp16", "fp16", None, "rows", "rows"), "K must be a multiple of 2"),  # 18 bytes are no whole 4
+        ((8, 5, 10, "fp16", "fp16", None, "rows", "rows"), ""),
+        ((8, 5, 9, "int8", None, None, "rows", "rows"), "K must be a multiple of 2"),
+        ((8, 5, 10, "int8", None, None, "rows", "rows"), ""),
+        ((8, 5, 9, "e4m3", "bf16", None, "rows", "rows"), "8-bit operands are K-major"),
+        ((8, 5, 9, "e4m3", "bf16", None, "rows", "columns"), ""),  # no rule is for it
+        ((8, 5, 9, "e4m3", "bf16", "fast", "rows", "columns"), ""),
+        ((8, 16, 9, "e4m3", "bf16", "promoted", "rows", "columns"), "rows of A, B and C must be whole 32 bytes"),
+        ((8, 5, 32, "e4m3", "bf16", "promoted", "rows", "columns"), "rows of A, B and C must be whole 32 bytes"),
+        ((8, 16, 32, "e4m3", "bf16", "promoted", "rows", "columns"), ""),
+        ((8, 5, 8, "e4m3", "fp32", "promoted", "rows", "columns"), "whole 8 bytes"),  # the first rule that fits
+        ((8, 2, 8, "e4m3", "fp32", "promoted", "rows", "columns"), ""),
+    ],
+)
+def test_what_a_library_takes_is_what_its_file_says(call, said) -> None:
+    if not said:
+        assert checked_call(TAKEN, *call).operand == call[3]
+        return
+    with pytest.raises(UnsupportedError, match=said):
+        checked_call(TAKEN, *call)
+
+
+def test_products_of_two_formats_are_those_of_the_file() -> None:
+    assert (operand_of(TAKEN, "e5m2", "e4m3"), operand_of(TAKEN, "fp16", None)) == ("e4m3", "fp16")
+    for pair in (("e4m3", "e5m2"), ("e5m2", None), ("fp16", "e4m3")):
+        with pytest.raises(UnsupportedError, match="of two formats it does e5m2 by e4m3"):
+            operand_of(TAKEN, *pair)
+    call = Call(8, 32, 64, "e4m3", "bf16", "rows", "columns")
+    check_mixed(TAKEN, call, "e5m2", "e4m3")
+    with pytest.raises(UnsupportedError, match="e5m2 by e4m3, 8 x 16 x 64: rows of A, B and C must be whole 64 bytes"):
+        check_mixed(TAKEN, call._replace(n=16), "e5m2", "e4m3")
+
+
+@pytest.mark.parametrize(("m", "n", "by_rows"), [(8, 64, False), (9, 16, False), (10, 20, True)])
+def test_tiles_along_a_narrow_c_are_walked_by_columns(m, n, by_rows) -> None:
+    """Wide clusters (2, 1) of tiles 128 x 64; m, n: tiles of C."""
+    narrow = known().narrow
+    grid = grid_of(64 * m, 128 * n, (128, 64), (2, 1), narrow)
+    assert grid.is_by_rows != by_rows  # blocks are of rows where columns are walked
+    assert grid_of(64 * m, 128 * n, (128, 64), (1, 2), narrow).is_by_rows
 
 
 def lanes_of(sum_):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hwsim
-from hwsim.library_calls.neighbours import BOTH_RIGHT, ONE_RIGHT, near
+from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.sweeps import CallKind, read, shipped, write
 from hwsim.library_calls.versions import versions
 
@@ -16,6 +16,8 @@ import compare_sweeps
 import neighbours
 from cublaslt_layers import span_weights
 
+KNOWN = versions()[0].neighbours
+BOTH_RIGHT, ONE_RIGHT = KNOWN.right.both, dict(KNOWN.right.one)
 KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)
 SPLIT, PLAIN, CUTLASS = (66, 35, 3, 2, 0, -1, -1, -1), (66, 35, 1, 0, 0, -1, -1, -1), (21, 12, 3, 2, 0, 20, 2, 0)
 DRAWN = Path(__file__).parents[1] / "golden" / "h200_library" / "drawn_h100.npz"
@@ -42,21 +44,22 @@ def test_two_that_agree_one_alone_and_none(tmp_path) -> None:
     assert (sweep.beside(512, 1000), sweep.beside(512, 9000)) == ((None, 1280), (2624, None))
     assert sweep.beside(544, 2048) == (None, None)
 
-    agreed = near(sweep, "bf16", [1, 5, 9], 512, 2048)  # between 1536 and 2560
+    agreed = near(KNOWN, sweep, "bf16", [1, 5, 9], 512, 2048)  # between 1536 and 2560
     assert [one and (one.answer, one.neighbours, one.tiles) for one in agreed] == [
         (SPLIT, 2, 8.0), None, (PLAIN, 2, 8.0),
     ]  # fmt: skip
     assert agreed[0].confidence == BOTH_RIGHT
-    alone = near(sweep, "bf16", [1, 4], 512, 3264)  # 10 tiles above 2624; kernels of others do not stand for nvjet's
+    # 10 tiles above 2624; kernels of others do not stand for nvjet's
+    alone = near(KNOWN, sweep, "bf16", [1, 4], 512, 3264)
     assert alone[0] is None and (alone[1].answer, alone[1].neighbours, alone[1].tiles) == (SPLIT, 1, 10.0)
     assert alone[1].confidence == ONE_RIGHT[10]
-    (far,) = near(sweep, "bf16", [4], 512, 3328)
+    (far,) = near(KNOWN, sweep, "bf16", [4], 512, 3328)
     assert far.confidence == 0.0  # too far away to say
-    (other,) = near(sweep, "bf16", [1], 512, 1344)  # 1280 is of the span before
+    (other,) = near(KNOWN, sweep, "bf16", [1], 512, 1344)  # 1280 is of the span before
     assert other.neighbours == 1 and other.tiles == 3.0
-    assert near(sweep, "bf16", [1], 512, 2044) == [None]  # rows of no whole 16 bytes
-    assert near(sweep, "bf16", [1], 640, 2048) == near(sweep, "bf16", [1], 512, 3904) == [None]
-    (wide,) = near(sweep, "e4m3", [1], 576, 1936)  # a span of 8-bit operands has 2560 elements, a tile 128
+    assert near(KNOWN, sweep, "bf16", [1], 512, 2044) == [None]  # rows of no whole 16 bytes
+    assert near(KNOWN, sweep, "bf16", [1], 640, 2048) == near(KNOWN, sweep, "bf16", [1], 512, 3904) == [None]
+    (wide,) = near(KNOWN, sweep, "e4m3", [1], 576, 1936)  # a span of 8-bit operands has 2560 elements, a tile 128
     assert (wide.answer, wide.tiles) == (SPLIT, 0.875)
 
 
@@ -68,12 +71,12 @@ def test_shares_right_are_those_of_recorded_weights(device) -> None:
         for (name, kind), sweep in shipped(versions()[0].layers).by_kind.items()
         if name == device and (kind.operand, kind.bias) == ("fp16", False)
     )
-    found = neighbours.right_answers(sweep, kind.operand)
+    found = neighbours.right_answers(KNOWN, sweep, kind.operand)
     assert found[2, 0, "all"] > 60_000 and found[1, 4, "all"] > 40_000 and found[1, 10, "all"] > 40_000
     for key, said in {(2, 0): BOTH_RIGHT, (1, 4): ONE_RIGHT[4], (1, 10): ONE_RIGHT[10]}.items():
         share = found[(*key, "right")] / found[(*key, "all")]
         assert said - 0.0001 <= share <= said + 0.005, (key, share)
-    moved = neighbours.changes(sweep, kind.operand)
+    moved = neighbours.changes(KNOWN, sweep, kind.operand)
     within, across = (moved[crosses, "other"] / moved[crosses, "all"] for crosses in (False, True))
     assert across > 5 * within > 0
 
@@ -89,7 +92,7 @@ def test_drawn_weights_between_two_that_agree_are_right() -> None:
             if answers.kinds(device, n, k):
                 continue
             true = sweep.at(compare_sweeps.SIZES, n, k)
-            for one, own in zip(near(known, kind.operand, compare_sweeps.SIZES, n, k), true, strict=True):
+            for one, own in zip(near(KNOWN, known, kind.operand, compare_sweeps.SIZES, n, k), true, strict=True):
                 if one is not None and one.neighbours == 2:
                     checked += 1
                     assert one.answer[:5] == own[:5], (kind.text, n, k)
@@ -103,7 +106,7 @@ def test_a_choice_takes_what_two_agree_on() -> None:
     call = {"format": "bf16", "output": "bf16", "b_layout": "columns", "reductions": "compute"}
     taken = 0
     for n, k in (divmod(int(key), 1 << 32) for key in sweep.keys):
-        found = near(answers, "bf16", compare_sweeps.SIZES, n, k)
+        found = near(KNOWN, answers, "bf16", compare_sweeps.SIZES, n, k)
         if answers.at([1], n, k) != [None] or not any(one is not None and one.neighbours == 2 for one in found):
             continue
         choices, index, sure = library.orders(compare_sweeps.SIZES, n=n, k=k, **call)
@@ -123,5 +126,5 @@ def test_a_recording_by_spans_leaves_no_weight_without_neighbours(tmp_path, oper
     sweep = sweep_of(tmp_path, {weight: [(1, SPLIT)] for weight in weights})
     assert {n for n, _ in weights} == {512, 576}
     for k in range(64, 32769, 64):
-        (one,) = near(sweep, operand, [1], 576, k)
+        (one,) = near(KNOWN, sweep, operand, [1], 576, k)
         assert sweep.at([1], 576, k) == [SPLIT] or one.neighbours == 2, k

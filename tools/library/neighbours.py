@@ -5,8 +5,9 @@
 FILE holds answers as `library=` takes them (tools/library/pack_layers.py); by default those that ship. Each weight is
 taken as if it had not been asked about and its neighbours stand for it (hwsim/library_calls/neighbours.py), at the m of
 tools/record/batch_classes.py. Per chip and kind of call: right answers of two neighbours that agree, and of one, by its
-distance in tiles of K; and how many m change their slices from one k to the next of the same n, where whole
-SPAN_TILES tiles of K lie between them and where not.
+distance in tiles of K; and how many m change their slices from one k to the next of the same n, where a whole span of
+K lies between them and where not. Spans, distances, and the shares found so: `neighbours` of the version file
+(configs/libraries/cublas-13.1.version.yaml).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 
 from compare_sweeps import SIZES
 
+from hwsim.libraries.version_model import NeighboursModel
 from hwsim.library_calls.calls import ELEMENT_BYTES, LINE_BYTES
-from hwsim.library_calls.neighbours import ONE_RIGHT, SPAN_TILES, near
+from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.orders import NVJET
 from hwsim.library_calls.sweeps import Sweep, read, shipped
 from hwsim.library_calls.versions import versions
@@ -27,24 +29,24 @@ from hwsim.library_calls.versions import versions
 MOST_APART = 512  # of two k that are compared, elements
 
 
-def right_answers(sweep: Sweep, operand: str) -> Counter:
+def right_answers(known: NeighboursModel, sweep: Sweep, operand: str) -> Counter:
     """Answers and right ones by (neighbours, most tiles away; 0 of two): keys (..., "all") and (..., "right")."""
     found: Counter = Counter()
     for n, k in (divmod(int(key), 1 << 32) for key in sweep.keys):
         own = sweep.at(SIZES, n, k)
-        for one, true in zip(near(sweep, operand, SIZES, n, k), own, strict=True):
+        for one, true in zip(near(known, sweep, operand, SIZES, n, k), own, strict=True):
             if one is None or true is None:
                 continue
-            away = next((tiles for tiles in ONE_RIGHT if one.tiles <= tiles), SPAN_TILES)
+            away = next((most for most, _ in known.right.one if one.tiles <= most), known.span_tiles)
             key = one.neighbours, 0 if one.neighbours == 2 else away
             found[(*key, "all")] += 1
             found[(*key, "right")] += one.answer[:3] == true[:3]
     return found
 
 
-def changes(sweep: Sweep, operand: str) -> Counter:
+def changes(known: NeighboursModel, sweep: Sweep, operand: str) -> Counter:
     """Pairs of neighbours in k and m, and those with other slices, by whether whole spans lie between."""
-    span, found = SPAN_TILES * LINE_BYTES // ELEMENT_BYTES[operand], Counter()
+    span, found = known.span_tiles * LINE_BYTES // ELEMENT_BYTES[operand], Counter()
     for first, second in pairwise(divmod(int(key), 1 << 32) for key in sweep.keys):
         if first[0] != second[0] or second[1] - first[1] > MOST_APART or first[1] <= 2 * span:
             continue
@@ -61,9 +63,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?")
     arguments = parser.parse_args()
+    known = versions()[0].neighbours
     answers = shipped(versions()[0].layers) if arguments.file is None else read(arguments.file)
     for (device, kind), sweep in answers.by_kind.items():
-        found = right_answers(sweep, kind.operand)
+        found = right_answers(known, sweep, kind.operand)
         if not found:
             continue
         said = []
@@ -71,7 +74,7 @@ def main() -> None:
             right, count = (found[neighbours, away, name] for name in ("right", "all"))
             what = "two that agree" if neighbours == 2 else f"one within {away} tiles"
             said.append(f"{what} {right} of {count} ({right / count:.4f})")
-        moved = changes(sweep, kind.operand)
+        moved = changes(known, sweep, kind.operand)
         said += [
             f"slices change for {100 * moved[crosses, 'other'] / max(moved[crosses, 'all'], 1):.1f} % {where}"
             for crosses, where in ((False, "within a span"), (True, "across"))
