@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,8 +151,14 @@ def _listed() -> list[str]:
 
 def _is_package_folder(folder: Path) -> bool:
     """Whether the folder is the package's own: in the source tree ./configs/devices is, and it is no duplicate."""
+    return folder.resolve() == _package()
+
+
+@cache
+def _package() -> Path | None:
+    """The package's own folder, where it is one of a file system."""
     package = package_folder()
-    return isinstance(package, Path) and folder.resolve() == package.resolve()
+    return package.resolve() if isinstance(package, Path) else None
 
 
 def _files(folder: Traversable) -> Iterator[DeviceEntry]:
@@ -186,5 +192,5 @@ def _text(file: Path | Traversable) -> str:
 def _shown(file: Traversable) -> str:
     """The path relative to the current folder where that is shorter."""
     text = str(file)
-    folder = str(Path.cwd()) + os.sep
+    folder = os.getcwd() + os.sep  # noqa: PTH109 (as above)
     return text.removeprefix(folder)
