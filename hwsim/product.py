@@ -187,7 +187,7 @@ def _check_memory(
         threads,
         matrices=matrices,
         makes_values=evaluator.makes_values(codes_c, bias),
-        rounds_words=evaluator.rounds_words,
+        are_words_rounded=evaluator.are_words_rounded,
     )
     needed += (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
     if not at_once:

@@ -141,7 +141,7 @@ class Evaluator:
         return made
 
     @property
-    def rounds_words(self) -> bool:
+    def are_words_rounded(self) -> bool:
         """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""
         return instruction(self.device, self.gemm.unit).operand_rounding is not None
 

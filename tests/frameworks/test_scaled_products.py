@@ -172,7 +172,9 @@ def test_codes_by_other_roundings_and_beyond_the_range(name, rounding):
             assert encoded(given, exponent, fmt, rounding, overflow).tolist() == want, (exponent, overflow)
 
 
-@pytest.mark.parametrize("more", [{"a_pieces": (Piece("e4m3", scale_exponent=2),)}, {"clamp": True}, {"specials": "fma_chain"}])
+@pytest.mark.parametrize(
+    "more", [{"a_pieces": (Piece("e4m3", scale_exponent=2),)}, {"clamp": True}, {"specials": "fma_chain"}]
+)
 def test_pieces_that_are_more_than_the_operand_rounded_are_made_of_fp32(more):
     given = Operand(A.view(np.uint32), "fp32")
     plan = replace(PLAN, **more)
