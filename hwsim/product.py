@@ -217,7 +217,7 @@ def _need(
         threads,
         matrices=matrices,
         makes_values=makes_values,
-        rounds_words=resolved.evaluator.rounds_words,
+        are_words_rounded=resolved.evaluator.are_words_rounded,
     )
     return needed + (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
 

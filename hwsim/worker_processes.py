@@ -16,11 +16,15 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import FrameType, TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
+from weakref import WeakSet
 
 GRACE_SECONDS = 0.3  # for a worker to leave by an exception, so that a file half-written is cleared away
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: This process's ends of all groups' pipes: forked workers have copies of each, of other groups' too.
+_ALL_HELD: WeakSet[Connection] = WeakSet()
 
 
 class WorkerPool:
@@ -55,6 +59,7 @@ class WorkerGroup:
         self._context = get_context(method)
         self._listening, self._held = self._context.Pipe(duplex=False)
         self._pools: list[WorkerPool] = []
+        _ALL_HELD.add(self._held)
 
     def pool(
         self, jobs: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
@@ -95,7 +100,8 @@ def _begin(
     initargs: tuple[Any, ...],
 ) -> None:
     """Set up a worker."""
-    held.close()  # this process's copy, without which the other end does not hear of the parent's
+    for own in (held, *_ALL_HELD):  # this process's copies, without which other ends do not hear of the parent's
+        own.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_listen, args=(listening, parent), daemon=True).start()

@@ -58,6 +58,22 @@ def test_workers_end_when_the_block_raises(tmp_path: Path, method: str) -> None:
     assert {path.suffix for path in tmp_path.iterdir()} == {".pid"}  # nothing half-written
 
 
+def test_groups_beside_each_other_end_by_themselves(tmp_path: Path) -> None:
+    """A forked worker has copies of what the process holds for other groups."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with pytest.raises(KeyboardInterrupt), WorkerGroup("fork") as later:
+        with pytest.raises(ZeroDivisionError), WorkerGroup("fork") as first:
+            first.pool(1).submit(run_for_ever, tmp_path / "a")
+            begun(tmp_path / "a", 1)
+            later.pool(1).submit(run_for_ever, tmp_path / "b")
+            (pid,) = begun(tmp_path / "b", 1)
+            raise ZeroDivisionError
+        assert not has_gone(pid)
+        raise KeyboardInterrupt
+    assert has_gone(pid)
+
+
 def test_a_worker_that_is_terminated_takes_no_other_task(tmp_path: Path) -> None:
     with WorkerGroup() as group:
         pool = group.pool(1)

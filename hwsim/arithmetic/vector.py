@@ -105,4 +105,8 @@ def widened(values: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:
 
 
 def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:
+    """The values in fp32; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
+    if fmt.name == "fp16":
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            return codes.view(np.float16).astype(np.float32)
     return codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)

@@ -36,17 +36,17 @@ def bytes_needed(
     *,
     matrices: int = 1,
     makes_values: bool = True,
-    rounds_words: bool = False,
+    are_words_rounded: bool = False,
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
     B, a block of C with all its terms, and the codes of C; where the order of a sum is written out, also the parts of
     the pieces in its order. matrices: of a stack, that one call takes. makes_values: not where the unit's own codes are
-    those of C. rounds_words: as of the evaluator. A mixture is counted as its most general plan.
+    those of C. are_words_rounded: as of the evaluator. A mixture is counted as its most general plan.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
     for count, given, pieces in zip((m * k, k * n), formats, (plan.a_pieces, plan.b_pieces), strict=True):
-        if own := _copied_bytes(given, pieces, plan, rounds_words):
+        if own := _copied_bytes(given, pieces, plan, are_words_rounded):
             copies += count * own
             splitting = max(splitting, count * _splitting_bytes(given, pieces, plan))
     code = code_dtype(format_of(gemm.output)).itemsize
@@ -86,10 +86,10 @@ def _piece_bytes(plan: Plan, m: int, n: int, k: int) -> int:
     return sum(count * code_dtype(format_of(piece.format)).itemsize for count, pieces in sides for piece in pieces)
 
 
-def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan, rounds_words: bool) -> int:
+def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan, are_words_rounded: bool) -> int:
     """Bytes of an element of an operand beside the operand itself: in the plan's input format, and its pieces."""
     converted = 0 if given == plan.input_format else code_dtype(format_of(plan.input_format)).itemsize
-    if _is_only(pieces, plan) and pieces[0].format == plan.input_format and not rounds_words:
+    if _is_only(pieces, plan) and pieces[0].format == plan.input_format and not are_words_rounded:
         return converted
     return converted + sum(code_dtype(format_of(piece.format)).itemsize for piece in pieces)
 

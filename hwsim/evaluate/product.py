@@ -150,7 +150,7 @@ class Evaluator:
         return made
 
     @property
-    def rounds_words(self) -> bool:
+    def are_words_rounded(self) -> bool:
         """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""
         return self._conversions[1] is not None
 

@@ -278,7 +278,7 @@ def cells_folder(paper: str) -> Path:
 
 
 def _folder(paper: str) -> Path:
-    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}{_replaced(registry.state())}"
+    return cache_folder() / f"{_digest()[:12]}-{_paper_digest(paper)[:12]}{_replaced()}"
 
 
 def _digest() -> str:
@@ -286,11 +286,13 @@ def _digest() -> str:
     return cache.sources_digest()
 
 
-@functools.lru_cache(maxsize=1)
-def _replaced(_state: tuple[object, ...]) -> str:
-    """What tells results apart where a user's device files are found before hwsim's; empty where none is."""
+def _replaced() -> str:
+    """What tells results apart where a user's device files are found before hwsim's; empty where none is. Files are
+    read anew, as devices are: one may have been changed.
+    """
     found = registry.replaced()
-    text = json.dumps({name: content if isinstance(content, str) else dict(content) for name, content in found.items()})
+    said = {name: content if isinstance(content, str) else dict(content) for name, content in found.items()}
+    text = json.dumps(said, default=repr)  # a plug-in's mapping may have any values
     return f"-{hashlib.sha256(text.encode()).hexdigest()[:12]}" if found else ""
 
 

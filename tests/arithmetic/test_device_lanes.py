@@ -7,6 +7,7 @@ import pytest
 
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.devices import dot_spec, load
+from hwsim.evaluate.join import join_for
 from hwsim.formats import FORMATS
 
 WORDS = np.array(
@@ -70,3 +71,15 @@ def test_store_gives_the_units_nan():
     assert lanes_of("h200").store(x, FORMATS["fp16"], "RNE").tolist() == [[0x7FFF, 0x7FFF, 0x3E00, 0x7C00]]
     assert lanes_of("mi210").store(x, FORMATS["fp16"], "RNE").tolist() == [[0x7E00, 0x7E00, 0x3E00, 0x7C00]]
     assert lanes_of("ascend910a").store(x, FORMATS["fp16"], "RNE").tolist() == [[0, 0, 0x3E00, 0x7BFF]]
+
+
+@pytest.mark.parametrize(
+    ("unit", "nan32"), [("mma.m16n8k16.f32.f16.f16.f32", 0x7FFFFFFF), ("mma.m16n8k16.f16.f16.f16.f16", 0x7FFFFFFF)]
+)
+def test_sums_have_the_unit_s_nan_in_fp32_and_the_format_s_own_in_fp64(unit, nan32):
+    chip = load("l40s")
+    ones = np.ones(3)
+    for arithmetic, code in (("fp32", nan32), ("fp64", 0x7FF8000000000000)):
+        join = join_for(arithmetic, chip, dot_spec(chip, unit), arithmetic)
+        total = join.add(np.array([np.nan, 1, np.inf], join.dtype), (-ones * [1, 1, np.inf]).astype(join.dtype))
+        assert total.view(f"u{join.dtype.itemsize}").tolist() == [code, 0, code]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import hwsim
+from hwsim.devices import load
 from hwsim.evaluate import evaluator
+from hwsim.evaluate.product import Evaluator
 
 M, K, N = 75, 300, 85
 PAIRS = [
@@ -78,3 +82,25 @@ def test_a_call_takes_about_a_second_at_most(n, k):
     rows, cols = evaluator.block_at_once(plan, n, k)
     assert rows * cols * k * plan.products <= max(evaluator.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
     assert 1 <= cols <= n
+
+
+@pytest.mark.parametrize(
+    ("options", "bias", "is_made"),
+    [
+        ({"format": "fp16"}, False, False),
+        ({"format": "fp16", "output": "bf16"}, False, True),
+        ({"format": "fp16", "split_k": 2}, False, True),
+        ({"format": "fp16"}, True, True),
+        ({"format": "e4m3", "accumulate": "promoted"}, False, True),
+        ({"scheme": "tf32x3"}, False, True),
+        ({"scheme": "ape"}, False, True),
+    ],
+)
+def test_where_values_are_made_of_a_unit_s_results(options, bias, is_made):
+    record = hwsim.run(m=64, n=64, k=256, device="h200", exact=False, **options).gemm
+    own = Evaluator(record, load("h200"))
+    assert own.makes_values(None, np.zeros(64, np.float32) if bias else None) == is_made
+    if not is_made:  # nor is it with a group that a term ends by itself
+        (term,) = record.plan.terms
+        plan = replace(record.plan, terms=(replace(term, k_group=128),))
+        assert Evaluator(replace(record, plan=plan), load("h200")).makes_values(None, None)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.epilogue import to_odd
 from hwsim.evaluate.explicit import Arithmetic, reduced
+from hwsim.evaluate.product import Evaluator
 from hwsim.formats import Exact, format_of, round_to
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
@@ -228,3 +230,20 @@ def test_sums_rounded_to_odd_round_on_as_the_exact_sums(fmt: str) -> None:
                     for value in (Fraction(x) + Fraction(y), Fraction(got))
                 )
                 assert wanted == found
+
+
+def test_the_order_of_an_element_is_that_of_the_last_region_it_is_in():
+    halves = Reduction((Chain((Range(0, 40),)), Chain((Range(40, 80),))))
+    thirds = Reduction(tuple(Chain((Range(at, min(at + 30, 80)),)) for at in (0, 30, 60)))
+    regions = (Region(Range(0, 8), Range(0, 16), halves), Region(Range(4, 12), Range(0, 8), thirds))
+    given, sums = {"device": "h200", "format": "fp16"}, {}
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((16, 80)).astype(np.float16), rng.standard_normal((80, 16)).astype(np.float16)
+    whole = hwsim.run(a, b, schedule=Schedule(regions=regions, shape=(16, 16)), **given)
+    own = Evaluator(whole.gemm, load("h200"))
+    for row, column in ((1, 1), (5, 12), (5, 3), (9, 3), (9, 9), (14, 0)):
+        at = own.schedule_at(row, column)
+        sums[row, column] = at.sum
+        one = hwsim.run(a, b, schedule=Schedule(sum=at.sum), **given)
+        assert one.c[row, column] == whole.c[row, column] and not at.regions
+    assert list(sums.values()) == [halves, halves, thirds, thirds, None, None]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -9,9 +10,13 @@ import pytest
 
 import hwsim
 from hwsim._kernels import convert
+from hwsim.devices import load
+from hwsim.evaluate.split import is_piece, scaled
 from hwsim.formats import decode, format_of
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
+from hwsim.gemm.plan import Piece, Plan, TermValue, chain
+from hwsim.operands import Operand
 from hwsim.powers import encoded, exponent_for, power_of_two, times_power
 
 SETTINGS = {
@@ -24,6 +29,8 @@ SETTINGS = {
     "b200 bf16": {"device": "b200", "format": "bf16"},
     "ascend910a fp16": {"device": "ascend910a", "format": "fp16"},  # its conversions saturate
 }
+
+PLAN = Plan("own", (Piece("e4m3"),), (Piece("e4m3"),), (chain((0, 0)),), TermValue(0))
 
 
 def largest_of(name):
@@ -146,6 +153,49 @@ def test_codes_are_those_of_two_roundings():
                 for word in step.view(np.uint32)
             ]
             assert got.tolist() == want, (name, exponent)
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e4m3fnuz", "e2m1", "bf16", "int8", "fp64"])
+@pytest.mark.parametrize("rounding", ["RNE", "RNA", "RZ", "RU", "RD"])
+def test_codes_by_other_roundings_and_beyond_the_range(name, rounding):
+    fmt, fp32 = format_of(name), format_of("fp32")
+    values = drawn(5, 6, 40)
+    for exponent, overflow in itertools.product((-12, 3, 9), ("ieee", "saturate")):
+        if overflow == "ieee" and (fmt.is_integer or fmt.nan == "none"):
+            continue  # these saturate alone
+        words = np.ldexp(values, exponent).view(np.uint32)
+        want = [
+            [hwsim.formats.round_to(fmt, decode(fp32, word), rounding, overflow=overflow) for word in row]
+            for row in words.tolist()
+        ]
+        for given in (values, np.asfortranarray(values)):
+            assert encoded(given, exponent, fmt, rounding, overflow).tolist() == want, (exponent, overflow)
+
+
+@pytest.mark.parametrize(
+    "more", [{"a_pieces": (Piece("e4m3", scale_exponent=2),)}, {"clamp": True}, {"specials": "fma_chain"}]
+)
+def test_pieces_that_are_more_than_the_operand_rounded_are_made_of_fp32(more):
+    given = Operand(A.view(np.uint32), "fp32")
+    plan = replace(PLAN, **more)
+    made = scaled(given, 5, plan, "a", load("h200"))
+    assert (made.format, made.is_piece) == ("fp32", False) and np.array_equal(made.array, A * 32)
+    made = scaled(given, 5, PLAN, "a", load("h200"))
+    assert (made.format, made.is_piece) == ("e4m3", True)
+    assert is_piece(made, PLAN, "a") and not is_piece(made, plan, "a")
+    assert not is_piece(Operand(made.codes, "e4m3"), PLAN, "a")
+
+
+@pytest.mark.parametrize(("device", "overflow"), [("h200", "ieee"), ("ascend910a", "saturate")])
+def test_pieces_are_rounded_as_the_schedule_says_and_saturate_as_the_device(device, overflow):
+    given, piece = Operand(A.view(np.uint32), "fp32"), Piece("fp16", "RZ")
+    plan = replace(PLAN, a_pieces=(piece,), b_pieces=(Piece("fp16", overflow="ieee"),))
+    for rounding in (None, "RU"):
+        made = scaled(given, 18, plan, "a", load(device), rounding=rounding)
+        want = encoded(A, 18, format_of("fp16"), rounding or "RZ", overflow)
+        assert np.array_equal(made.codes, want) and ((want & 0x7FFF) >= 0x7BFF).any()
+    own = scaled(given, 18, plan, "b", load(device))
+    assert np.array_equal(own.codes, encoded(A, 18, format_of("fp16"), "RNE", "ieee"))
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "fp16", "bf16", "e4m3fnuz"])

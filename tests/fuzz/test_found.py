@@ -503,6 +503,14 @@ def test_an_operand_that_becomes_fp64_keeps_the_payload_of_its_nan_in_programs_t
         assert found.view(np.uint64)[2, 0] == 0x7FFB6720C0000000
 
 
+def test_an_fp16_operand_that_becomes_fp64_keeps_the_payload_of_its_nan_in_programs_too():
+    a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
+    b.view(np.uint16)[3, 0] = 0x7C45  # signalling
+    for functional in (True, False):
+        found = hwsim.run(a, b, device="h200", format="fp64", functional=functional).c
+        assert found.view(np.uint64)[2, 0] == 0x7FF9140000000000
+
+
 def test_the_nan_of_an_fp32_sum_keeps_its_payload_in_an_fp64_result_by_program_and_evaluator():
     a, b = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16)
     a[3, 2] = np.nan

@@ -6,9 +6,10 @@ import ast
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hwsim import cache
@@ -252,3 +253,17 @@ def test_results_are_cached_by_device_files_that_are_found_before_the_shipped_on
         monkeypatch.delenv("HWSIM_CONFIG_PATH")
         assert reproduce.cached_path(PAPER, one, "quick") == before
         path.unlink()
+    path.write_text(own.read_text() + "# another\n")
+    monkeypatch.setenv("HWSIM_CONFIG_PATH", str(tmp_path))
+    changed = reproduce.cached_path(PAPER, one, "quick")
+    path.write_text(own.read_text() + "# one more\n")  # the folder is as it was
+    assert reproduce.cached_path(PAPER, one, "quick") not in (before, changed)
+
+
+def test_results_are_cached_by_a_plug_in_s_device_of_any_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    (one, *_) = reproduce.experiments(PAPER)
+    found = []
+    for cores in (108, 107):
+        monkeypatch.setattr(registry, "replaced", lambda n=cores: {"a100": MappingProxyType({"cores": np.int64(n)})})
+        found.append(reproduce.cached_path(PAPER, one, "quick"))
+    assert found[0] != found[1]
