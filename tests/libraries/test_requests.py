@@ -435,3 +435,15 @@ def test_a_bias_that_pytorch_takes_none_of_was_not_asked_about() -> None:
     one, biased = library.choose(**call), library.choose(**call, bias=True)
     assert (one.evidence, one.unasked.parts) == ("fitted", ())
     assert (biased.evidence, biased.unasked.parts) == ("assumption", ("a bias",))
+
+
+def test_a_bias_was_not_asked_about_with_operands_of_two_formats() -> None:
+    library = hwsim.library("cublas", device="h100", workspace_bytes=1 << 20)
+    call = {"m": 256, "n": 512, "k": 1024, "format": "e4m3", "output": "bf16", "b_layout": "columns"}
+    found = {
+        (other, bias): library.choose(**call, format_b=other, bias=bias)
+        for other in ("e4m3", "e5m2")
+        for bias in (False, True)
+    }
+    assert [x.unasked.parts for x in found.values()] == [(), (), (), ("a bias",)]
+    assert [x.evidence == "assumption" for x in found.values()] == [False, False, False, True]
