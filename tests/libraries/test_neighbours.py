@@ -119,6 +119,16 @@ def test_a_choice_takes_what_two_agree_on() -> None:
     assert taken > 1900
 
 
+def test_batches_take_nothing_from_single_products() -> None:
+    library, sweep = hwsim.library("cublas", device="h100"), read(DRAWN).sweep("h100", KIND)
+    call = {"m": 48, "format": "bf16", "output": "bf16", "b_layout": "columns", "reductions": "compute"}
+    taken, shares = 0, (BOTH_RIGHT, *ONE_RIGHT.values())
+    for n, k in (divmod(int(key), 1 << 32) for key in sweep.keys[:40]):
+        taken += library.choose(n=n, k=k, **call).confidence in shares
+        assert library.choose(n=n, k=k, batch=3, **call).confidence not in shares
+    assert taken > 9
+
+
 @pytest.mark.parametrize("operand", ["bf16", "e4m3"])
 def test_a_recording_by_spans_leaves_no_weight_without_neighbours(tmp_path, operand) -> None:
     """Both ends of each span: every k of whole tiles of 16 bits has one on each side, but for those themselves."""

@@ -427,3 +427,23 @@ def test_an_unsure_choice_is_one_warning():
     choice = SimpleNamespace(known=True, kernel="k", split_k=1, confidence=0.3, lost_k=0, is_estimated=False)
     [found] = warnings_of(SimpleNamespace(choice=choice, why=""))
     assert (found["code"], found["count"]) == ("library_choice_unsure", 1) and "probability of 0.30" in found["message"]
+
+
+def test_a_bias_that_pytorch_takes_none_of_was_not_asked_about() -> None:
+    library = hwsim.library("cublas", device="h100", workspace_bytes=0)
+    call = {"m": 256, "n": 512, "k": 1024, "format": "int8", "b_layout": "columns"}
+    one, biased = library.choose(**call), library.choose(**call, bias=True)
+    assert (one.evidence, one.unasked.parts) == ("fitted", ())
+    assert (biased.evidence, biased.unasked.parts) == ("assumption", ("a bias",))
+
+
+def test_a_bias_was_not_asked_about_with_operands_of_two_formats() -> None:
+    library = hwsim.library("cublas", device="h100", workspace_bytes=1 << 20)
+    call = {"m": 256, "n": 512, "k": 1024, "format": "e4m3", "output": "bf16", "b_layout": "columns"}
+    found = {
+        (other, bias): library.choose(**call, format_b=other, bias=bias)
+        for other in ("e4m3", "e5m2")
+        for bias in (False, True)
+    }
+    assert [x.unasked.parts for x in found.values()] == [(), (), (), ("a bias",)]
+    assert [x.evidence == "assumption" for x in found.values()] == [False, False, False, True]

@@ -48,6 +48,16 @@ def test_a_file_stands_before_what_is_shipped(tmp_path) -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
+def test_a_file_s_answer_stands_for_a_batch_as_an_assumption(tmp_path) -> None:
+    """Where nothing is fitted, as of a version that only the file knows."""
+    own = hwsim.library(written(tmp_path / "x.npz", version="14.0"), device="h200")
+    call = {"m": 3, "n": 4096, "k": 512, "format": "bf16", "output": "bf16", "b_layout": "columns"}
+    one, many = own.choose(**call), own.choose(**call, batch=4)
+    assert one.split_k == many.split_k == 3
+    assert (one.evidence, one.unasked.parts) == (ANSWERED, ())
+    assert (many.evidence, many.unasked.parts) == ("assumption", ("batches",))
+
+
 def kind(operand, output, workspace=32 << 20, fast=None):
     """B by columns, any reduction."""
     return CallKind(operand, output, False, fast, "rows", "columns", workspace, 7)
