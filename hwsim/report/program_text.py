@@ -53,7 +53,10 @@ def _kernel(kernel: Kernel, device: Device) -> Iterator[str]:
             [(name, f"{count(size)} of {count(room[name])} bytes") for name, size in used.items()], indent=2 * STEP
         )
     if kernel.semaphores:
-        yield STEP + "semaphores (at the start): " + ", ".join(f"{s.name} {s.initial}" for s in kernel.semaphores)
+        own, peers = ([s for s in kernel.semaphores if s.peers is which] for which in (False, True))
+        for of, some in (("", own), (" of peers", peers)):
+            if some:
+                yield STEP + f"semaphores{of} (at the start): " + ", ".join(f"{s.name} {s.initial}" for s in some)
     for group in kernel.groups:
         yield from _group(group)
 

@@ -21,6 +21,7 @@ from hwsim.machines import functional, reference, timing
 from hwsim.operands import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import GlobalTile, Instr, Loop, Sync
+from hwsim.report.program_text import program_text
 from hwsim.resolve.mapping import mapped, program_of
 from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
@@ -187,6 +188,14 @@ def test_what_no_program_carries_is_refused(device, n, schedule, words):
     tile = {"m": 128, "n": 128, "k": 32} if device == "b200" else TILE
     with pytest.raises(UnsupportedError, match=words):
         program_of(*record(device, (n, n, 64), schedule, tile=tile, fmt="tf32"))
+
+
+def test_a_listing_names_the_semaphores_of_peers_apart():
+    sizes = m, n, k = 64, 64, 64
+    program, chip, _, _ = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 0)], tree(k, 2))))
+    lines = program_text(program, chip).splitlines()
+    assert "  semaphores of peers (at the start): part0.0.1 0" in lines
+    assert any(line.startswith("  semaphores (at the start): ") and "own.full 0" in line for line in lines)
 
 
 def test_a_region_of_all_of_k_is_as_none():

@@ -25,6 +25,7 @@ def drawn(draw):
         kernel.buffer(name, "UB", draw.choice((1, 1, 2, 3)), 4096)
     for name in ("s", "t"):
         kernel.semaphore(name, draw.choice((0, 0, 1, 3)))
+    kernel.semaphore("p", peers=True)  # there for a core by itself, and orders nothing
     first = 0
     for _ in range(draw.choice((1, 1, 2))):
         streams = [StreamBuilder(f"x{i}") for i in range(draw.choice((1, 1, 2)))]
@@ -54,7 +55,7 @@ def block(draw, stream, known, depth):
 
 
 def syncs(draw, share):
-    return [Sync(draw.choice("st"), draw.choice((1, 1, 2))) for _ in range(2) if draw.random() < share]
+    return [Sync(draw.choice("ststp"), draw.choice((1, 1, 2))) for _ in range(2) if draw.random() < share]
 
 
 def tile(draw, known):
