@@ -126,12 +126,12 @@ class Lanes:
         return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
 
     def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
-        """The codes of values in a format, rounded once; fp32 values become fp64 as they are, NaNs too."""
+        """The codes of values in a format, rounded once; fp32 values become fp64 as they are, the lanes' NaN too."""
         dtype = code_dtype(fmt)
         if _holds(values.dtype, fmt):
             return np.ascontiguousarray(values).view(dtype)
         if values.dtype == np.float32 and fmt.name == "fp64":
-            return widened(values)
+            return widened(self._settle(values, threads))
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         count = for_elements(threads, values.size)

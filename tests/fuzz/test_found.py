@@ -517,3 +517,11 @@ def test_the_nan_of_an_fp32_sum_keeps_its_payload_in_an_fp64_result_by_program_a
     for functional in (True, False):
         found = hwsim.run(a, b, device="l40s", format="fp16", output="fp64", functional=functional).c
         assert found.view(np.uint64)[3, 5] == 0x7FFFFFFFE0000000
+
+
+def test_the_nan_of_an_affected_element_is_the_lanes_in_an_fp64_result_too():
+    """Elements whose operands hold a NaN are put in as 0x7fffffff (plan.specials); fp64 results have the lanes' NaN."""
+    a, b = np.ones((3, 32), np.float32), np.ones((32, 2), np.float32)
+    a[1, 4] = np.nan
+    found = hwsim.run(a, b, device="rtx2080ti", scheme="quantensor", output="fp64", timing=False).c
+    assert found.view(np.uint64)[1, 0] == 0x7FF8000000000000
