@@ -11,8 +11,9 @@ A sample is drawn by seed from the shapes of 2^30 to 2^39 multiply-adds. A hash 
 `fit`, to which numbers may be fitted (their `fitted_to` names it), or `held`, to which none is.
 
 As the frameworks' layers do, A is row-major, B (weights) column-major, and C has the format of the table. Layers run in
-turn in a CUDA graph: unless L2 holds COPIES of B beside A and C, the B of the run before was another one. To the
-simulated time is added a launch: the time of the smallest GEMM of the table, 16 x 32 x 32 (docs/cycles.md).
+turn in a CUDA graph: unless L2 holds COPIES of B beside A and C, the B of the run before was another one. cuBLAS takes
+C for column-major: its kernels compute the transpose of C or, with A and B exchanged, C. To the simulated time is added
+a launch: the time of the smallest GEMM of the table, 16 x 32 x 32 (docs/cycles.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import median
 
@@ -200,8 +201,9 @@ def floor(rows: Sequence[Measured]) -> dict[str, float]:
 
 
 def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
-    """Simulated microseconds without a launch. way: `estimate` (tile and slices of K of least estimated time, or K in
-    one piece where that is faster), or a library's name.
+    """Simulated microseconds without a launch. way: `estimate`, or a library's name.
+
+    `estimate`: tile and slices of K of least estimated time, or K in one piece, of C or of its transpose: the fastest.
     """
     m, n, k = sizes
     call = {"m": m, "n": n, "k": k, "device": device, "format": format, "output": FORMATS[format][1]}
@@ -213,13 +215,13 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
     chip = hwsim.device(device)
     bits, result = format_of(format).bits, format_of(FORMATS[format][1]).bits
     held = (COPIES * n * k + m * k) * bits / 8 + m * n * result / 8
-    other = () if chip.l2 is not None and held <= chip.l2.capacity_bytes else ("B",)
+    is_kept = chip.l2 is not None and held <= chip.l2.capacity_bytes
     found = []
-    for split_k in ("auto", 1):
-        times = hwsim.run(**call, split_k=split_k).times
+    for (rows, columns, weights), split_k in product(((m, n, "B"), (n, m, "A")), ("auto", 1)):
+        times = hwsim.run(**call | {"m": rows, "n": columns, "split_k": split_k}).times
         if times.program is None:
             raise InputError(f"{device}: {times.note}; leave it out of --chips")
-        loaded, timed = in_series(times.program, chip, times.unit, other=other)
+        loaded, timed = in_series(times.program, chip, times.unit, other=() if is_kept else (weights,))
         found.append(timed.cycles / loaded.clock_mhz)
     return min(found)
 
