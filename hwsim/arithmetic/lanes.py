@@ -130,7 +130,7 @@ class Lanes:
         dtype = code_dtype(fmt)
         if _holds(values.dtype, fmt):
             return np.ascontiguousarray(values).view(dtype)
-        if values.dtype == np.float32 and fmt.name == "fp64":
+        if values.dtype == np.float32 and fmt.name == "fp64" and not self.saturates:
             return widened(self._settle(values, threads))
         if values.dtype.kind == "i":
             values = values.astype(np.float64)

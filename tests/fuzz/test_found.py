@@ -525,3 +525,11 @@ def test_the_nan_of_an_affected_element_is_the_lanes_in_an_fp64_result_too():
     a[1, 4] = np.nan
     found = hwsim.run(a, b, device="rtx2080ti", scheme="quantensor", output="fp64", timing=False).c
     assert found.view(np.uint64)[1, 0] == 0x7FF8000000000000
+
+
+def test_an_infinite_c_in_fp32_saturates_in_the_fp64_that_it_is_taken_in():
+    tree = expanded(hwsim.device("tf64"))
+    tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
+    one, c = np.ones((1, 1), np.float32), np.array([[np.inf]], np.float32)
+    found = hwsim.run(one, one, device=tree, format="fp64", c=c, beta=0.5, timing=False).c
+    assert found[0, 0] == float(np.finfo(np.float64).max) / 2
