@@ -65,9 +65,7 @@ class VectorUnit:
             return
         values = [_values(*source) for source in sources]
         if instr.opcode == "cast":
-            values[0] = self.settled(values[0])
-            is_wider = fmt.name == "fp64"
-            codes[...] = widened(values[0]) if is_wider else self._store(values[0], fmt, instr.rounding, instr.overflow)
+            codes[...] = self._store(self.settled(values[0]), fmt, instr.rounding, instr.overflow)
             return
         if instr.opcode == "add" and instr.scale_exponent:
             values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
@@ -95,6 +93,8 @@ class VectorUnit:
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
             return np.ascontiguousarray(values).view(np.uint32)
+        if fmt.name == "fp64":
+            return widened(values)
         return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
 
 

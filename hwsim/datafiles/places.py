@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
-@cache
 @cache  # a path that is kept keeps its parts in CPython's table of strings, which grows where they come and go
 def package_folder(kind: str) -> Traversable:
     """The folder of this hwsim's files of a kind ("devices", "libraries"): in its package or source tree.

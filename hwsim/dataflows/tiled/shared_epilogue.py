@@ -6,7 +6,7 @@ It knows what a Share says of a CTA's part; not which tiles are shared, and not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.accumulators import accumulator_rows, row_chunks
@@ -15,6 +15,9 @@ from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiles import Stored, WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import ZERO, GlobalTile, Sync
+
+if TYPE_CHECKING:
+    from hwsim.dataflows.tiled.epilogue import EpilogueWriter
 
 TERM = 0  # of the only one, as is checked before (hwsim.dataflows.tiled.dataflow)
 
@@ -32,22 +35,15 @@ def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
     return shared.whole if adds_sums(place) else shared.own
 
 
-class OwnEpilogue(Protocol):
-    """The epilogue of a tile that is not shared, or whose whole sum is there."""
-
-    def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """Emit the loads of C."""
-
-    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """Emit everything except the loads of C."""
-
-
 @dataclass(frozen=True, slots=True)
 class SharedEpilogue:
-    """Of all tiles of a kernel in which some are shared."""
+    """Of all tiles of a kernel in which some are shared.
+
+    own: of a tile that is not shared, or whose whole sum is there.
+    """
 
     context: KernelContext
-    own: OwnEpilogue
+    own: EpilogueWriter
     sums: SharedSums
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
