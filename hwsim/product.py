@@ -163,7 +163,8 @@ def compute(
         product = evaluator.typed(_as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress))
     else:
         product = _stacked(a, b, codes_c, lead, one, progress)
-    added = None if codes_c is None else Operand(codes_c, record.output)
+    # Its own copy, as C is often where the caller puts the result.
+    added = None if codes_c is None else Operand(codes_c.copy(), record.output)
     return product, Errors(a, b, product, record.epilogue.alpha, record.epilogue.beta or 0.0, added, bias)
 
 
@@ -190,6 +191,7 @@ def _check_memory(
     elif at_once > 1:
         stacks = [np.broadcast_to(x.codes, (*lead, *x.shape)) for x in operands]
         needed += sum(_joined_bytes(x, len(lead)) for x in (*stacks, codes_c) if x is not None)
+    needed += 0 if codes_c is None else codes_c.size * codes_c.itemsize
     (m, k), n = a.shape, b.shape[1]
     check_memory(
         needed,

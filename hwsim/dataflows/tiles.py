@@ -315,12 +315,12 @@ class StaticTileScheduler:
 
     @property
     def workspace_rows(self) -> int:
-        """None: no tile is shared."""
+        """Rows of the workspace of shared tiles: 0, as no tile is shared."""
         return 0
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """None: no tile is shared."""
+        """Names of semaphores of peers: (), as no tile is shared."""
         return ()
 
     def cores(self) -> list[CoreWaves]:

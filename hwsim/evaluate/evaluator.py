@@ -279,7 +279,7 @@ class PlanEvaluation:
             )
 
     def afresh(self) -> PlanEvaluation:
-        """The same, for other operands: it shares nothing that an evaluation changes."""
+        """The same, for other operands: it shares nothing that they change (blocks follow from sizes)."""
         other = object.__new__(PlanEvaluation)
         other.__dict__.update(self.__dict__)
         other.chains = self.chains.afresh()

@@ -57,8 +57,8 @@ def walk_together(
 ) -> None:
     """Execute the first core of every group abstractly, all together. counts: as of `walk`.
 
-    exchanged: arrays of which the accesses must be ordered. budget: instructions of one core. Raises ProgramError as
-    `walk` does.
+    exchanged: arrays of which the accesses must be ordered. budget: instructions of a core on average; what comes
+    after is not seen. Raises ProgramError as `walk` does.
     """
     peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
     shared = _Shared(peers, {}, {}, exchanged)

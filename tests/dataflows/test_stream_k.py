@@ -357,3 +357,27 @@ def test_shared_tiles_of_a_schedule():
     found = shared_tiles(Schedule(regions=regions(70, 64, [(2, 1)], tree(96, 3))), (70, 64, 96), (32, 32))
     assert found.is_shared.tolist() == [[False, False], [False, False], [False, True]]
     assert found.parts == ((64, 32), (32, 32), (0, 32))
+
+
+def test_of_regions_that_overlap_the_last_one_holds():
+    """Tiles that a later region adds as one chain are shared no more."""
+    sizes = (64, 32, 64)
+    chain = Region(Range(0, 32), Range(0, 32), Chain((Range(0, 64),)))
+    both = Region(Range(0, 64), Range(0, 32), tree(64, 2))
+    for given, shared in (((both, chain), [[False], [True]]), ((chain, both), [[True], [True]])):
+        schedule = Schedule(regions=given)
+        assert shared_tiles(schedule, sizes, (32, 32)).is_shared.tolist() == shared
+        program, chip, inputs, expected = made("a100", sizes, schedule)
+        assert np.array_equal(functional.run(program, chip, inputs), expected)
+    half = Region(Range(0, 16), Range(0, 32), Chain((Range(0, 64),)))
+    with pytest.raises(UnsupportedError, match="regions of whole tiles, here of 32 x 32"):
+        shared_tiles(Schedule(regions=(both, half)), sizes, (32, 32))
+    assert shared_tiles(Schedule(regions=(half,)), sizes, (32, 32)).parts == ()
+
+
+def test_sums_that_no_program_adds_give_bits_without_cycles():
+    schedule = Schedule(regions=(Region(Range(0, 64), Range(0, 32), tree(64, 2)),))
+    a, b = np.ones((64, 64)), np.ones((64, 32))
+    assert (hwsim.run(a, b, device="a100", format="fp64", schedule=schedule, timing=False).c == 64).all()
+    with pytest.raises(UnsupportedError, match=r"programs add sums in fp32 and int32, and .* gives fp64"):
+        hwsim.run(m=64, n=32, k=64, device="a100", format="fp64", schedule=schedule, exact=False)

@@ -533,3 +533,12 @@ def test_an_infinite_c_in_fp32_saturates_in_the_fp64_that_it_is_taken_in():
     one, c = np.ones((1, 1), np.float32), np.array([[np.inf]], np.float32)
     found = hwsim.run(one, one, device=tree, format="fp64", c=c, beta=0.5, timing=False).c
     assert found[0, 0] == float(np.finfo(np.float64).max) / 2
+
+
+def test_errors_are_of_the_c_that_was_added():
+    """C is often where the caller puts the result."""
+    c = np.ones((4, 4), np.float32)
+    one = np.eye(4, dtype=np.float32)
+    run = hwsim.run(one, one, device="a100", format="tf32", c=c, beta=1.0)
+    c += 1
+    assert run.error["relative_frobenius"] == 0

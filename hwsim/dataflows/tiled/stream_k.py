@@ -69,20 +69,35 @@ def shared_tiles(schedule: Schedule, sizes: tuple[int, int, int], tile: tuple[in
     """
     m, n, k = sizes
     is_shared = np.zeros((-(-m // tile[0]), -(-n // tile[1])), np.bool_)
+
+    def overlapped(region: Region) -> bool:
+        """Whether an earlier region shares a tile that this one, which holds instead, has elements of."""
+        spans = ((part.start // step, -(-part.stop // step)) for part, step in _along(region, tile))
+        (top, bottom), (left, right) = spans
+        return bool(is_shared[top:bottom, left:right].any())
+
     sums: list[Sum] = []
     for region in schedule.regions:
         if _count(region.sum) < 2:
             if _spans(region.sum) != ((0, k),):
                 raise UnsupportedError("a region whose sum is not of all of K in order: programs carry no such chain")
-            continue
-        if region.sum not in sums:
+            if not overlapped(region):
+                continue
+        elif region.sum not in sums:
             sums.append(region.sum)
         (top, bottom), (left, right) = _tiles_of(region, (m, n), tile)
-        is_shared[top:bottom, left:right] = True
+        is_shared[top:bottom, left:right] = _count(region.sum) > 1
     if len(sums) > 1:
         raise UnsupportedError(f"regions with {len(sums)} orders of summation: programs carry one for all shared tiles")
+    if not is_shared.any():  # later regions took all of them back
+        return SharedTiles(is_shared, ())
     parts = [(start, stop - start) for total in sums for start, stop in _spans(total)]
     return SharedTiles(is_shared, tuple(parts))
+
+
+def _along(region: Region, tile: Span) -> Iterator[tuple[Range, int]]:
+    """A region's rows with the tile's m, and its columns with the tile's n."""
+    return zip((region.rows, region.cols), tile, strict=True)
 
 
 def _count(total: Sum) -> int:
@@ -105,9 +120,12 @@ def _tiles_of(region: Region, sizes: Span, tile: Span) -> tuple[Span, Span]:
 def _spans(total: Sum) -> tuple[Span, ...]:
     """(start, stop) of the parts of K, in the order in which a tree adds neighbours. Raises UnsupportedError."""
     if isinstance(total, Reduction):
-        plain = Reduction(total.parts, "pairwise", level=total.level)
+        plain = Reduction(total.parts, "pairwise", level="workspace")
         if total != plain or not all(isinstance(part, Chain) for part in total.parts):
-            raise UnsupportedError(f"parts of K that are added {total.order}: programs add a tree of neighbours")
+            raise UnsupportedError(
+                f"parts of K that are added {total.order} (level {total.level}): programs add a tree of neighbours "
+                "(pairwise) through a workspace"
+            )
         return tuple([_spans(part)[0] for part in total.parts])
     if len(total.ranges) != 1 or not _is_run(total.ranges[0]):
         raise UnsupportedError("a part of K that is no run of neighbours: no program carries it")
