@@ -120,7 +120,8 @@ def _tiles_of(region: Region, sizes: Span, tile: Span) -> tuple[Span, Span]:
 def _spans(total: Sum) -> tuple[Span, ...]:
     """(start, stop) of the parts of K, in the order in which a tree adds neighbours. Raises UnsupportedError."""
     if isinstance(total, Reduction):
-        plain = Reduction(total.parts, "pairwise", level="workspace")
+        level = "workspace" if _count(total) > 1 else total.level  # a single part meets none
+        plain = Reduction(total.parts, "pairwise", level=level)
         if total != plain or not all(isinstance(part, Chain) for part in total.parts):
             raise UnsupportedError(
                 f"parts of K that are added {total.order} (level {total.level}): programs add a tree of neighbours "
