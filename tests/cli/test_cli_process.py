@@ -118,11 +118,13 @@ def test_an_interrupt_while_modules_are_imported_ends_with_130(module):
 
 
 def test_import_hwsim_needs_no_numpy_and_gives_every_name():
-    """In a new process, as only there nothing is imported yet; the frameworks' modules are among the names."""
+    """In a new process, as only there nothing is imported yet; among the names are modules of installed frameworks."""
     code = (
         "import sys, hwsim\nassert 'numpy' not in sys.modules\n"
+        "from importlib.util import find_spec\n"
         "for name in (*hwsim.__all__, *hwsim._MODULES):\n"
-        "    assert getattr(hwsim, name) is not None and name in dir(hwsim)\n"
+        "    assert name in dir(hwsim)\n"
+        "    if name not in ('torch', 'jax') or find_spec(name): assert getattr(hwsim, name) is not None\n"
         "from hwsim import matmul, program\nassert not callable(program)\n"
         "try: hwsim.nothing\nexcept AttributeError as error: print(error)"
     )

@@ -75,8 +75,14 @@ EXPECTED = {
     "walk.md",
 }
 #: Pages whose blocks need an extra, and a package of each extra.
-NEEDS = {"torch.md": "torch", "jax.md": "jax", "plots.md": "plot"}
-PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib"}
+NEEDS = {
+    "torch.md": "torch",
+    "jax.md": "jax",
+    "plots.md": "plot",
+    "report.md": "report",
+    "reading_a_report.md": "report",
+}
+PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 
