@@ -21,26 +21,34 @@ static int lsb_of_bits(uint32_t bits_minus_one, const hw_format *f)
     return (exponent < emin ? emin : exponent) - f->fraction_bits;
 }
 
-/* The range of count values [k][width] from `from`; squares: of the lines, to be added to. */
+/* The range of `depth` times `width` values from `from`; squares: of the lines, to be added to. */
 static inline __attribute__((always_inline)) range measure(const double *from, int width, ptrdiff_t depth,
                                                            const hw_format *f, double *squares)
 {
-    double own[64] = {0}, largest = 0;
-    for (ptrdiff_t k = 0; k < depth; k++)
-        for (int r = 0; r < width; r++)
-            own[r] += from[k * width + r] * from[k * width + r];
-    vd least = vd_all(DBL_MAX);
+    /* `width` vectors hold LANES numbers of each line, and so do fewer where width and LANES have a common factor. */
+    int common = width % LANES == 0 ? LANES : LANES % 4 == 0 && width % 4 == 0 ? 4 : width % 2 == 0 ? 2 : 1;
+    int vectors = width / common;
+    vd sum[MR + NR], least[2] = {vd_all(DBL_MAX), vd_all(DBL_MAX)};
+    for (int v = 0; v < vectors; v++)
+        sum[v] = vd_all(0);
+    double own[64] = {0}, low = DBL_MAX, largest = 0;
     ptrdiff_t i = 0, count = depth * width;
-    for (; i + LANES <= count; i += LANES) {
-        vd x = vd_load(from + i);
-        vl bits = (vl)x & 0x7FFFFFFFFFFFFFFF;
-        least = vd_min(least, (vd)(bits | ((vl)(x == 0) & 0x7FEFFFFFFFFFFFFF)));
-    }
-    double low = DBL_MAX;
+    for (; i + vectors * LANES <= count; i += vectors * LANES)
+        for (int v = 0; v < vectors; v++) {
+            vd x = vd_load(from + i + v * LANES);
+            vl bits = (vl)x & 0x7FFFFFFFFFFFFFFF;
+            sum[v] += x * x;
+            least[v & 1] = vd_min(least[v & 1], (vd)(bits | ((vl)(x == 0) & 0x7FEFFFFFFFFFFFFF)));
+        }
+    for (int j = 0; j < vectors * LANES; j++)
+        own[j % width] += sum[j / LANES][j % LANES];
+    least[0] = vd_min(least[0], least[1]);
     for (int j = 0; j < LANES; j++)
-        low = least[j] < low ? least[j] : low;
-    for (; i < count; i++)
+        low = least[0][j] < low ? least[0][j] : low;
+    for (; i < count; i++) {
+        own[i % width] += from[i] * from[i];
         low = from[i] != 0 && fabs(from[i]) < low ? fabs(from[i]) : low;
+    }
     for (int r = 0; r < width; r++) {
         squares[r] += own[r];
         own[r] = own[r] < INFINITY ? own[r] : INFINITY;
@@ -171,23 +179,27 @@ static void single_tile(ptrdiff_t depth, const double *a, const double *b, float
     }
 }
 
-/* The largest and the least magnitude in a tile of binary32 codes; the least as bits minus one.
- * Returns whether a -0 is among them. */
+/* The largest and the least magnitude in a tile of binary32 codes; the least as bits minus one, of zeros the largest
+ * number. Returns whether a -0 is among them.
+ */
 static int tile_range(const float *c, ptrdiff_t c_row, uint32_t *largest, uint32_t *least)
 {
-    uint32_t high = 0, low = ~0u, minus_zero = 0;
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NR; j++) {
-            uint32_t bits;
-            memcpy(&bits, c + i * c_row + j, 4);
-            minus_zero |= bits == 0x80000000u;
-            bits &= 0x7FFFFFFFu;
-            high = bits > high ? bits : high;
-            low = bits - 1 < low ? bits - 1 : low;
-        }
-    *largest = high;
-    *least = low;
-    return minus_zero != 0;
+    _Static_assert(NR * sizeof(float) == HW_BYTES, "a row of a tile is one vector");
+    vi high = vi_all(0), low = vi_all(INT32_MAX), minus_zero = vi_all(0);
+    for (int i = 0; i < MR; i++) {
+        vi bits = vi_load(c + i * c_row), magnitude = bits & INT32_MAX;
+        minus_zero |= bits == INT32_MIN;
+        high = vi_max(high, magnitude);
+        low = vi_min(low, (magnitude - 1) & INT32_MAX);
+    }
+    int32_t most = 0, fewest = INT32_MAX;
+    for (int j = 0; j < NR; j++) {
+        most = high[j] > most ? high[j] : most;
+        fewest = low[j] < fewest ? low[j] : fewest;
+    }
+    *largest = (uint32_t)most;
+    *least = (uint32_t)fewest;
+    return vi_any_negative(minus_zero);
 }
 
 enum way { TIGHT, SPLIT, SCALAR };

@@ -119,11 +119,15 @@ static __attribute__((noinline)) void pack_rows(state *s, const char *from, ptrd
 {
     const hw_block *g = s->g;
     int least = hw_emin(&s->spec->a) + 127, terms = s->spec->terms;
-    _Alignas(64) float values[DEPTH + LANES];       /* what lies beyond `depth` stays zero */
-    _Alignas(64) int32_t bytes[DEPTH + LANES], sides[DEPTH + LANES], parts[DEPTH + LANES];
-    memset(values, 0, sizeof values);
+    enum { GROUP = 16, LONG = DEPTH + LANES };
+    _Alignas(64) float group[GROUP * LONG];
+    _Alignas(64) int32_t bytes[LONG], sides[LONG], parts[LONG];
     for (ptrdiff_t i = 0; i < rows; i++) {
-        hw_lines_read(&s->a_lines, values, from + i * g->a_row, g->a_column, depth);
+        float *values = group + i % GROUP * LONG;
+        if (i % GROUP == 0)
+            hw_lines_read_block(&s->a_lines, group, LONG, 1, from + i * g->a_row, g->a_row, g->a_column,
+                                rows - i < GROUP ? rows - i : GROUP, depth);
+        memset(values + depth, 0, sizeof(float) * (size_t)(LONG - depth));
         vi low = vi_all(255), high = vi_all(0), special = vi_all(0);
         for (ptrdiff_t k = 0; k < padded; k += LANES) {
             vi bits = vi_load(values + k), e = exponents_of(bits, least);
@@ -185,17 +189,7 @@ static void read_panel(const state *s, float *to, ptrdiff_t row, const char *fro
     if (columns < WIDTH || depth < padded)
         for (ptrdiff_t k = 0; k < padded; k++)
             memset(to + k * row, 0, sizeof(float) * WIDTH);
-    if (g->b_column == g->spec->b.storage_bits / 8)
-        for (ptrdiff_t k = 0; k < depth; k++)
-            hw_lines_read(&s->b_lines, to + k * row, from + k * g->b_row, g->b_column, columns);
-    else {
-        _Alignas(64) float values[DEPTH];
-        for (int j = 0; j < columns; j++) {
-            hw_lines_read(&s->b_lines, values, from + j * g->b_column, g->b_row, depth);
-            for (ptrdiff_t k = 0; k < depth; k++)
-                to[k * row + j] = values[k];
-        }
-    }
+    hw_lines_read_block(&s->b_lines, to, 1, row, from, g->b_column, g->b_row, columns, depth);
 }
 
 /* Bases, flags and ranges of the columns; those with infinities or NaNs become zeros. */

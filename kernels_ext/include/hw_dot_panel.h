@@ -19,6 +19,7 @@ enum {
     VECTORS = 4,
     WIDTH = VECTORS * LANES,    /* columns of a panel: one vector of bytes */
     DEPTH = 128,                /* longest packed chunk of k */
+    GROUP = 16,                 /* rows that are read together */
     ROWS = 1024,
     SPAN = 45,                  /* binades of a line: sums of two reach -90, and 2^(F + 90) is a binary32 */
     NO_TERM = -112,             /* byte sums below it come from a zero operand (-128) */
@@ -30,6 +31,7 @@ typedef struct state {
     const hw_spec *unit;        /* whose steps the lanes run: of a composite unit the inner one */
     int packed;                 /* products of a step of g's spec as packed, in their order: */
     int16_t order[DEPTH];       /* places in the step, or -1 for a zero */
+    int natural;                /* they are packed as they come */
     hw_lines a_lines, b_lines;
     int composite;
     int based;                  /* lines are scaled */
@@ -83,13 +85,20 @@ static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t dept
 {
     const hw_block *g = s->g;
     int emin = hw_emin(&s->unit->a);
-    float line[DEPTH];
+    float group[GROUP * DEPTH];
     for (ptrdiff_t i = 0; i < rows; i++) {
         float *x = s->a + i * padded;
         uint32_t *e = s->a_exponent + i * padded;
-        hw_lines_read(&s->a_lines, line, from + i * g->a_row, g->a_column, depth);
-        for (ptrdiff_t k = 0; k < padded; k++)
-            x[k] = s->at[k] < depth ? line[s->at[k]] : 0;
+        const float *line = group + i % GROUP * DEPTH;
+        if (i % GROUP == 0)
+            hw_lines_read_block(&s->a_lines, group, DEPTH, 1, from + i * g->a_row, g->a_row, g->a_column,
+                                rows - i < GROUP ? rows - i : GROUP, depth);
+        if (s->natural) {
+            memcpy(x, line, sizeof(float) * (size_t)depth);
+            memset(x + depth, 0, sizeof(float) * (size_t)(padded - depth));
+        } else
+            for (ptrdiff_t k = 0; k < padded; k++)
+                x[k] = s->at[k] < depth ? line[s->at[k]] : 0;
         int high = INT32_MIN, low = INT32_MAX, wide = 0;
         for (ptrdiff_t k = 0; k < padded; k++) {
             int own = exponent_of(x[k], emin), zero = is_zero(x[k]);
@@ -114,8 +123,11 @@ static void pack_columns(state *s, const char *from, int columns, ptrdiff_t dept
     const hw_block *g = s->g;
     int emin = hw_emin(&s->unit->b);
     float line[DEPTH];
-    memset(s->b, 0, sizeof(float) * (size_t)(WIDTH * padded));
-    if (g->b_column == g->spec->b.storage_bits / 8) {
+    if (columns < WIDTH || !s->natural || depth < padded)
+        memset(s->b, 0, sizeof(float) * (size_t)(WIDTH * padded));
+    if (s->natural)
+        hw_lines_read_block(&s->b_lines, s->b, 1, WIDTH, from, g->b_column, g->b_row, columns, depth);
+    else if (g->b_column == g->spec->b.storage_bits / 8) {
         for (ptrdiff_t k = 0; k < padded; k++)
             if (s->at[k] < depth)
                 hw_lines_read(&s->b_lines, s->b + k * WIDTH, from + s->at[k] * g->b_row, g->b_column, columns);
@@ -167,6 +179,10 @@ static void natural_order(state *s, const hw_spec *unit)
 /* The accumulator's codes as binary32, and back. */
 static void load_row(const state *s, float *c, const char *from, int columns)
 {
+    if (!s->half && columns == WIDTH) {     /* a length that the compiler knows */
+        memcpy(c, from, sizeof(float) * WIDTH);
+        return;
+    }
     memset(c, 0, sizeof(float) * WIDTH);
     if (!s->half)
         memcpy(c, from, (size_t)columns * 4);
@@ -182,7 +198,9 @@ static void load_row(const state *s, float *c, const char *from, int columns)
 
 static void store_row(const state *s, char *to, const float *c, int columns)
 {
-    if (!s->half)
+    if (!s->half && columns == WIDTH)
+        memcpy(to, c, sizeof(float) * WIDTH);
+    else if (!s->half)
         memcpy(to, c, (size_t)columns * 4);
 #if HW_HAS_HALF
     else {
@@ -204,9 +222,11 @@ static int run_blocks(state *given, const hw_block *g, run_columns *run, enum hw
     ptrdiff_t terms = g->spec->terms, steps = (g->k + terms - 1) / terms;
     ptrdiff_t most = DEPTH / (terms > s.packed ? terms : s.packed);
     ptrdiff_t chunk = (steps < most ? steps : most) * s.packed, natural = (steps < most ? steps : most) * terms;
+    s.natural = 1;
     for (ptrdiff_t k = 0; k < chunk; k++) {
         int place = s.order[k % s.packed];
         s.at[k] = (int16_t)(place < 0 ? INT16_MAX : k / s.packed * terms + place);
+        s.natural &= s.at[k] == k;
     }
     ptrdiff_t rows = g->m < ROWS ? g->m : ROWS;
     char *memory = malloc((size_t)((rows * 8 + WIDTH * 5) * chunk + rows * 5 + 512));

@@ -43,9 +43,10 @@ enum {
     DEPTH = 256,        /* chunk of k: a panel of B stays in the first cache */
     PART = 64,          /* parts of a chunk, when the whole is too wide; of whole steps */
     PARTS = DEPTH / (PART / 2),
-    /* rows packed at once, a megabyte for the second cache: a multiple of every MR */
+    /* rows packed at once, a megabyte: a multiple of every MR */
     ROWS = 1032 * 4 / (int)sizeof(real),
-    COLUMNS = 256 * 4 / (int)sizeof(real)
+    COLUMNS = 256 * 4 / (int)sizeof(real),
+    NEAR = 160 << 10    /* bytes of A that go through all panels of B before the next: they stay in the second cache */
 };
 
 /* What the tests for exactness need to know of a panel, for the whole chunk of k and for parts of it. */
@@ -71,49 +72,67 @@ typedef struct state {
 #include "hw_dot_exact.h"
 #endif
 
+static inline __attribute__((always_inline)) void widen(real *to, const float *from, ptrdiff_t count)
+{
+    for (ptrdiff_t i = 0; i < count; i++)
+        to[i] = (real)from[i];
+}
+
+/* One panel from binary64 codes. */
+static void pack_wide(real *to, int width, const char *from, ptrdiff_t line, ptrdiff_t along, int lines,
+                      ptrdiff_t depth)
+{
+    for (ptrdiff_t k = 0; k < depth; k++)
+        if (sizeof(real) == 8 && line == 8 && lines == width)
+            memcpy(to + k * width, from + k * along, sizeof(real) * (size_t)width);
+        else
+            for (int r = 0; r < lines; r++) {
+                double x;
+                memcpy(&x, from + r * line + k * along, 8);
+                to[k * width + r] = (real)x;
+            }
+}
+
 /* Panels of `width` lines, each [k][width], with zeros for missing lines and the padding of k. */
 static inline __attribute__((always_inline)) void pack(const state *s, const hw_lines *lines, const hw_format *f,
                                                        real *to, panel *panels, int width, const char *from,
                                                        ptrdiff_t line, ptrdiff_t along, ptrdiff_t count,
                                                        ptrdiff_t depth, ptrdiff_t padded)
 {
+    /* Lines that lie side by side are read many at a time, a short run of k each; others a panel at a time. */
+    enum { SHORT = 16, SEVERAL = 96 };
     int by_lines = (line < 0 ? -line : line) >= (along < 0 ? -along : along);
-    float buffer[DEPTH];
-    for (ptrdiff_t first = 0; first < count; first += width, to += width * padded, panels++) {
-        int here = count - first < width ? (int)(count - first) : width;
+    ptrdiff_t several = f->storage_bits == 64 || by_lines ? width : SEVERAL / width * width;
+    ptrdiff_t longest = by_lines ? DEPTH : SHORT;
+    float buffer[DEPTH * NR > SHORT * SEVERAL ? DEPTH * NR : SHORT * SEVERAL];
+    for (ptrdiff_t first = 0; first < count; first += several) {
+        ptrdiff_t here = count - first < several ? count - first : several;
         const char *base = from + first * line;
-        if (here < width || depth < padded)
-            memset(to, 0, sizeof(real) * (size_t)(width * padded));
-        if (f->storage_bits == 64) {
-            for (ptrdiff_t k = 0; k < depth; k++)
-                if (sizeof(real) == 8 && line == 8 && here == width)
-                    memcpy(to + k * width, base + k * along, sizeof(real) * (size_t)width);
-                else
-                    for (int r = 0; r < here; r++) {
-                        double x;
-                        memcpy(&x, base + r * line + k * along, 8);
-                        to[k * width + r] = (real)x;
-                    }
-        } else if (by_lines) {
-            for (int r = 0; r < here; r++) {
-                hw_lines_read(lines, buffer, base + r * line, along, depth);
-                for (ptrdiff_t k = 0; k < depth; k++)
-                    to[k * width + r] = (real)buffer[k];
+        real *panel_of_first = to + first * padded;
+        if (here % width || depth < padded)
+            memset(panel_of_first, 0, sizeof(real) * (size_t)((here + width - 1) / width * width * padded));
+        if (f->storage_bits == 64)
+            pack_wide(panel_of_first, width, base, line, along, (int)here, depth);
+        else
+            for (ptrdiff_t k = 0; k < depth; k += longest) {
+                ptrdiff_t run = depth - k < longest ? depth - k : longest;
+                hw_lines_read_block(lines, buffer, 1, several, base + k * along, line, along, here, run);
+                for (ptrdiff_t at = 0; at < here; at += width) {
+                    real *x = panel_of_first + at * padded + k * width;
+                    if (several == width && here == width)
+                        widen(x, buffer, run * width);
+                    else if (here - at >= width)
+                        for (ptrdiff_t r = 0; r < run; r++)
+                            widen(x + r * width, buffer + r * several + at, width);
+                    else
+                        for (ptrdiff_t r = 0; r < run; r++)
+                            widen(x + r * width, buffer + r * several + at, here - at);
+                }
             }
-        } else {
-            for (ptrdiff_t k = 0; k < depth; k++) {
-                hw_lines_read(lines, buffer, base + k * along, line, here);
-                if (here == width)
-                    for (int r = 0; r < width; r++)
-                        to[k * width + r] = (real)buffer[r];
-                else
-                    for (int r = 0; r < here; r++)
-                        to[k * width + r] = (real)buffer[r];
-            }
-        }
 #if !REAL_FLOAT
         if (s->exact)
-            measure_panel(to, width, padded, s->part, f, panels);
+            for (ptrdiff_t at = 0; at < here; at += width)
+                measure_panel(panel_of_first + at * padded, width, padded, s->part, f, panels + (first + at) / width);
 #else
         (void)s;
         (void)panels;
@@ -330,16 +349,22 @@ int REAL_MAIN(const hw_block *g)
                 ptrdiff_t n = g->n - j0 < columns ? g->n - j0 : columns;
                 pack(&s, &s.b_lines, &spec->b, s.b, s.b_panels, NR, g->b + k * g->b_row + j0 * g->b_column,
                      g->b_column, g->b_row, n, depth, padded);
-                for (ptrdiff_t j = 0; j < n && !status; j += NR)
-                    for (ptrdiff_t i = 0; i < m && !status; i += MR)
-                        status = run_tile(&s, i0 + i, j0 + j, k, depth, padded, s.a + i * padded,
-                                          s.b + j * padded, s.a_panels + i / MR, s.b_panels + j / NR);
+                ptrdiff_t near = NEAR / (ptrdiff_t)sizeof(real) / (MR * padded) * MR;
+                near = near < MR ? MR : near;
+                for (ptrdiff_t first = 0; first < m; first += near) {
+                    ptrdiff_t last = m - first < near ? m : first + near;
+                    for (ptrdiff_t j = 0; j < n && !status; j += NR)
+                        for (ptrdiff_t i = first; i < last && !status; i += MR)
+                            status = run_tile(&s, i0 + i, j0 + j, k, depth, padded, s.a + i * padded,
+                                              s.b + j * padded, s.a_panels + i / MR, s.b_panels + j / NR);
+                }
             }
         }
     }
     hw_lanes_leave(control);
     free(memory);
-    if (!status && !spec->nan_order[0])
+    /* The exact unit's lanes make none: what is not finite goes to the scalar code. */
+    if (!status && !spec->nan_order[0] && spec->model == HW_FMA_CHAIN)
         canonical_nans(g);
     return status;
 }

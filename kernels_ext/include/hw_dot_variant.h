@@ -10,8 +10,7 @@
 
 #define hw_lines_open HW_BUILD(hw_lines_open)
 #define hw_lines_read HW_BUILD(hw_lines_read)
-#define hw_lines_pack_float HW_BUILD(hw_lines_pack_float)
-#define hw_lines_pack_double HW_BUILD(hw_lines_pack_double)
+#define hw_lines_read_block HW_BUILD(hw_lines_read_block)
 #define hw_real_float HW_BUILD(hw_real_float)
 #define hw_real_double HW_BUILD(hw_real_double)
 #define hw_fused_float HW_BUILD(hw_fused_float)
@@ -32,6 +31,9 @@ typedef struct hw_lines {
 
 int hw_lines_open(hw_lines *lines, const hw_format *format, const hw_spec *spec);
 void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t stride, ptrdiff_t count);
+/* `count` lines, `line` bytes apart, of `depth` codes, `along` bytes apart: code k of line i to to[i * to_line + k * to_along]. */
+void hw_lines_read_block(const hw_lines *lines, float *to, ptrdiff_t to_line, ptrdiff_t to_along, const char *from,
+                         ptrdiff_t line, ptrdiff_t along, ptrdiff_t count, ptrdiff_t depth);
 
 /* A fast path: 1 when it cannot take the unit, 0 when done, -1 without memory. */
 typedef int hw_path(const hw_block *block);

@@ -5,6 +5,7 @@
 #ifndef HW_SIMD_H
 #define HW_SIMD_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 /* Modes of the lanes' control register. Flushing: a subnormal operand or result is a zero of its sign.
@@ -70,6 +71,24 @@ static inline vi vi_load(const void *p) { vi x; memcpy(&x, p, sizeof x); return 
 static inline void vi_store(void *p, vi x) { memcpy(p, &x, sizeof x); }
 static inline vb vb_load(const void *p) { vb x; memcpy(&x, p, sizeof x); return x; }
 static inline void vb_store(void *p, vb x) { memcpy(p, &x, sizeof x); }
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#define HW_HAS_TRANSPOSE 1
+/* Four times four numbers: to[k * step + i] = from[i * apart + k]. */
+static inline void vq_transpose(float *to, ptrdiff_t step, const float *from, ptrdiff_t apart)
+{
+    __m128 x = _mm_loadu_ps(from), y = _mm_loadu_ps(from + apart), z = _mm_loadu_ps(from + 2 * apart),
+           w = _mm_loadu_ps(from + 3 * apart);
+    _MM_TRANSPOSE4_PS(x, y, z, w);
+    _mm_storeu_ps(to, x);
+    _mm_storeu_ps(to + step, y);
+    _mm_storeu_ps(to + 2 * step, z);
+    _mm_storeu_ps(to + 3 * step, w);
+}
+#else
+#define HW_HAS_TRANSPOSE 0
+#endif
 
 /* Half a vector of floats, as doubles; and doubles rounded to floats (nearest even). */
 static inline vd vd_from_floats(const float *p)

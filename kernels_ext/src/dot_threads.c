@@ -1,5 +1,6 @@
 /* Which builds this machine runs, and a product divided over threads: each output belongs to one thread. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include "hw_cpu.h"
 #include "hw_dot_promote.h"
@@ -24,38 +25,41 @@ int hw_variants(const hw_variant **table)
     return 1 + hw_cpu_level();
 }
 
-typedef struct job {
+enum { GRAIN = 8, PART = 128, LIMIT = 256 };
+
+/* What the threads of a product have in common. */
+typedef struct work {
     const hw_variant *variant;
     const hw_block *block;
     const ptrdiff_t *a_offset, *b_offset, *out_offset, *a_scale_offset, *b_scale_offset;
-    ptrdiff_t first, last;  /* lines: rows (or columns) of all batches, one after the other */
-    int by_columns;
-    int status;
-    pthread_t thread;
-    int started;
-} job;
+    ptrdiff_t lines, all;       /* rows (or columns) of one batch, and of all, one after the other */
+    int by_columns, threads;
+    atomic_ptrdiff_t next;      /* the first line that nobody has taken */
+    atomic_int status;
+} work;
 
-static void *work(void *argument)
+/* Lines first .. last of all. */
+static int run_lines(const work *w, ptrdiff_t first, ptrdiff_t last)
 {
-    job *j = argument;
-    const hw_block *g = j->block;
-    ptrdiff_t lines = j->by_columns ? g->n : g->m, width = g->spec->d.storage_bits / 8;
-    for (ptrdiff_t at = j->first; at < j->last && !j->status;) {
+    const hw_block *g = w->block;
+    ptrdiff_t lines = w->lines, width = g->spec->d.storage_bits / 8;
+    int status = 0;
+    for (ptrdiff_t at = first; at < last && !status;) {
         ptrdiff_t batch = at / lines, low = at % lines;
-        ptrdiff_t high = j->last - batch * lines < lines ? j->last - batch * lines : lines;
+        ptrdiff_t high = last - batch * lines < lines ? last - batch * lines : lines;
         hw_block part = *g;
-        part.a += j->a_offset[batch];
-        part.b += j->b_offset[batch];
-        part.out += j->out_offset[batch];
+        part.a += w->a_offset[batch];
+        part.b += w->b_offset[batch];
+        part.out += w->out_offset[batch];
         if (g->spec->scale_block) {
-            part.a_scale += j->a_scale_offset[batch];
-            part.b_scale += j->b_scale_offset[batch];
-            if (j->by_columns)
+            part.a_scale += w->a_scale_offset[batch];
+            part.b_scale += w->b_scale_offset[batch];
+            if (w->by_columns)
                 part.b_scale += low * g->b_scale_column;
             else
                 part.a_scale += low * g->a_scale_row;
         }
-        if (j->by_columns) {
+        if (w->by_columns) {
             part.b += low * g->b_column;
             part.out += low * width;
             part.n = high - low;
@@ -64,55 +68,55 @@ static void *work(void *argument)
             part.out += low * g->out_row;
             part.m = high - low;
         }
-        j->status = part.promotion ? hw_promote(j->variant, &part) : j->variant->gemm(&part);
+        status = part.promotion ? hw_promote(w->variant, &part) : w->variant->gemm(&part);
         at = batch * lines + high;
     }
-    return 0;
+    return status;
+}
+
+/* A thread takes lines until there are none: at first an even share of half of what is left, then smaller ones, so that
+ * all end together though one processor is slower, or has other work to do. A share of few rows packs B for few products.
+ */
+static void *take_lines(void *argument)
+{
+    work *w = argument;
+    ptrdiff_t even = (w->all + w->threads - 1) / w->threads, least = even < PART ? even : PART;
+    for (;;) {
+        ptrdiff_t first = atomic_load(&w->next), last;
+        do {
+            if (first >= w->all || atomic_load(&w->status))
+                return 0;
+            ptrdiff_t share = (w->all - first) / (2 * w->threads);
+            share = w->threads == 1 ? w->all : share > least ? share : least;
+            last = first + (share + GRAIN - 1) / GRAIN * GRAIN;
+            last = last < w->all ? last : w->all;
+        } while (!atomic_compare_exchange_weak(&w->next, &first, last));
+        int status = run_lines(w, first, last);
+        if (status)
+            atomic_store(&w->status, status);
+    }
 }
 
 int hw_gemm_threads(const hw_variant *variant, const hw_block *block, ptrdiff_t batches, const ptrdiff_t *a_offset,
                     const ptrdiff_t *b_offset, const ptrdiff_t *out_offset, const ptrdiff_t *a_scale_offset,
                     const ptrdiff_t *b_scale_offset, int threads)
 {
-    enum { LIMIT = 256, GRAIN = 8 };
     if (block->m <= 0 || block->n <= 0 || batches <= 0)
         return 0;
     /* A share of fewer than GRAIN rows wastes the register tiles: divide columns when there are more of them. */
     int by_columns = batches * block->m < (ptrdiff_t)threads * GRAIN && block->n > block->m;
-    ptrdiff_t lines = batches * (by_columns ? block->n : block->m), shares = lines / GRAIN;
+    ptrdiff_t lines = by_columns ? block->n : block->m, shares = batches * lines / GRAIN;
     threads = threads < LIMIT ? threads : LIMIT;
     threads = threads > shares ? (int)shares : threads;
     threads = threads < 1 ? 1 : threads;
-    job one, *jobs = threads > 1 ? calloc((size_t)threads, sizeof(job)) : &one;
-    if (!jobs)
-        return -1;
-    int status = 0;
-    for (int t = 0; t < threads; t++) {
-        job *j = &jobs[t];
-        memset(j, 0, sizeof *j);
-        j->variant = variant;
-        j->block = block;
-        j->a_offset = a_offset;
-        j->b_offset = b_offset;
-        j->out_offset = out_offset;
-        j->a_scale_offset = a_scale_offset;
-        j->b_scale_offset = b_scale_offset;
-        j->by_columns = by_columns;
-        /* Shares are whole multiples of GRAIN lines, except the last. */
-        j->first = lines * t / threads / GRAIN * GRAIN;
-        j->last = t + 1 == threads ? lines : lines * (t + 1) / threads / GRAIN * GRAIN;
-        if (t)
-            j->started = !pthread_create(&j->thread, 0, work, j);
-    }
-    for (int t = 0; t < threads; t++)
-        if (!jobs[t].started)       /* the caller's own share, and those of threads that did not start */
-            work(&jobs[t]);
-    for (int t = 1; t < threads; t++)
-        if (jobs[t].started)
-            pthread_join(jobs[t].thread, 0);
-    for (int t = 0; t < threads; t++)
-        status |= jobs[t].status;
-    if (threads > 1)
-        free(jobs);
-    return status;
+    work all = {variant, block, a_offset, b_offset, out_offset, a_scale_offset, b_scale_offset, lines, batches * lines,
+                by_columns, threads, 0, 0};
+    pthread_t others[LIMIT];
+    int started = 0;
+    while (started < threads - 1 && !pthread_create(&others[started], 0, take_lines, &all))
+        started++;
+    take_lines(&all);       /* the caller too; where no thread could be started, it does all */
+    for (int t = 0; t < started; t++)
+        pthread_join(others[t], 0);
+    return atomic_load(&all.status);
 }

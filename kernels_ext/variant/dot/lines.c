@@ -138,3 +138,54 @@ void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t
     for (ptrdiff_t i = 0; i < count; i += PIECE)
         read_piece(lines, to + i, from + i * stride, stride, count - i < PIECE ? count - i : PIECE);
 }
+
+enum { SIDE = 4, RUN = 128 };
+
+/* SIDE runs of `count` numbers, RUN apart, to neighbouring places: number k of run i to to[k * step + i]. */
+static void interleave(float *to, ptrdiff_t step, const float *from, ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+#if HW_HAS_TRANSPOSE
+    for (; k + SIDE <= count; k += SIDE)
+        vq_transpose(to + k * step, step, from + k, RUN);
+#endif
+    for (; k < count; k++)
+        for (int i = 0; i < SIDE; i++)
+            to[k * step + i] = from[i * RUN + k];
+}
+
+void hw_lines_read_block(const hw_lines *lines, float *to, ptrdiff_t to_line, ptrdiff_t to_along, const char *from,
+                         ptrdiff_t line, ptrdiff_t along, ptrdiff_t count, ptrdiff_t depth)
+{
+    /* Read in runs along the axis whose codes lie closer together. */
+    ptrdiff_t runs = count, length = depth;
+    if (depth == 1 || (count > 1 && (line < 0 ? -line : line) < (along < 0 ? -along : along))) {
+        ptrdiff_t other = line;
+        line = along;
+        along = other;
+        other = to_line;
+        to_line = to_along;
+        to_along = other;
+        runs = depth;
+        length = count;
+    }
+    if (to_along == 1) {
+        for (ptrdiff_t i = 0; i < runs; i++)
+            hw_lines_read(lines, to + i * to_line, from + i * line, along, length);
+        return;
+    }
+    float buffer[SIDE * RUN];
+    for (ptrdiff_t i = 0; i < runs; i += SIDE)
+        for (ptrdiff_t k = 0; k < length; k += RUN) {
+            ptrdiff_t here = runs - i < SIDE ? runs - i : SIDE, few = length - k < RUN ? length - k : RUN;
+            float *at = to + i * to_line + k * to_along;
+            for (ptrdiff_t r = 0; r < here; r++)
+                hw_lines_read(lines, buffer + r * RUN, from + (i + r) * line + k * along, along, few);
+            if (here == SIDE && to_line == 1)
+                interleave(at, to_along, buffer, few);
+            else
+                for (ptrdiff_t r = 0; r < here; r++)
+                    for (ptrdiff_t j = 0; j < few; j++)
+                        at[r * to_line + j * to_along] = buffer[r * RUN + j];
+        }
+}

@@ -16,7 +16,6 @@ enum {
     NR = NV * LANES,
     MR = HW_BYTES == 64 ? 8 : 4,
     MOST = 16,          /* products of a step */
-    PIECE = 256
 };
 
 /* +0 that the compiler does not know: without flushing a sum with a term other than -0 is never -0, so one that does not
@@ -34,20 +33,10 @@ static void pack(const void *unit, int is_b, void *to, int width, const char *fr
 {
     const state *s = unit;
     const hw_lines *format = is_b ? &s->b : &s->a;
-    float *out = to, buffer[PIECE];
+    float *out = to;
     if (lines < width || depth < steps * s->terms)
         memset(to, 0, sizeof(float) * (size_t)(steps * s->terms * width));
-    if (line == format->format.storage_bits / 8)
-        for (ptrdiff_t k = 0; k < depth; k++)
-            hw_lines_read(format, out + k * width, from + k * along, line, lines);
-    else
-        for (int i = 0; i < lines; i++)
-            for (ptrdiff_t k = 0; k < depth; k += PIECE) {
-                ptrdiff_t count = depth - k < PIECE ? depth - k : PIECE;
-                hw_lines_read(format, buffer, from + i * line + k * along, along, count);
-                for (ptrdiff_t t = 0; t < count; t++)
-                    out[(k + t) * width + i] = buffer[t];
-            }
+    hw_lines_read_block(format, out, 1, width, from, line, along, lines, depth);
 }
 
 static inline __attribute__((always_inline)) void run(int terms, int flush, ptrdiff_t steps, const float *a,
