@@ -31,7 +31,9 @@ typedef struct hw_lines {
 
 int hw_lines_open(hw_lines *lines, const hw_format *format, const hw_spec *spec);
 void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t stride, ptrdiff_t count);
-/* `count` lines, `line` bytes apart, of `depth` codes, `along` bytes apart: code k of line i to to[i * to_line + k * to_along]. */
+/* `count` lines, `line` bytes apart, of `depth` codes, `along` bytes apart: code k of line i to
+ * to[i * to_line + k * to_along], one of which is 1. Reads along the axis whose codes lie closer together.
+ */
 void hw_lines_read_block(const hw_lines *lines, float *to, ptrdiff_t to_line, ptrdiff_t to_along, const char *from,
                          ptrdiff_t line, ptrdiff_t along, ptrdiff_t count, ptrdiff_t depth);
 

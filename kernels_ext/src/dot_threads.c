@@ -74,8 +74,8 @@ static int run_lines(const work *w, ptrdiff_t first, ptrdiff_t last)
     return status;
 }
 
-/* A thread takes lines until there are none: at first an even share of half of what is left, then smaller ones, so that
- * all end together though one processor is slower, or has other work to do. A share of few rows packs B for few products.
+/* A thread takes lines until there are none: each time half of an even share of what is left, but not fewer than PART, as
+ * B is packed for each share. So all end together though one processor is slower, or has other work to do.
  */
 static void *take_lines(void *argument)
 {

@@ -178,14 +178,14 @@ void hw_lines_read_block(const hw_lines *lines, float *to, ptrdiff_t to_line, pt
     for (ptrdiff_t i = 0; i < runs; i += SIDE)
         for (ptrdiff_t k = 0; k < length; k += RUN) {
             ptrdiff_t here = runs - i < SIDE ? runs - i : SIDE, few = length - k < RUN ? length - k : RUN;
-            float *at = to + i * to_line + k * to_along;
+            float *at = to + i + k * to_along;
             for (ptrdiff_t r = 0; r < here; r++)
                 hw_lines_read(lines, buffer + r * RUN, from + (i + r) * line + k * along, along, few);
-            if (here == SIDE && to_line == 1)
+            if (here == SIDE)
                 interleave(at, to_along, buffer, few);
             else
                 for (ptrdiff_t r = 0; r < here; r++)
                     for (ptrdiff_t j = 0; j < few; j++)
-                        at[r * to_line + j * to_along] = buffer[r * RUN + j];
+                        at[r + j * to_along] = buffer[r * RUN + j];
         }
 }
