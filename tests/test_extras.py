@@ -1,8 +1,12 @@
-"""HWSIM_REQUIRE_EXTRAS: a skip for want of an extra that must be there is a failure, any other a skip."""
+"""HWSIM_REQUIRE_EXTRAS: a skip for want of an extra that must be there is a failure, any other a skip.
+
+HWSIM_RECORD_IMPORTS and without_extras.py: a test that needs a package and does not skip without it fails there.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +79,55 @@ def test_skips_of_required_extras_fail(tmp_path):
     said = outcome(tmp_path, HWSIM_REQUIRE_EXTRAS="test,all")
     assert f"{VARIABLE}=test,all: skipped for want of hwsim[plot]: " in said
     assert "1 failed, 1 passed, 2 skipped, 1 xfailed" in said, said
+
+
+IMPORTING = {
+    "helper": "import drawing",
+    "test_helped": "import helper\ndef test_it(): pass",
+    "test_own": """
+import subprocess, sys
+import pytest
+import pen  # reads drawing only where it is there
+def draws(): import drawing
+def test_first(): draws()
+def test_loaded_already(): draws()
+def test_child(): subprocess.run([sys.executable, "-c", "from drawing import line"], check=True)
+def test_skipping():
+    pytest.importorskip("drawing")
+    draws()
+def test_nothing(): assert True
+""",
+}
+
+
+def test_what_imports_a_package_is_run_again_without_it(tmp_path):
+    """drawing is the package that is missing then, pen one that is there in both environments."""
+    for folder in ("tests", "both", "more", "record"):
+        (tmp_path / folder).mkdir()
+    for name, text in IMPORTING.items():
+        (tmp_path / "tests" / f"{name}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "both" / "pen.py").write_text("try: import drawing\nexcept ImportError: pass\n")
+    (tmp_path / "more" / "drawing.py").write_text("line = 1\n")
+    (tmp_path / "more" / "sitecustomize.py").write_text("import recorded_imports\n")
+    shutil.copy(HERE / "recorded_imports.py", tmp_path / "more")
+    (tmp_path / "record" / "packages.txt").write_text("drawing\nplots\n")
+    (tmp_path / "record" / "installed.txt").write_text("_pytest\npen\nrecorded_imports\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+
+    def said(*command, path, **variables):
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("HWSIM_", "PYTEST_"))}
+        env |= variables | {"PYTHONPATH": os.pathsep.join(str(tmp_path / folder) for folder in path)}
+        return subprocess.run([sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    record = str(tmp_path / "record")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    first = said("-m", "pytest", *options, "tests", path=("both", "more"), HWSIM_RECORD_IMPORTS=record)
+    assert "6 passed" in first.stdout, first
+    tests = (tmp_path / "record" / "tests.txt").read_text(encoding="utf-8").split()
+    own = [f"tests/test_own.py::test_{name}" for name in ("first", "loaded_already", "child", "skipping")]
+    assert sorted(tests) == sorted(["tests/helper.py", "tests/test_helped.py", *own])
+    again = said(str(HERE / "without_extras.py"), "run", record, path=("both",))
+    assert again.returncode and "ERROR tests/test_helped.py" in again.stdout, again
+    (tmp_path / "tests" / "test_helped.py").write_text("import pytest\npytest.importorskip('drawing')\nimport helper")
+    again = said(str(HERE / "without_extras.py"), "run", record, path=("both",))
+    assert again.returncode == 1 and "3 failed, 2 skipped, 1 deselected" in again.stdout, again

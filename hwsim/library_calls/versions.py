@@ -30,8 +30,9 @@ class Version:
     right, for others.
 
     devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
-    asked_on: of kinds of calls that not all of these chips were asked about, those that were. mixed_alike: the share of
-    answers for operands of two formats that are as for the first one's. taken: which calls it takes. neighbours: where
+    asked_on: of kinds of calls that not all of these chips were asked about, those that were. same_with_c: operands of
+    which products with a C, alpha and beta ran the kernels of those without. mixed_alike: the share of answers for
+    operands of two formats that are as for the first one's. taken: which calls it takes. neighbours: where
     the answer for nearly the same K stands for one that it was not asked for.
     """
 
@@ -45,6 +46,7 @@ class Version:
     devices: dict[str, int] = field(hash=False)
     evidence: str
     asked_on: dict[AskedKind, tuple[str, ...]] = field(hash=False)
+    same_with_c: tuple[str, ...]
     mixed_alike: float
     taken: TakenModel = field(hash=False)
     neighbours: NeighboursModel = field(hash=False)
@@ -75,7 +77,7 @@ def _version(found: FileRecord[LibraryVersion]) -> Version:
     return Version(
         said.library, said.version, said.files.trees, said.files.layers, said.files.times, said.files.factors,
         said.files.shares, said.asked.chips, found.evidence["files.trees"].evidence.value, said.asked.alone,
-        1 - said.mixed.differing / said.mixed.answers, said.taken, said.neighbours,
+        said.asked.same_with_c, 1 - said.mixed.differing / said.mixed.answers, said.taken, said.neighbours,
     )  # fmt: skip
 
 

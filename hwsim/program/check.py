@@ -7,8 +7,9 @@ and unordered accesses are found by an abstract execution (hwsim.program.order) 
 loops are shortened.
 
 The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
-(the timing machine finds every deadlock, with the full counts); conflicts between cores, but for those of the first
-cores of groups that semaphores of peers order (hwsim.program.peers); conflicts that need another interleaving, when
+(the timing machine finds every deadlock, with the full counts); conflicts between cores, but for kernels
+with semaphores of peers (hwsim.program.peers), where the first and the last cores of groups are executed together and
+what the others exchange must lie apart (hwsim.program.apart); conflicts that need another interleaving, when
 several engines signal one semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on
 how far engines run apart). Addresses in global memory that depend on a counter are not checked against the bounds, nor
 those with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
+from hwsim.program.apart import check_apart
 from hwsim.program.bounds import OUTSIDE, Bounds, Interval
 from hwsim.program.flat import flattened
 from hwsim.program.forms import FormCache
@@ -231,12 +233,19 @@ class _Checker:
         """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
         check_peers(self.kernel, balances)
         numbers, exchanged, few = self._numbers(), exchanged_arrays(self.kernel), _Shortened(1)
+        last = max(group.count for group in self.kernel.groups) - 1
+
+        def look(counts: Callable[[int], int], budget: int) -> None:
+            for place in sorted({0, last}):
+                walk_together(self.scope, numbers, counts, exchanged, place, budget)
+            check_apart(self.scope, numbers, counts, exchanged, budget)
+
         try:
-            walk_together(self.scope, numbers, few, exchanged, BUDGET)
+            look(few, BUDGET)
         except ProgramError:
             if not few.used:
                 raise
-            walk_together(self.scope, numbers, _whole, exchanged, CONFIRM_BUDGET)
+            look(_whole, CONFIRM_BUDGET)
 
 
 class _Shortened:

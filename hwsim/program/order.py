@@ -5,7 +5,8 @@ of tokens; a token carries the clock of its signaller, and a wait joins the cloc
 modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
 
 What peers signal (ir.Semaphore.peers) is there for a core that is executed alone, and orders nothing; `walk_together`
-executes one core of each group, and looks at arrays in global memory that cores exchange.
+executes one core of each group, and looks at arrays in global memory that cores exchange; `global_accesses` lists what
+all cores access of these.
 
 `counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
 a suspicion (hwsim.program.check repeats with the true counts before it refuses).
@@ -16,7 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,16 +55,19 @@ def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Cal
 
 
 def walk_together(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], budget: int
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], place: int, budget: int
 ) -> None:
-    """Execute the first core of every group abstractly, all together. counts: as of `walk`.
+    """Execute the core at one place of every group abstractly, all together. counts: as of `walk`.
 
-    exchanged: arrays of which the accesses must be ordered. budget: instructions of a core on average; what comes
-    after is not seen. Raises ProgramError as `walk` does.
+    exchanged: arrays of which the accesses must be ordered. place: 0 is the first core of a group; the last where there
+    are fewer. budget: instructions of a core on average; what comes after is not seen. Raises ProgramError as `walk`
+    does.
     """
     peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
     shared = _Shared(peers, {}, {}, exchanged)
-    walks = [_Walk(scope, group, numbers, counts, shared) for group in scope.kernel.groups]
+    walks = [
+        _Walk(scope, one, numbers, counts, shared, one.first + min(place, one.count - 1)) for one in scope.kernel.groups
+    ]
     left = budget * len(walks)
     while left > 0:
         done = sum(one.advance() for one in walks)
@@ -71,6 +76,23 @@ def walk_together(
             for one in walks:
                 one.end()
             return
+
+
+def global_accesses(
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], budget: int
+) -> Iterator[tuple[CoreGroup, Instr, int, tuple[str, Rect, bool]]]:
+    """What all cores of each group access of some arrays: (group, instruction, its position, (array, rectangle,
+    written)), the bounds of the rectangle as one number or NumPy integers, one for each core of the group.
+
+    counts, numbers: as of `walk`. budget: instructions of each stream; what comes after is not seen.
+    """
+    shared = _Shared({}, {}, {}, arrays)
+    for group in scope.kernel.groups:
+        walk = _Walk(scope, group, numbers, counts, shared, np.arange(group.first, group.first + group.count))
+        for head, stream in zip(walk.heads, walk.streams, strict=True):
+            for queued in islice(chain(() if head is None else (head,), stream), budget):
+                for name, _, rect, written in queued.accesses:
+                    yield group, queued.instr, queued.index, (name, rect, written)
 
 
 class Walker:
@@ -120,16 +142,19 @@ class _Walk:
         numbers: Mapping[int, int],
         counts: Callable[[int], int],
         shared: _Shared | None = None,
+        core: Any = None,
     ) -> None:
-        self.scope, self.numbers, self.counts, self.group = scope, numbers, counts, group
+        # core: the group's first; a NumPy array of several where addresses alone are asked for
+        core = group.first if core is None else core
+        self.scope, self.numbers, self.counts, self.core = scope, numbers, counts, core
         self.streams: list[Iterator[_Queued]] = []
         self.slots = {buffer.name: buffer.slots for buffer in scope.kernel.buffers}
         self.shared, self.watched = shared, _watched_arrays(group) if shared is None else shared.exchanged
         for stream in group.streams:
-            self.streams.append(self._instructions(stream.body, stream.derived, {CORE: group.first}))
+            self.streams.append(self._instructions(stream.body, stream.derived, {CORE: core}))
         self.queues: dict[str, deque[_Queued]] = {name: deque() for name in scope.device.engines}
         self.clocks: dict[str, Clock] = {} if shared is None else shared.clocks
-        self.threads = {name: name if shared is None else f"{name} of core {group.first}" for name in self.queues}
+        self.threads = {name: name if shared is None else f"{name} of core {core}" for name in self.queues}
         self.clocks |= {thread: {} for thread in self.threads.values()}
         self.tokens: dict[str, deque[Clock]] = {} if shared is None else dict(shared.tokens)
         for semaphore in scope.kernel.semaphores:
@@ -251,7 +276,7 @@ class _Walk:
                 f"{self.scope.place(queue[0].index, queue[0].instr)} waits for semaphore "
                 f"'{wait.semaphore}': has {len(self.tokens[wait.semaphore])}, needs {needs}"
             )
-        return f"deadlock on core {self.group.first}: nothing can proceed.\n" + "\n".join(lines[:8])
+        return f"deadlock on core {self.core}: nothing can proceed.\n" + "\n".join(lines[:8])
 
     def _conflict(
         self, name: str, slot: int, queued: _Queued, written: bool, before: _Queued, other_written: bool

@@ -7,13 +7,12 @@ provided that the arrays have the same shape, format and order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 
 from hwsim.program.ir import (
     Advance,
     Affine,
-    Buffer,
     CoreGroup,
     Derived,
     GlobalArray,
@@ -23,7 +22,6 @@ from hwsim.program.ir import (
     LocalTile,
     Loop,
     Node,
-    Semaphore,
     Stream,
     Sync,
     Tile,
@@ -37,12 +35,8 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
     buffer are renamed with it. The copy has no `original` if two names would become one.
     """
     made = _Renaming(arrays, buffers)
-    copies = tuple(
-        [Buffer(buffers.get(x.name, x.name), x.memory, x.slots, x.slot_bytes, x.spread) for x in kernel.buffers]
-    )
-    semaphores = tuple(
-        [Semaphore(made.semaphores.get(x.name, x.name), x.initial, x.pieces, x.peers) for x in kernel.semaphores]
-    )
+    copies = tuple([replace(x, name=buffers.get(x.name, x.name)) for x in kernel.buffers])
+    semaphores = tuple([replace(x, name=made.semaphores.get(x.name, x.name)) for x in kernel.semaphores])
     is_one_to_one = _keeps_arrays_apart(kernel, arrays) and all(
         len({one.name for one in named}) == len(named) for named in (copies, semaphores)
     )

@@ -37,8 +37,6 @@ ESTIMATED, LOSES_K = "library_choice_estimated", "library_loses_k"
 SURE = 0.9  # the probability of a choice below which a run warns of it
 #: Options of native schemes that name the call; the others change what the library decides.
 OWN_OPTIONS = ("accumulate", "format_b")
-#: Operands of which products with a C, alpha and beta ran the kernels of those without (docs/library.md).
-SEEN_WITH_C = ("fp16", "bf16", "tf32")
 PLAIN = "native"  # the scheme of one product a call
 AROUND = ("c", "bias", "alpha", "beta", "output")  # what a request may add to a product
 LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
@@ -112,7 +110,7 @@ def library_call(
     product = product_format(choice, wide, epilogue, call)
     guessed = choice.unasked
     if not choice.is_estimated:
-        guessed = guessed._replace(parts=guessed.parts + _beside(epilogue, format, wide))
+        guessed = guessed._replace(parts=guessed.parts + _beside(epilogue, wide, format in asked.version.same_with_c))
     evidence = "assumption" if any(guessed) else choice.evidence
     is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
     row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
@@ -142,9 +140,11 @@ def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, ca
     return output if is_rounded_twice else None
 
 
-def _beside(epilogue: EpilogueUse, operand: str, output: str) -> tuple[str, ...]:
-    """What beside the product cuBLASLt was not asked about, so that the choice of the product alone stands for it."""
-    if operand in SEEN_WITH_C:
+def _beside(epilogue: EpilogueUse, output: str, is_seen: bool) -> tuple[str, ...]:
+    """What beside the product cuBLASLt was not asked about, so that the choice of the product alone stands for it.
+    is_seen: a C, alpha and beta change nothing for such operands.
+    """
+    if is_seen:
         return ()
     found = ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
     return (*found, *(["alpha and beta"] if epilogue.is_scaled else []))

@@ -91,7 +91,11 @@ class Resolved:
 
     @cached_property
     def needs(self) -> dict[Any, int]:
-        """Bytes that its products take, by what they follow from; filled by who asks."""
+        """Bytes that its products take, without C as given and joined stacks; filled by who asks (hwsim.product).
+
+        By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values
+        are made of the unit's results before they are codes, host threads).
+        """
         return {}
 
     @cached_property

@@ -20,7 +20,7 @@ from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
 from hwsim.operands import Operand
 from hwsim.program.check import check
-from hwsim.program.ir import GlobalTile, Instr, Loop, Sync
+from hwsim.program.ir import CORE, Affine, GlobalTile, Instr, Loop, Sync
 from hwsim.report.program_text import program_text
 from hwsim.resolve.mapping import mapped, program_of
 from hwsim.resolve.record import record_of
@@ -269,6 +269,37 @@ def test_a_part_that_is_signalled_too_early_is_refused(shared_program):
 
     with pytest.raises(ProgramError, match="no semaphore orders the two"):
         check(edited(program, change), chip)
+
+
+@pytest.mark.parametrize("field", ["writes", "reads"])
+def test_second_cores_that_take_the_first_ones_part_are_refused(shared_program, field):
+    """The addresses of the first core of each group are right, and those of its second one are the same."""
+    program, chip, _, _ = shared_program
+    (kernel,) = program.kernels
+    changed = 0
+
+    def of_group(group):
+        def fixed(tile):
+            nonlocal changed
+            if not isinstance(tile, GlobalTile) or tile.array != "gemm.workspace":
+                return tile
+            changed += 1
+            ((name, factor),) = tile.row.terms
+            assert name == CORE
+            return replace(tile, row=Affine(tile.row.constant + factor * group.first))
+
+        def change(instr):
+            return replace(instr, **{field: tuple(map(fixed, getattr(instr, field)))})
+
+        (one,) = edited(replace(program, kernels=(replace(kernel, groups=(group,)),)), change).kernels
+        return one.groups[0]
+
+    damaged = replace(kernel, groups=tuple(map(of_group, kernel.groups)))
+    assert changed == 3
+    with pytest.raises(
+        ProgramError, match=r"array 'gemm.workspace': .* of core \d+ (reads|writes) and .* of core \d+ .*no peers"
+    ):
+        check(replace(program, kernels=(damaged,)), chip)
 
 
 def test_groups_that_await_one_another_are_refused(shared_program):

@@ -10,6 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.golden.survey import BLOCK, read_survey
+from hwsim.library_calls.versions import versions
 
 FILE = Path(__file__).parents[1] / "golden" / "h200_cublas" / "survey.npz"
 DTYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32}
@@ -30,6 +31,7 @@ def test_a_c_and_factors_change_no_kernel() -> None:
     plain = {(x.m, x.n, x.k, x.format, x.output): kernels(x) for x in survey() if not x.beta}
     added = [x for x in survey() if x.beta]
     assert len(added) == 256 and {(x.alpha, x.beta) for x in added} == {(0.5, 1), (-1.5, 0.75), (1, 1), (1.7, -0.3)}
+    assert {x.format for x in added} == set(versions()[0].same_with_c)
     assert all(kernels(x) == plain[x.m, x.n, x.k, x.format, x.output] for x in added)
 
 

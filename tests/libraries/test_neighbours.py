@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import hwsim
+from hwsim.libraries import load
 from hwsim.library_calls.neighbours import near
 from hwsim.library_calls.sweeps import CallKind, read, shipped, write
 from hwsim.library_calls.versions import versions
@@ -28,6 +29,13 @@ def sweep_of(tmp_path, weights):
     entries = [(KIND, ("h200",), weights)]
     write(tmp_path / "x.npz", library="cublas", version="13.1", source="a test", cores={"h200": 132}, entries=entries)
     return read(tmp_path / "x.npz").sweep("h200", KIND)
+
+
+def test_spans_are_the_least_slices() -> None:
+    """A slice has more than so many tiles, so that one more is possible where K passes whole so many: found in answers
+    for the nearest K and in the lengths of slices, and the same number.
+    """
+    assert load("cublas-13").calls.rules["nvjet"].slice_tiles == KNOWN.span_tiles
 
 
 def test_two_that_agree_one_alone_and_none(tmp_path) -> None:

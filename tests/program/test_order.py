@@ -1,16 +1,18 @@
 """The abstract execution of a core: the compiled walk finds something wrong where the one with messages does."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from hwsim.devices import load
 from hwsim.errors import ProgramError
+from hwsim.program.apart import check_apart
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import _Shortened, _whole
 from hwsim.program.flat import flattened
 from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, LocalTile, Sync, variable
-from hwsim.program.order import Walker, walk
+from hwsim.program.order import Walker, walk, walk_together
 from hwsim.program.resolve import Scope
 
 DEVICE = load("ascend910a")
@@ -73,6 +75,59 @@ def raises(kernel, group, counts, budget):
     except ProgramError as error:
         return str(error)
     return ""
+
+
+def peers(written, read):
+    """Cores 0 and 1 write rows of A, 2 and 3 read rows of it; by a function of CORE, two rows each."""
+    kernel = KernelBuilder("k")
+    flag = kernel.semaphore("p", peers=True)
+    giver, taker = StreamBuilder("giver"), StreamBuilder("taker")
+    giver.emit("MTE2", "sync", GlobalTile("A", written(variable(CORE)), Affine(0), 2, 8), (), (), (flag,))
+    taker.emit("MTE2", "sync", None, [GlobalTile("A", read(variable(CORE)), Affine(0), 2, 8)], (flag,), ())
+    kernel.group(0, 2, giver)
+    kernel.group(2, 2, taker)
+    return kernel.finish()
+
+
+def looked_at(kernel, place=None):
+    """What is said of a core at one place of each group, or of different places."""
+    numbers = {id(instr): i for i, instr in enumerate(kernel.instrs())}
+    scope = Scope(kernel, ARRAYS, DEVICE)
+    try:
+        if place is None:
+            check_apart(scope, numbers, _whole, {"A"}, 100)
+        else:
+            walk_together(scope, numbers, _whole, {"A"}, place, 100)
+    except ProgramError as error:
+        return str(error)
+    return ""
+
+
+def test_cores_at_different_places_lie_apart():
+    right = peers(lambda core: core * 4, lambda core: core * 4 + -8)
+    assert [looked_at(right, place) for place in (0, 1, None)] == ["", "", ""]
+    # core 3 reads the second of the rows that core 0 writes; core 1 writes them too; both read, which is nothing
+    beside = looked_at(peers(lambda core: core * 4, lambda core: core + -2))
+    assert "of core 0 writes" in beside and "of core 3 reads" in beside and "array 'A'" in beside
+    same = looked_at(peers(lambda core: core * 0, lambda core: core * 4 + 8))
+    assert "of core 0 writes" in same and "of core 1 writes" in same
+    assert looked_at(peers(lambda core: core * 4 + 8, lambda core: core * 0)) == ""
+
+
+def test_the_last_cores_are_executed_together_too():
+    """Without its flag the reader is in the writer's rows at the second place alone: rows 0, 4 and 8, 4."""
+    kernel = peers(lambda core: core * 4, lambda core: core * -4 + 16)
+    bare = tuple(
+        replace(x, streams=tuple(replace(s, body=tuple(map(no_flags, s.body))) for s in x.streams))
+        for x in kernel.groups
+    )
+    damaged = replace(kernel, groups=bare)
+    assert looked_at(damaged) == looked_at(damaged, 0) == "" and "no semaphore orders the two" in looked_at(damaged, 1)
+    assert looked_at(kernel, 1) == ""
+
+
+def no_flags(instr):
+    return replace(instr, waits=(), signals=())
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,5 +1,6 @@
 """Copies of kernels with other names: equal to what is lowered for itself, in their tables too; lost when changed."""
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,8 @@ from hwsim.errors import ProgramError
 from hwsim.machines.tables import tables_of
 from hwsim.program.check import check
 from hwsim.program.flat import flattened
-from hwsim.program.ir import GlobalArray, Kernel, Program, Stream
+from hwsim.program.ir import Buffer, GlobalArray, Kernel, Program, Semaphore, Stream
+from hwsim.program.rename import renamed
 
 CASES = [
     (device, scheme, sizes)
@@ -54,6 +56,21 @@ def test_tables_of_copies(device, scheme, sizes):
         assert one.tables.keys() == other.tables.keys()
         assert all(np.array_equal(one.tables[name], other.tables[name]) for name in one.tables)
         assert np.array_equal(one.sums, other.sums) and np.array_equal(one.cost_at(chip), other.cost_at(chip))
+
+
+def test_a_copy_keeps_all_but_the_names():
+    """Every field of a buffer and a semaphore differs from its default."""
+    fields = {"memory": "rf", "slots": 3, "slot_bytes": 64, "spread": 2, "spilled": 32}
+    buffers = (Buffer("x", **fields), Buffer("y", **fields | {"spilled": 48}))
+    flags = {"initial": 4, "pieces": True, "peers": True}
+    copy = renamed(
+        Kernel("k", (), buffers, (Semaphore("x.full", **flags), Semaphore("s", **flags))), "l", {}, {"x": "z"}
+    )
+    assert copy.buffers == (Buffer("z", **fields), buffers[1])
+    assert copy.semaphores == (Semaphore("z.full", **flags), Semaphore("s", **flags))
+    assert all(
+        getattr(one, x.name) != x.default for one in (*copy.buffers, *copy.semaphores) for x in dataclasses.fields(one)
+    )
 
 
 def test_a_changed_copy_is_checked_for_itself():

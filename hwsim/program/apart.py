@@ -1,0 +1,90 @@
+"""Cores that nothing orders: those at different places of their groups. What they exchange with others must lie apart.
+
+It knows which elements cores access, and no semaphore: peers (ir.Semaphore.peers) are at one place of their groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hwsim.errors import ProgramError
+from hwsim.program.ir import CoreGroup, Instr
+from hwsim.program.order import Rect, global_accesses
+from hwsim.program.resolve import Scope
+
+Ints = npt.NDArray[np.int64]
+_WRITTEN, _PLACE, _ACCESS = 4, 5, 6  # columns after those of a rectangle
+
+
+class _Access(NamedTuple):
+    group: CoreGroup
+    instr: Instr
+    number: int
+    written: bool
+
+
+def check_apart(
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], budget: int
+) -> None:
+    """Raise ProgramError where cores at different places of their groups access an element, one of them to write.
+
+    numbers, counts, budget: as of hwsim.program.order.global_accesses. exchanged: the arrays that are looked at.
+    """
+    accesses: list[_Access] = []
+    found: dict[str, list[Ints]] = {}
+    known: dict[tuple[int, int, str, bool], set[bytes]] = {}
+    for group, instr, number, (name, rect, written) in global_accesses(scope, numbers, counts, exchanged, budget):
+        rows = _rows(rect, written, group.count, len(accesses))
+        seen = known.setdefault((group.first, number, name, written), set())
+        if (key := rows[:, :_ACCESS].tobytes()) not in seen:  # a loop that stays where it is
+            seen.add(key)
+            accesses.append(_Access(group, instr, number, written))
+            found.setdefault(name, []).append(rows)
+    for name, parts in found.items():
+        if (pair := _meeting(np.concatenate(parts))) is not None:
+            raise ProgramError(_text(scope, name, *[(accesses[access], int(place)) for place, access in pair]))
+
+
+def _rows(rect: Rect, written: bool, count: int, access: int) -> Ints:
+    """A row for each core of a group: its rectangle, whether it is written, its place, the index of the access."""
+    rows = np.empty((count, 7), np.int64)
+    for column, bound in enumerate(rect):
+        rows[:, column] = bound
+    rows[:, _WRITTEN], rows[:, _PLACE], rows[:, _ACCESS] = written, np.arange(count), access
+    return rows
+
+
+def _meeting(rows: Ints) -> list[tuple[int, int]] | None:
+    """(place, access) of two rows of different places that share an element, one of them written; None: there is none.
+
+    Sorted by the first row of the rectangle, each is compared with the next one, the one after it and so on, as long as
+    any still begins before the other ends.
+    """
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    for distance in range(1, len(rows)):
+        one, other = rows[:-distance], rows[distance:]
+        is_beside = other[:, 0] < one[:, 1]
+        if not is_beside.any():
+            return None
+        meets = is_beside & (one[:, 0] < other[:, 1]) & (one[:, 2] < other[:, 3]) & (other[:, 2] < one[:, 3])
+        meets &= (one[:, _PLACE] != other[:, _PLACE]) & (one[:, _WRITTEN] | other[:, _WRITTEN]).astype(bool)
+        if meets.any():
+            at = int(np.argmax(meets))
+            return [(int(x[at, _PLACE]), int(x[at, _ACCESS])) for x in (one, other)]
+    return None
+
+
+def _text(scope: Scope, name: str, one: tuple[_Access, int], other: tuple[_Access, int]) -> str:
+    said = [
+        f"{scope.place(access.number, access.instr)} of core {access.group.first + place} "
+        f"{'writes' if access.written else 'reads'}"
+        for access, place in (one, other)
+    ]
+    return (
+        f"array '{name}': {said[0]} and {said[1]} an element; cores at different places of their groups are no peers, "
+        "and no semaphore orders the two"
+    )
