@@ -17,16 +17,17 @@
  *   2^25 + |S| 2^-d and |S| < 2^30, so that a total of 2^(24 + j), j > 1, has d < 7 - j and 8 - d zeros. `cut` has j + 1
  *   places there.
  *   Rounding: the total is a multiple of 4096 (at most 19 bits) plus 12 + 8 bits, both exact in binary32; one
- *   addition, nearest even, joins them, and a power of two scales the result. That is exact:
- *   the total is a multiple of 2^(LOW - 32), and 0 or 2^LOW or more.
+ *   addition, nearest even, joins them, and a power of two scales the result. That is exact: the total is a multiple
+ *   of 2^(E - 32), and of 2^(top - 24), as S is.
  *
  * With scaled lines the accumulator is scaled as its products are, by a power of two for each chunk, row and column.
- * It counts as the unscaled one does as long as neither leaves binary32's normal numbers.
+ * It counts as the unscaled one does as long as neither leaves binary32's normal numbers: a chunk adds less than
+ * 2^(scale + 9), and a result is the old one or a multiple of 2^(top - 24). So the least top is looked at.
  *
- * To the scalar code go accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge, infinite
- * and NaN ones; hw_dot_panel.h does the same with operands. Only the first accumulators can be such: a step's
- * result is the old one or a multiple of 2^(top - 32), and a chunk adds less than 2^(HIGH + 1). Tops of formats with 5
- * exponent bits are -30 or more and 30 or less, of scaled lines 0 or less: the least one is looked at.
+ * To the scalar code go first accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge,
+ * infinite and NaN ones; hw_dot_panel.h does the same with operands. Later ones are none of these, or tiny with no
+ * bits below 2^(LOW - 24), the last place that the cut keeps: tops are -2 SPAN or more, and -30 to 30 where lines are
+ * not scaled.
  */
 #include "hw_dot_panel.h"
 
@@ -35,10 +36,9 @@ enum {
     EXTRA = 8,                      /* that the sum keeps beyond */
     TOP_BIAS = 127,                 /* exponents are biased from here on */
     LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
-    /* Of scaled lines: the least top whose results are 0 or have LOW or more as exponent, and that by which they are
-     * normal numbers without the scale; the largest scale, for 2^7 products below 4. */
-    LEAST_TOP = LOW + SUM_BITS + EXTRA,
-    LEAST_UNSCALED = -126 + SUM_BITS + EXTRA,
+    /* Of scaled lines: the least top, without the scale, whose results are 0 or normal numbers; the largest scale,
+     * for DEPTH products below 4. */
+    LEAST_UNSCALED = -126 + SUM_BITS,
     MOST_SCALE = HIGH - 8
 };
 
@@ -95,7 +95,7 @@ static inline vf unscale_accumulator(vf accumulator, vi scale)
 /* Sign bits where products leave the range of scaled lines; least: the least top, above 127 without products. */
 static inline vi odd_products(vi least, vi scale)
 {
-    return ((least - LEAST_TOP) | (least + scale - LEAST_UNSCALED) | (MOST_SCALE - scale)) & (least - 128);
+    return ((least + scale - LEAST_UNSCALED) | (MOST_SCALE - scale)) & (least - 128);
 }
 
 /* The second level. */
