@@ -37,6 +37,7 @@ typedef int16_t vs __attribute__((vector_size(HW_BYTES)));
 
 static inline vs vs_load(const void *p) { vs x; memcpy(&x, p, sizeof x); return x; }
 static inline vs vs_all(int16_t x) { return (vs)vi_all((int32_t)((uint32_t)(uint16_t)x * 0x10001u)); }
+static inline vb vb_all(int x) { return (vb)vi_all((int32_t)((uint32_t)(x & 255) * 0x01010101u)); }
 static inline vl vl_bits(int64_t x)
 {
     double bits;

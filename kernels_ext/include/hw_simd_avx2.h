@@ -10,6 +10,7 @@ typedef int32_t vi __attribute__((vector_size(32)));
 typedef double vd __attribute__((vector_size(32)));
 typedef int64_t vl __attribute__((vector_size(32)));
 typedef int8_t vb __attribute__((vector_size(32)));
+typedef uint8_t vub __attribute__((vector_size(32)));
 
 static inline vf vf_all(float x) { return (vf)_mm256_set1_ps(x); }
 static inline vd vd_all(double x) { return (vd)_mm256_set1_pd(x); }
@@ -56,8 +57,16 @@ static inline vd vd_floor(vd x) { return (vd)_mm256_floor_pd((__m256d)x); }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm256_max_pd((__m256d)x, (__m256d)y); }
 static inline vd vd_cut(vd x) { return (vd)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 static inline vi vi_min(vi x, vi y) { return (vi)_mm256_min_epi32((__m256i)x, (__m256i)y); }
-/* The largest integer not above x, whatever the control register says. */
-static inline vi vi_floor(vf x) { return (vi)_mm256_cvttps_epi32(_mm256_floor_ps((__m256)x)); }
+/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+static inline vi vi_shift_right(vi x, vi places) { return (vi)_mm256_srav_epi32((__m256i)x, (__m256i)places); }
+static inline vi vi_shift_left(vi x, vi places) { return (vi)_mm256_sllv_epi32((__m256i)x, (__m256i)places); }
+/* x, negated where y is negative; 0 or x where y is 0. */
+static inline vi vi_with_sign(vi x, vi y) { return (vi)_mm256_sign_epi32((__m256i)x, (__m256i)y); }
+static inline vi vi_from_unsigned_bytes(const uint8_t *p)
+{
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+static inline vub vub_min(vub x, vub y) { return (vub)_mm256_min_epu8((__m256i)x, (__m256i)y); }
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {

@@ -10,6 +10,7 @@ typedef int32_t vi __attribute__((vector_size(64)));
 typedef double vd __attribute__((vector_size(64)));
 typedef int64_t vl __attribute__((vector_size(64)));
 typedef int8_t vb __attribute__((vector_size(64)));
+typedef uint8_t vub __attribute__((vector_size(64)));
 
 static inline vf vf_all(float x) { return (vf)_mm512_set1_ps(x); }
 static inline vd vd_all(double x) { return (vd)_mm512_set1_pd(x); }
@@ -60,11 +61,19 @@ static inline vd vd_cut(vd x)
     return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
 static inline vi vi_min(vi x, vi y) { return (vi)_mm512_min_epi32((__m512i)x, (__m512i)y); }
-/* The largest integer not above x, whatever the control register says. */
-static inline vi vi_floor(vf x)
+/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+static inline vi vi_shift_right(vi x, vi places) { return (vi)_mm512_srav_epi32((__m512i)x, (__m512i)places); }
+static inline vi vi_shift_left(vi x, vi places) { return (vi)_mm512_sllv_epi32((__m512i)x, (__m512i)places); }
+/* x, negated where y is negative; 0 or x where y is 0. */
+static inline vi vi_with_sign(vi x, vi y)
 {
-    return (vi)_mm512_cvt_roundps_epi32((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return (vi)_mm512_mask_sub_epi32((__m512i)x, _mm512_movepi32_mask((__m512i)y), _mm512_setzero_si512(), (__m512i)x);
 }
+static inline vi vi_from_unsigned_bytes(const uint8_t *p)
+{
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline vub vub_min(vub x, vub y) { return (vub)_mm512_min_epu8((__m512i)x, (__m512i)y); }
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p)
 {

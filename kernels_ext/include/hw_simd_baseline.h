@@ -18,6 +18,7 @@ typedef uint32_t vui __attribute__((vector_size(16)));
 typedef double vd __attribute__((vector_size(16)));
 typedef int64_t vl __attribute__((vector_size(16)));
 typedef int8_t vb __attribute__((vector_size(16)));
+typedef uint8_t vub __attribute__((vector_size(16)));
 
 static inline vf vf_all(float x) { return (vf){x, x, x, x}; }
 static inline vd vd_all(double x) { return (vd){x, x}; }
@@ -107,11 +108,23 @@ static inline vi vi_min(vi x, vi y)
     vi less = x < y;
     return (x & less) | (y & ~less);
 }
-/* The largest integer not above x. */
-static inline vi vi_floor(vf x)
+/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+static inline vi vi_shift_right(vi x, vi places) { return x >> vi_min(places, vi_all(31)); }
+static inline vi vi_shift_left(vi x, vi places)
 {
-    vi cut = vi_truncate(x);
-    return cut + (__builtin_convertvector(cut, vf) > x);
+    return (vi)((vui)x << (vui)(places & 31)) & (places < 32);
+}
+/* x, negated where y is negative; 0 or x where y is 0. */
+static inline vi vi_with_sign(vi x, vi y)
+{
+    vi negative = y >> 31;
+    return (x ^ negative) - negative;
+}
+static inline vi vi_from_unsigned_bytes(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+static inline vub vub_min(vub x, vub y)
+{
+    vub less = (vub)(x < y);
+    return (x & less) | (y & ~less);
 }
 /* Half a vector of integers, as doubles. */
 static inline vd vd_from_ints(const int32_t *p) { return (vd){p[0], p[1]}; }

@@ -304,6 +304,61 @@ def test_two_level_cuts(name: str) -> None:
     check(spec, a, b, c)
 
 
+@pytest.mark.parametrize("name", ["two-level-fp16", "two-level-bf16", "two-level-tf32"])
+def test_two_level_ties(name: str) -> None:
+    """A cancelled pair, then a few last places of the sum, on accumulators at and just below a power of two."""
+    spec = SPECS[name]
+    fmt, rng = format_of(spec.a), np.random.default_rng(9)
+    terms, rows, columns = spec.unit.terms, 96, 40
+    a = np.zeros((rows, terms))
+    a[:, 0], a[:, 1] = 1, -1
+    a[:, 2:] = 2.0 ** rng.integers(-24, -12, (rows, terms - 2))
+    a[:, 2] = 2.0 ** rng.choice([-24, -23], rows)
+    sign = np.broadcast_to(rng.choice([1.0, -1.0], columns), (terms, columns))
+
+    def codes(x: Any) -> Codes:
+        if fmt.name == "fp16":
+            return x.astype(np.float16).view(np.uint16)
+        words = x.astype(np.float32).view(np.uint32)
+        return (words >> np.uint32(16)).astype(np.uint16) if fmt.name == "bf16" else words
+
+    exponent = rng.integers(5, 13, (rows, columns)) + 127
+    fraction = rng.choice([0, 1, 0x7FFFFF, 0x7FFFFE], (rows, columns))
+    c = (rng.integers(0, 2, (rows, columns)) << 31 | exponent << 23 | fraction).astype(np.uint32)
+    check(spec, codes(a), codes(sign), c)
+
+
+@pytest.mark.parametrize("name", ["two-level-bf16", "two-level-tf32"])
+def test_two_level_range(name: str) -> None:
+    """Products, sums that cancel, and accumulators at both ends of binary32, subnormal, infinite and NaN ones too."""
+    spec = SPECS[name]
+    fmt, rng = format_of(spec.a), np.random.default_rng(10)
+    terms = spec.unit.terms
+
+    def some(shape: tuple[int, int], exponent: int, spread: int) -> Codes:
+        field = np.clip(rng.integers(exponent - spread, exponent + spread + 1, shape) + fmt.bias, 0, 254)
+        code = rng.integers(0, 2, shape) << 8 | field
+        code = code << fmt.fraction_bits | rng.integers(0, 1 << fmt.fraction_bits, shape)
+        return (code << fmt.ignored_bits).astype(code_dtype(fmt))
+
+    for top in (-140, -126, -115, -108, -103, -101, -99, -60, 60, 100, 110, 114, 120, 125, 127):
+        high = int(rng.integers(max(-120, top - 120), min(120, top + 120) + 1))
+        a, b = some((8, 2 * terms), high, 1), some((2 * terms, 19), top - high, 1)
+        half = np.arange(terms) < terms // 2  # these cancel the others of their step, in some of the rows
+        for step in (0, terms):
+            first, second = np.flatnonzero(half) + step, np.flatnonzero(~half) + step
+            a[::2, second] = a[::2, first] ^ np.asarray(1 << (fmt.magnitude_bits + fmt.ignored_bits), a.dtype)
+            b[second] = b[first]
+        field = np.clip(top + rng.choice([-30, -24, -8, 0, 1, 8, 24, 30], (8, 19)) + 127, 0, 255)
+        field = np.where(rng.random((8, 19)) < 0.2, rng.choice([0, 1, 254, 255], (8, 19)), field)
+        c = rng.integers(0, 2, (8, 19)) << 31 | field << 23 | rng.choice([0, 1, 0x400000, 0x7FFFFF], (8, 19))
+        check(spec, a, b, c.astype(np.uint32))
+        for row in range(8):  # alone: no other accumulator of the row leaves the lanes' range
+            for column in (0, 7):
+                one = slice(row, row + 1), slice(column, column + 1)
+                check(spec, a[one[0]], b[:, one[1]], c[one].astype(np.uint32))
+
+
 def test_environment_chooses_the_build() -> None:
     code = "from hwsim import _kernels; print(_kernels.variant)"
     for wanted in _kernels.variants:

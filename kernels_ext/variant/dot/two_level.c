@@ -6,19 +6,28 @@
  *
  * Second level, with E the larger of top and the accumulator's exponent, d = E - top, and the parameters that the
  * lanes take: F = 24 bits of products and accumulator, 32 of the sum, 31 of the total.
- *   The accumulator, down to 2^(E - 24), is an integer of at most 26 bits; where d > 0 that cut drops nothing.
+ *   The accumulator, down to 2^(E - 24), is its significand times 2, shifted downward by E less its exponent: at most
+ *   25 bits and a sign.
  *   S, down to 2^(E - 32): for d <= 8 nothing is dropped, above the d - 8 last bits are. What is left of it is an
  *   integer in units of 2^(E - 24) and, below, 8 bits: with the accumulator `high` and `low`, total = high + low/256.
+ *   A d above 31 may count as 31: the accumulator is then even and 2^24 or more in magnitude, and S, below 2^30, is at
+ *   most one half. That is less than half way to the next binary32, or just below 2^24 a tie that goes to 2^24.
  *   The total, down to 31 bits below its own leading place: with 2^24 or more in magnitude the last bit of `low` goes,
  *   with 2^25 or more the last two. From 2^26 on more would, but there they are zeros: high is at most
- *   2^25 + |S| 2^-d and |S| < 2^30, so that a total of 2^(24 + j), j > 1, has d < 7 - j and 8 - d zeros.
+ *   2^25 + |S| 2^-d and |S| < 2^30, so that a total of 2^(24 + j), j > 1, has d < 7 - j and 8 - d zeros. `cut` has j + 1
+ *   places there.
  *   Rounding: the total is a multiple of 4096 (at most 19 bits) plus 12 + 8 bits, both exact in binary32; one
- *   addition, nearest even, joins them, and a power of two scales the result. That is exact:
- *   the total is a multiple of 2^(LOW - 32).
+ *   addition, nearest even, joins them, and a power of two scales the result. That is exact: the total is a multiple
+ *   of 2^(E - 32), and of 2^(top - 24), as S is.
  *
- * To the scalar code go accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge, infinite
- * and NaN ones; hw_dot_panel.h does the same with operands. With formats of 5 exponent bits only the first accumulators
- * can be such: a step's result is the old one or a multiple of 2^(-30 - 32), and a chunk adds less than 2^45.
+ * With scaled lines the accumulator is scaled as its products are, by a power of two for each chunk, row and column.
+ * It counts as the unscaled one does as long as neither leaves binary32's normal numbers: a chunk adds less than
+ * 2^(scale + 9), and a result is the old one or a multiple of 2^(top - 24). So the least top is looked at.
+ *
+ * To the scalar code go first accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge,
+ * infinite and NaN ones; hw_dot_panel.h does the same with operands. Later ones are none of these, or tiny with no
+ * bits below 2^(LOW - 24), the last place that the cut keeps: tops are -2 SPAN or more, and -30 to 30 where lines are
+ * not scaled.
  */
 #include "hw_dot_panel.h"
 
@@ -27,35 +36,38 @@ enum {
     EXTRA = 8,                      /* that the sum keeps beyond */
     TOP_BIAS = 127,                 /* exponents are biased from here on */
     LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
-    FAR = 100,                      /* more places below E than the accumulator's cut keeps */
-    NOTHING = -1024                 /* the top of products that are all zero */
+    /* Of scaled lines: the least top, without the scale, whose results are 0 or normal numbers; the largest scale,
+     * for DEPTH products below 4. */
+    LEAST_UNSCALED = -126 + SUM_BITS,
+    MOST_SCALE = HIGH - 8
 };
 
-static inline vi shift_right(vi x, int places) { return (vi)((vui)x >> places); }
-
-/* Sums of `count` products of each column and their tops, biased. */
-static inline __attribute__((always_inline)) void sum_products(const state *s, int vectors, int based, int count,
-                                                               const float *a, const uint32_t *a_exponent,
-                                                               const float *b, const int8_t *b_exponent, int a_base,
-                                                               vi *sum, vi *tops, vi *bad)
+/* The largest exponent among `count` products of each column; below NO_TERM where all are zero. */
+static inline __attribute__((always_inline)) vb top_of(int count, const uint32_t *a_exponent, const int8_t *b_exponent)
 {
-    _Alignas(64) int8_t bytes[WIDTH];
     vb top = vb_add_saturating((vb)vi_all((int32_t)a_exponent[0]), vb_load(b_exponent));
     for (int t = 1; t < count; t++)
         top = vb_max(top, vb_add_saturating((vb)vi_all((int32_t)a_exponent[t]), vb_load(b_exponent + t * WIDTH)));
-    vb_store(bytes, top);
+    return top;
+}
+
+/* As integers, biased. Without products LOW: E is not below it, and any finite scale will do. */
+static inline __attribute__((always_inline)) void bias_tops(vb top, int vectors, vi *tops)
+{
+    _Alignas(64) uint8_t bytes[WIDTH];
+    vub biased = (vub)vb_max(top, vb_all(LOW)) + (vub)vb_all(TOP_BIAS);
+    vb_store(bytes, (vb)biased);
+    for (int v = 0; v < vectors; v++)
+        tops[v] = vi_from_unsigned_bytes(bytes + v * LANES);
+}
+
+/* Sums of `count` products of each column. */
+static inline __attribute__((always_inline)) void sum_products(int vectors, int count, const vi *tops, const float *a,
+                                                               const float *b, vi *sum)
+{
     vf scale[VECTORS];
     for (int v = 0; v < vectors; v++) {
-        vi own = vi_from_bytes(bytes + v * LANES);
-        /* Where all products are zero any finite factor will do: own is below NO_TERM, and this one is negative. */
-        scale[v] = (vf)((TOP_BIAS + SUM_BITS - own) << 23);
-        tops[v] = own + TOP_BIAS;
-        if (based) {
-            vi none = own < NO_TERM;
-            tops[v] += vi_load(s->b_base + v * LANES) + vi_all(a_base);
-            *bad |= ((HIGH + TOP_BIAS - tops[v]) | (tops[v] - LEAST)) & ~none;
-            tops[v] = (tops[v] & ~none) | (none & NOTHING);
-        }
+        scale[v] = (vf)((2 * TOP_BIAS + SUM_BITS - tops[v]) << 23);
         sum[v] = vi_all(0);
     }
     for (int t = 0; t < count; t++, a++, b += WIDTH) {
@@ -65,29 +77,41 @@ static inline __attribute__((always_inline)) void sum_products(const state *s, i
     }
 }
 
-/* Sign bits where an accumulator is not for the lanes. */
-static inline vi odd_accumulator(vi code)
+/* The accumulator divided by 2^scale; sign bits in *bad where it is not for the lanes. */
+static inline vf scale_accumulator(vf accumulator, vi scale, vi *bad)
 {
-    vi own = (code & 0x7FFFFFFF) >> 23;
-    return (HIGH + TOP_BIAS - own) | ((own - LEAST) & (code | (vi)-(vui)code));
+    vi code = (vi)accumulator, nonzero = code != 0, own = (code & 0x7FFFFFFF) >> 23, scaled = own - scale;
+    vi outside = (own - 1) | (HIGH + TOP_BIAS - scaled) | (scaled - LEAST);
+    *bad |= (HIGH + TOP_BIAS - own) | (outside & nonzero);
+    return (vf)((vui)code - ((vui)(scale & nonzero) << 23));
+}
+
+static inline vf unscale_accumulator(vf accumulator, vi scale)
+{
+    vi code = (vi)accumulator;
+    return (vf)((vui)code + ((vui)(scale & (code != 0)) << 23));
+}
+
+/* Sign bits where products leave the range of scaled lines; least: the least top, above 127 without products. */
+static inline vi odd_products(vi least, vi scale)
+{
+    return ((least + scale - LEAST_UNSCALED) | (MOST_SCALE - scale)) & (least - 128);
 }
 
 /* The second level. */
 static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumulator, int drop)
 {
-    vi code = (vi)accumulator, own = (code & 0x7FFFFFFF) >> 23, E = vi_max(vi_max(own, top), vi_all(LEAST));
+    vi code = (vi)accumulator, twice = (vi)((vui)code + (vui)code), own = (vi)((vui)twice >> 24), E = vi_max(own, top);
+    vi significand = vi_with_sign((twice & 0xFFFFFE) | 0x1000000, code);    /* that of a zero will be shifted out */
     if (drop >= 0)
-        code &= ~(own < E - drop);
-    /* An accumulator far below E is cut down to -1 or 0: any factor will do that keeps it from underflowing to zero. */
-    vi from = vi_min(E, own + FAR);
-    vi high = vi_floor((vf)code * (vf)((2 * TOP_BIAS + SUM_BITS - from) << 23));
-    vi distance = E - top, kept = vi_min(distance, vi_all(EXTRA));
-    sum >>= vi_min(distance - kept, vi_all(31));
-    high = (vi)((vui)high + (vui)(sum >> kept));    /* wraps for accumulators that are not for the lanes */
+        significand &= ~(own < E - drop);
+    vi distance = vi_min(E - top, vi_all(31));
+    vi high = vi_shift_right(significand, E - own) + (sum >> distance);
+    vi low = (vi)((vui)vi_shift_left(sum, 32 - distance) >> (32 - EXTRA));
     vi size = high ^ (high >> 31);      /* below 2^24 and 2^25 exactly where the total's magnitude is */
-    vi cut = shift_right(0xFFFFFF - size, 31) | shift_right(0x1FFFFFF - size, 30);
-    vi last = ((high << EXTRA) & 0xFFF00) | ((sum << (EXTRA - kept)) & 0xFF & ~cut);
-    vf total = vf_from_int(high & ~0xFFF) + vf_from_int(last) * vf_all(0x1p-8f);
+    vi cut = (size >> 24) | (size >> 25);
+    vi last = ((high << EXTRA) & 0xFFF00) | (low & ~cut);
+    vf total = vf_add_product(vf_from_int(last), vf_all(0x1p-8f), vf_from_int(high & ~0xFFF));
     return total * (vf)((E - SUM_BITS) << 23);
 }
 
@@ -99,39 +123,48 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
     const float *b = s->b;
     const int8_t *b_exponent = s->b_exponent;
     vi bad = vi_all(0);
+    vub least = (vub)vb_all(-1);
     vf c[VECTORS];
-    for (int v = 0; v < vectors; v++) {
-        c[v] = vf_load(to + v * LANES);
-        bad |= odd_accumulator((vi)c[v]);
-    }
+    for (int v = 0; v < vectors; v++)
+        c[v] = scale_accumulator(vf_load(to + v * LANES), based ? vi_load(s->b_base + v * LANES) + a_base : vi_all(0),
+                                 &bad);
     for (ptrdiff_t step = 0; step < padded; step += terms) {
         vi sum[VECTORS], tops[VECTORS];
         if (interleaved) {
             vi odd[VECTORS], odd_tops[VECTORS];
-            sum_products(s, vectors, based, half, a, a_exponent, b, b_exponent, a_base, sum, tops, &bad);
-            sum_products(s, vectors, based, half, a + half, a_exponent + half, b + half * WIDTH,
-                         b_exponent + half * WIDTH, a_base, odd, odd_tops, &bad);
+            bias_tops(top_of(half, a_exponent, b_exponent), vectors, tops);
+            sum_products(vectors, half, tops, a, b, sum);
+            bias_tops(top_of(half, a_exponent + half, b_exponent + half * WIDTH), vectors, odd_tops);
+            sum_products(vectors, half, odd_tops, a + half, b + half * WIDTH, odd);
             for (int v = 0; v < vectors; v++) {
                 vi top = vi_max(tops[v], odd_tops[v]);
-                sum[v] = (sum[v] >> vi_min(top - tops[v], vi_all(31)))
-                    + (odd[v] >> vi_min(top - odd_tops[v], vi_all(31)));
+                sum[v] = vi_shift_right(sum[v], top - tops[v]) + vi_shift_right(odd[v], top - odd_tops[v]);
                 tops[v] = top;
             }
         } else {
-            sum_products(s, vectors, based, terms, a, a_exponent, b, b_exponent, a_base, sum, tops, &bad);
+            vb top = top_of(terms, a_exponent, b_exponent);
+            if (based)
+                least = vub_min(least, (vub)top - (vub)vb_all(NO_TERM));
+            bias_tops(top, vectors, tops);
+            sum_products(vectors, terms, tops, a, b, sum);
         }
         a += terms;
         a_exponent += terms;
         b += terms * WIDTH;
         b_exponent += terms * WIDTH;
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             c[v] = join(sum[v], tops[v], c[v], drop);
-            if (based)
-                bad |= odd_accumulator((vi)c[v]);
-        }
     }
-    for (int v = 0; v < vectors; v++)
+    _Alignas(64) uint8_t bytes[WIDTH];
+    vb_store(bytes, (vb)least);
+    for (int v = 0; v < vectors; v++) {
+        if (based) {
+            vi scale = vi_load(s->b_base + v * LANES) + a_base;
+            bad |= odd_products(vi_from_unsigned_bytes(bytes + v * LANES) + NO_TERM, scale);
+            c[v] = unscale_accumulator(c[v], scale);
+        }
         vf_store(to + v * LANES, c[v]);
+    }
     return vi_any_negative(bad);
 }
 
