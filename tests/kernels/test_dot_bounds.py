@@ -69,6 +69,41 @@ def test_an_accumulator_far_below_the_products_decides_a_tie() -> None:
     assert gemm(spec, a, b, c)[:2, :2].view(np.float32).tolist() == [[2**24, 2**24 + 2], [2**24 + 2, 2**24 + 4]]
 
 
+@pytest.mark.parametrize("terms", [3, 4])
+def test_the_last_place_of_accumulators_of_ones_decides_a_tie(terms: int) -> None:
+    """Products of 1 + 3 * 2^-24 - 2^-29, the largest of them last, and accumulators of 2^-29 - 2^-53: 54 places."""
+    spec = DotSpec(ExactUnit(terms), "fp16", "fp16", "fp32", "fp32")
+    a, b = np.zeros((12, terms), np.uint16), np.zeros((terms, 16), np.uint16)
+    a[:, -3:] = 0x8400, 0x0C00, 0x3C00  # -2^-14, 2^-12, 1
+    b[-3:] = [[0x0200], [0x1200], [0x3C00]]  # 2^-15, 3 * 2^-12, 1
+    c = np.full((12, 16), (127 - 30) << 23 | 0x7FFFFF, np.uint32)
+    check(spec, a, b, c)
+    assert set(gemm(spec, a, b, c).view(np.float32).ravel().tolist()) == {1 + 2**-23}
+
+
+@pytest.mark.parametrize("column", range(16))
+def test_one_small_number_of_a_panel_decides_a_tie(column: int) -> None:
+    """64 + 3 * 2^-18, half a last place of binary32, and in one column -2^-48."""
+    spec = DotSpec(ExactUnit(4), "fp16", "fp16", "fp32", "fp32")
+    a, b = np.zeros((12, 4), np.uint16), np.zeros((4, 16), np.uint16)
+    a[:, :3] = 0x4800, 0x1800, 1  # 8, 2^-9, 2^-24
+    b[:2] = [[0x4800], [0x1E00]]  # 8, 3 * 2^-9
+    b[2, column] = 0x8001  # -2^-24
+    c = np.zeros((12, 16), np.uint32)
+    check(spec, a, b, c)
+    wanted = np.full(16, 64 + 2**-16, np.float32)
+    wanted[column] = 64 + 2**-17
+    assert (gemm(spec, a, b, c).view(np.float32) == wanted).all()
+
+
+@pytest.mark.parametrize("k", [257, 259, 270])
+@pytest.mark.parametrize("name", ["exact16-fp16", "exact8-tf32", "exact2-bf16"])
+def test_what_is_packed_beyond_k_counts_as_zero(name: str, k: int) -> None:
+    """Whole tiles over a last chunk of few products, packed where the chunk before it was."""
+    a, b, c = operands(k, SPECS[name], 12, 32, k, "near")
+    check(SPECS[name], a, b, c)
+
+
 @pytest.mark.parametrize("start", [0, MINUS_ZERO])
 @pytest.mark.parametrize("products", [-164, *range(-153, -146)])
 def test_a_sum_that_underflows_to_minus_zero_stays_one(products: int, start: int) -> None:
