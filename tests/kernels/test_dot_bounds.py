@@ -96,11 +96,11 @@ def test_one_small_number_of_a_panel_decides_a_tie(column: int) -> None:
     assert (gemm(spec, a, b, c).view(np.float32) == wanted).all()
 
 
-@pytest.mark.parametrize("k", [257, 259, 270])
+@pytest.mark.parametrize("k", [257, 267])
 @pytest.mark.parametrize("name", ["exact16-fp16", "exact8-tf32", "exact2-bf16"])
 def test_what_is_packed_beyond_k_counts_as_zero(name: str, k: int) -> None:
     """Whole tiles over a last chunk of few products, packed where the chunk before it was."""
-    a, b, c = operands(k, SPECS[name], 12, 32, k, "near")
+    a, b, c = operands(k, SPECS[name], 12, 16, k, "near")
     check(SPECS[name], a, b, c)
 
 
