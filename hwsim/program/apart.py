@@ -1,6 +1,8 @@
-"""Cores that nothing orders: those at different places of their groups. What they exchange with others must lie apart.
+"""Races between cores that no semaphore orders: those at different places of their groups.
 
-It knows which elements cores access, and no semaphore: peers (ir.Semaphore.peers) are at one place of their groups.
+A semaphore of peers (ir.Semaphore.peers) joins the i-th core of one group with the i-th core of another; cores of
+unlike i may have an element of global memory in common only if both read it. This module knows which elements cores
+access, and no semaphore; cores at one place are executed together elsewhere (hwsim.program.order.walk_together).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from hwsim.program.order import Rect, global_accesses
 from hwsim.program.resolve import Scope
 
 Ints = npt.NDArray[np.int64]
-_WRITTEN, _PLACE, _ACCESS = 4, 5, 6  # columns after those of a rectangle
+_WRITTEN, _PLACE, _ACCESS = 4, 5, 6  # columns after those of a rectangle: row, row end, column, column end
+ROWS, PAIRS = 200_000, 20_000_000  # accesses of cores that are looked at, pairs that are compared: half a second
 
 
 class _Access(NamedTuple):
@@ -33,11 +36,17 @@ def check_apart(
     """Raise ProgramError where cores at different places of their groups access an element, one of them to write.
 
     numbers, counts, budget: as of hwsim.program.order.global_accesses. exchanged: the arrays that are looked at.
+    Accesses after the first ROWS, and pairs after the first PAIRS of an array, are not.
     """
+    if all(group.count == 1 for group in scope.kernel.groups):
+        return
     accesses: list[_Access] = []
+    left = ROWS
     found: dict[str, list[Ints]] = {}
     known: dict[tuple[int, int, str, bool], set[bytes]] = {}
     for group, instr, number, (name, rect, written) in global_accesses(scope, numbers, counts, exchanged, budget):
+        if (left := left - group.count) < 0:
+            break
         rows = _rows(rect, written, group.count, len(accesses))
         seen = known.setdefault((group.first, number, name, written), set())
         if (key := rows[:, :_ACCESS].tobytes()) not in seen:  # a loop that stays where it is
@@ -50,7 +59,9 @@ def check_apart(
 
 
 def _rows(rect: Rect, written: bool, count: int, access: int) -> Ints:
-    """A row for each core of a group: its rectangle, whether it is written, its place, the index of the access."""
+    """int64 (count, 7), a row for each core of a group: its rectangle, whether it is written, its place, the index of
+    the access.
+    """
     rows = np.empty((count, 7), np.int64)
     for column, bound in enumerate(rect):
         rows[:, column] = bound
@@ -61,16 +72,21 @@ def _rows(rect: Rect, written: bool, count: int, access: int) -> Ints:
 def _meeting(rows: Ints) -> list[tuple[int, int]] | None:
     """(place, access) of two rows of different places that share an element, one of them written; None: there is none.
 
-    Sorted by the first row of the rectangle, each is compared with the next one, the one after it and so on, as long as
-    any still begins before the other ends.
+    rows: int64 (n, 7), as of _rows. Sorted along the axis on which rectangles begin at more places, each is compared
+    with the next one, the one after it and so on, as long as any still begins before the other ends.
     """
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    low = max(0, 2, key=lambda axis: len(np.unique(rows[:, axis])))
+    rows = rows[np.argsort(rows[:, low], kind="stable")]
+    compared = 0
     for distance in range(1, len(rows)):
         one, other = rows[:-distance], rows[distance:]
-        is_beside = other[:, 0] < one[:, 1]
-        if not is_beside.any():
+        is_beside = other[:, low] < one[:, low + 1]
+        compared += len(one)
+        if compared > PAIRS or not is_beside.any():
             return None
-        meets = is_beside & (one[:, 0] < other[:, 1]) & (one[:, 2] < other[:, 3]) & (other[:, 2] < one[:, 3])
+        meets = is_beside.copy()
+        for start, end in ((0, 1), (2, 3)):
+            meets &= (one[:, start] < other[:, end]) & (other[:, start] < one[:, end])
         meets &= (one[:, _PLACE] != other[:, _PLACE]) & (one[:, _WRITTEN] | other[:, _WRITTEN]).astype(bool)
         if meets.any():
             at = int(np.argmax(meets))

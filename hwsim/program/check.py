@@ -7,12 +7,13 @@ and unordered accesses are found by an abstract execution (hwsim.program.order) 
 loops are shortened.
 
 The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
-(the timing machine finds every deadlock, with the full counts); conflicts between cores, but for kernels
-with semaphores of peers (hwsim.program.peers), where the first and the last cores of groups are executed together and
-what the others exchange must lie apart (hwsim.program.apart); conflicts that need another interleaving, when
-several engines signal one semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on
-how far engines run apart). Addresses in global memory that depend on a counter are not checked against the bounds, nor
-those with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
+(the timing machine finds every deadlock, with the full counts); conflicts between cores of kernels without semaphores
+of peers (hwsim.program.peers); in those with some, conflicts between cores at one place of their groups other than the
+first and the last, which are executed together (of cores at different places what one writes must lie apart from what
+others access: hwsim.program.apart); conflicts that need another interleaving, when several engines signal one
+semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on how far engines run apart).
+Addresses in global memory that depend on a counter are not checked against the bounds, nor those with more than
+hwsim.program.bounds.POINTS values of loops in quotients and remainders.
 There are no false alarms: a violation found with shortened loops counts only if less shortened loops, and then the true
 counts, confirm it.
 """
@@ -46,7 +47,7 @@ from hwsim.program.ir import (
     Tile,
 )
 from hwsim.program.order import Walker, walk, walk_together
-from hwsim.program.peers import check_peers, exchanged_arrays, names_of
+from hwsim.program.peers import check_peers, exchanged_arrays, names_of, written_arrays
 from hwsim.program.places import Balance, Places, UnsureError
 from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import GM, Scope, mma_shape
@@ -238,7 +239,7 @@ class _Checker:
         def look(counts: Callable[[int], int], budget: int) -> None:
             for place in sorted({0, last}):
                 walk_together(self.scope, numbers, counts, exchanged, place, budget)
-            check_apart(self.scope, numbers, counts, exchanged, budget)
+            check_apart(self.scope, numbers, counts, written_arrays(self.kernel), budget)
 
         try:
             look(few, BUDGET)

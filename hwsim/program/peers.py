@@ -62,11 +62,15 @@ def check_peers(kernel: Kernel, balances: Sequence[Balance]) -> None:
 
 def exchanged_arrays(kernel: Kernel) -> set[str]:
     """The global arrays that the kernel both writes and reads."""
-    written, read = set(), set()
+    read: set[str] = set()
     for instr in kernel.instrs():
-        written |= {tile.array for tile in instr.writes if isinstance(tile, GlobalTile)}
         read |= {tile.array for tile in instr.reads if isinstance(tile, GlobalTile)}
-    return written & read
+    return written_arrays(kernel) & read
+
+
+def written_arrays(kernel: Kernel) -> set[str]:
+    """The global arrays that the kernel writes."""
+    return {tile.array for instr in kernel.instrs() for tile in instr.writes if isinstance(tile, GlobalTile)}
 
 
 def _used(kernel: Kernel, names: frozenset[str]) -> tuple[list[set[str]], list[set[str]]]:

@@ -31,7 +31,7 @@ typedef struct state {
     const hw_spec *unit;        /* whose steps the lanes run: of a composite unit the inner one */
     int packed;                 /* products of a step of g's spec as packed, in their order: */
     int16_t order[DEPTH];       /* places in the step, or -1 for a zero */
-    int natural;                /* they are packed as they come */
+    int natural;                /* all of a step's products are packed, as they come */
     hw_lines a_lines, b_lines;
     int composite;
     int based;                  /* lines are scaled */
@@ -222,7 +222,7 @@ static int run_blocks(state *given, const hw_block *g, run_columns *run, enum hw
     ptrdiff_t terms = g->spec->terms, steps = (g->k + terms - 1) / terms;
     ptrdiff_t most = DEPTH / (terms > s.packed ? terms : s.packed);
     ptrdiff_t chunk = (steps < most ? steps : most) * s.packed, natural = (steps < most ? steps : most) * terms;
-    s.natural = 1;
+    s.natural = s.packed == terms;
     for (ptrdiff_t k = 0; k < chunk; k++) {
         int place = s.order[k % s.packed];
         s.at[k] = (int16_t)(place < 0 ? INT16_MAX : k / s.packed * terms + place);

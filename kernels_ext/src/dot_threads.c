@@ -74,13 +74,15 @@ static int run_lines(const work *w, ptrdiff_t first, ptrdiff_t last)
     return status;
 }
 
-/* A thread takes lines until there are none: each time half of an even share of what is left, but not fewer than PART, as
- * B is packed for each share. So all end together though one processor is slower, or has other work to do.
+/* A thread takes lines until there are none: each time half of an even share of what is left, but not fewer than PART or
+ * so, as B is packed for each share: an even share of all in whole parts. So all end together though one processor is
+ * slower, or has other work to do.
  */
 static void *take_lines(void *argument)
 {
     work *w = argument;
-    ptrdiff_t even = (w->all + w->threads - 1) / w->threads, least = even < PART ? even : PART;
+    ptrdiff_t even = (w->all + w->threads - 1) / w->threads, parts = even < PART ? 1 : even / PART;
+    ptrdiff_t least = (even + parts - 1) / parts;
     for (;;) {
         ptrdiff_t first = atomic_load(&w->next), last;
         do {

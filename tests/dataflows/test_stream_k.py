@@ -302,6 +302,28 @@ def test_second_cores_that_take_the_first_ones_part_are_refused(shared_program, 
         check(replace(program, kernels=(damaged,)), chip)
 
 
+def test_cores_that_write_the_same_rows_of_c_are_refused(shared_program):
+    program, chip, _, _ = shared_program
+
+    def fixed(tile):
+        is_c = isinstance(tile, GlobalTile) and tile.array == program.output
+        return replace(tile, row=Affine(0)) if is_c else tile
+
+    damaged = edited(program, lambda instr: replace(instr, writes=tuple(map(fixed, instr.writes))))
+    assert damaged != program
+    both = rf"array '{program.output}': .* of core \d+ writes and .* of core \d+ writes"
+    with pytest.raises(ProgramError, match=both):
+        check(damaged, chip)
+
+
+def test_the_first_and_the_last_cores_are_looked_at(shared_program, monkeypatch):
+    program, chip, _, _ = shared_program
+    places = []
+    monkeypatch.setattr("hwsim.program.check.walk_together", lambda *given: places.append(given[4]))
+    check(program, chip)
+    assert places == [0, max(group.count for group in program.kernels[0].groups) - 1] and places[1] > 0
+
+
 def test_groups_that_await_one_another_are_refused(shared_program):
     program, chip, _, _ = shared_program
     (kernel,) = program.kernels

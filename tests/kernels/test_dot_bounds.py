@@ -9,7 +9,7 @@ import pytest
 from test_dot_models import CDNA2, NVIDIA, SATURATE, SPECS, VARIANTS, Codes, check, operands
 
 from hwsim._kernels import gemm
-from hwsim.numerics.units import DotSpec, ExactUnit, FusedUnit, Specials
+from hwsim.numerics.units import CompositeUnit, DotSpec, ExactUnit, FusedUnit, Specials, TwoLevelUnit
 
 IEEE = Specials(zero="ieee")
 MINUS_ZERO = 0x80000000
@@ -94,6 +94,29 @@ def test_one_small_number_of_a_panel_decides_a_tie(column: int) -> None:
     wanted = np.full(16, 64 + 2**-16, np.float32)
     wanted[column] = 64 + 2**-17
     assert (gemm(spec, a, b, c).view(np.float32) == wanted).all()
+
+
+@pytest.mark.parametrize("terms", [5, 8, 64])
+def test_products_that_take_no_part_are_not_packed(terms: int) -> None:
+    """Four of a step's products take part: fewer numbers are packed than read."""
+    unit = CompositeUnit(terms, FusedUnit(4, 23, -133), "fp16", terms, ((0, 1, 2, 3),), specials=NVIDIA)
+    spec = DotSpec(unit, "e4m3", "e4m3", "fp32", "fp32")
+    for k in (4, terms, terms + 1, 2 * terms):
+        a, b, c = operands(k, spec, 3, 70, k, "near")
+        check(spec, a, b, c)
+
+
+@pytest.mark.parametrize("drop", [1, 3, 13, 14, 25])
+def test_a_small_accumulator_outlasts_a_step_without_products(drop: int) -> None:
+    """A sum of -2^-104 in scaled lines, then a step whose products are zero, which drops nothing."""
+    spec = DotSpec(TwoLevelUnit(4, accumulator_drop_bits=drop), "bf16", "bf16", "fp32", "fp32")
+    a, b = np.zeros((3, 12), np.uint16), np.zeros((12, 40), np.uint16)
+    a[:, :2] = bf16([0, 1], [-45, -45], [1, 2])
+    b[:2] = bf16(0, [[-45], [-45]], [[1], [0]])
+    a[:, 4], b[5] = bf16(0, 0, 0), bf16(0, 0, 0)
+    c = np.zeros((3, 40), np.uint32)
+    check(spec, a, b, c)
+    assert (gemm(spec, a, b, c) != 0).all()
 
 
 @pytest.mark.parametrize("k", [257, 267])

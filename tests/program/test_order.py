@@ -114,6 +114,44 @@ def test_cores_at_different_places_lie_apart():
     assert looked_at(peers(lambda core: core * 4 + 8, lambda core: core * 0)) == ""
 
 
+def two_cores(*tiles):
+    """A kernel of two cores that write tiles of A, one after the other."""
+    kernel, stream = KernelBuilder("k"), StreamBuilder("x")
+    for tile in tiles:
+        stream.emit("MTE2", "sync", tile, (), (), ())
+    kernel.group(0, 2, stream)
+    return kernel.finish()
+
+
+def test_tiles_side_by_side_lie_apart():
+    core = variable(CORE)
+    assert looked_at(two_cores(GlobalTile("A", Affine(0), core * 8, 2, 8))) == ""
+    assert "of core 0 writes" in looked_at(two_cores(GlobalTile("A", Affine(0), core * 8, 2, 9)))
+
+
+def test_a_later_iteration_is_looked_at():
+    """Core 0 goes from rows 0 to 8, core 1 from 8 to 16."""
+    kernel, stream = KernelBuilder("k"), StreamBuilder("x")
+    with stream.loop("l", 2) as (_, index):
+        stream.emit("MTE2", "sync", GlobalTile("A", variable(CORE) * 8 + index * 8, Affine(0), 2, 8), (), (), ())
+    kernel.group(0, 2, stream)
+    assert "of core 0 writes" in looked_at(kernel.finish())
+
+
+@pytest.mark.parametrize("along", ["row", "col"])
+def test_tiles_are_compared_along_the_axis_that_tells_them_apart(along, monkeypatch):
+    """32 tiles in a line, two for each of 16 steps: few pairs are enough to find the two that meet."""
+
+    def at(place, size):
+        spots = {"row": (place, Affine(0), size, 1), "col": (Affine(0), place, 1, size)}
+        return GlobalTile("A", *spots[along])
+
+    tiles = [at(Affine(step * 4) + variable(CORE) * 2, 2) for step in range(16)]
+    monkeypatch.setattr("hwsim.program.apart.PAIRS", 64)
+    assert looked_at(two_cores(*tiles)) == ""
+    assert "of core 0 writes" in looked_at(two_cores(*tiles[:-1], at(Affine(60) + variable(CORE) * 2, 3)))
+
+
 def test_the_last_cores_are_executed_together_too():
     """Without its flag the reader is in the writer's rows at the second place alone: rows 0, 4 and 8, 4."""
     kernel = peers(lambda core: core * 4, lambda core: core * -4 + 16)

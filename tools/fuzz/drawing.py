@@ -94,13 +94,17 @@ def unit(rng, k, entry):
             "final_fraction_bits": rng.choice((27, 31)),
             "interleaved": rng.random() < 0.4 and terms % 2 == 0,
         }
-        drop = {"accumulator_drop_bits": rng.choice((12, 25))} if rng.random() < 0.4 else {}
+        if rng.random() < 0.5:  # those that the kernels' lanes take
+            cuts |= {"product_fraction_bits": 24, "accumulator_fraction_bits": 24}
+            cuts |= {"sum_fraction_bits": 32, "final_fraction_bits": 31}
+        drop = {"accumulator_drop_bits": rng.choice((1, 3, 8, 12, 25))} if rng.random() < 0.4 else {}
         return {"model": model, "terms": terms, **cuts, **drop, **common}
     if model == "composite":
         inner = {"model": "fused", "terms": 4, "fraction_bits": 25, "floor_exponent": -133, **TOLD}
         inner["specials"] = {"nan_code": 0x7FFFFFFF, **TOLD}
         del common["rounding"]
-        parts = {"modulus": 4, "selections": [[0, 1], [2, 3]], "operand_format": "fp16", "inner": inner}
+        taken = rng.choice(([[0, 1], [2, 3]], [[0], [2]], [[1]], [[3], [0, 1]]))  # of some, products take no part
+        parts = {"modulus": 4, "selections": taken, "operand_format": "fp16", "inner": inner}
         return {"model": model, "terms": k, **parts, **common}
     return {"model": model, "terms": terms, **common}
 

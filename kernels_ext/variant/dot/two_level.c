@@ -27,7 +27,7 @@
  * To the scalar code go first accumulators of -0 (under IEEE rules the sum of zeros needs their signs), tiny, huge,
  * infinite and NaN ones; hw_dot_panel.h does the same with operands. Later ones are none of these, or tiny with no
  * bits below 2^(LOW - 24), the last place that the cut keeps: tops are -2 SPAN or more, and -30 to 30 where lines are
- * not scaled.
+ * not scaled. Units that drop such accumulators are not for the lanes (LEAST_DROP).
  */
 #include "hw_dot_panel.h"
 
@@ -39,7 +39,9 @@ enum {
     /* Of scaled lines: the least top, without the scale, whose results are 0 or normal numbers; the largest scale,
      * for DEPTH products below 4. */
     LEAST_UNSCALED = -126 + SUM_BITS,
-    MOST_SCALE = HIGH - 8
+    MOST_SCALE = HIGH - 8,
+    /* Fewer drop bits could drop an accumulator below 2^LOW in a step without products, whose top counts as LOW. */
+    LEAST_DROP = LOW + 2 * SPAN + SUM_BITS
 };
 
 /* The largest exponent among `count` products of each column; below NO_TERM where all are zero. */
@@ -202,6 +204,7 @@ int hw_two_level(const hw_block *g)
         || spec->product_fraction_bits != SUM_BITS || spec->accumulator_fraction_bits != SUM_BITS
         || spec->sum_fraction_bits != SUM_BITS + EXTRA || spec->final_fraction_bits != SUM_BITS + EXTRA - 1
         || (spec->interleaved && (s.based || spec->terms % 2))
+        || (s.based && spec->accumulator_drop_bits >= 0 && spec->accumulator_drop_bits < LEAST_DROP)
         || spec->a.fraction_bits + spec->b.fraction_bits + 2 > 24
         || hw_lines_open(&s.a_lines, &spec->a, spec) || hw_lines_open(&s.b_lines, &spec->b, spec))
         return 1;
