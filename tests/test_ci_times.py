@@ -27,10 +27,10 @@ def test_steps_and_folders_of_pytests_own_report(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=tests.xml", "tests"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
-    (tmp_path / "times.tsv").write_text("lint: mypy\t31\ntests\t600\n")
+    (tmp_path / "times.tsv").write_text("lint: mypy\t31\t28\t2\ntests\t600\t1000\t90\n")
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| lint: mypy | 31 |\n| tests | 600 |\n" in done.stdout
+    assert "| lint: mypy | 31 | 30 |\n| tests | 600 | 1090 |\n" in done.stdout
     rows = dict(line.split(" | ")[:2] for line in done.stdout.splitlines() if line.startswith("| tests/"))
     assert rows == {"| tests/cli": "2", "| tests/docs": "2", "| tests/test_z.py": "2"}
 

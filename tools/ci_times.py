@@ -2,8 +2,9 @@
 
     python tools/ci_times.py [FOLDER]
 
-FOLDER (default build/ci) is what .ci/run left: times.tsv (step, seconds of wall time) and tests.xml (pytest's JUnit
-report; seconds of wall time of each test with its fixtures, of all workers together). The tables are Markdown.
+FOLDER (default build/ci) is what .ci/run left: times.tsv (step, seconds of wall time, of processors in user and in
+system mode) and tests.xml (pytest's JUnit report; seconds of wall time of each test with its fixtures, of all workers
+together). The tables are Markdown.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def steps(text: str) -> list[tuple[str, float]]:
-    """(step, seconds) of times.tsv, in the order in which they ended. Raises ValueError for a line of another form."""
+def steps(text: str) -> list[tuple[str, float, float]]:
+    """(step, seconds of wall time, of processors) of times.tsv, in the order in which they ended.
+
+    Raises ValueError for a line of another form.
+    """
     rows = (line.split("\t") for line in text.splitlines())
-    return [(name, float(seconds)) for name, seconds in rows]
+    return [(name, float(wall), float(user) + float(system)) for name, wall, user, system in rows]
 
 
 def folders(report: str) -> list[tuple[str, int, float]]:
@@ -48,8 +52,8 @@ def main() -> int:
     except (OSError, ValueError, ElementTree.ParseError) as error:
         print(f"ci_times.py: error: {error}; run .ci/run first", file=sys.stderr)
         return 2
-    print("| step | seconds |\n| --- | --- |")
-    print("\n".join(f"| {name} | {seconds:.0f} |" for name, seconds in parts))
+    print("| step | seconds | seconds of processors |\n| --- | --- | --- |")
+    print("\n".join(f"| {name} | {wall:.0f} | {processors:.0f} |" for name, wall, processors in parts))
     print("\n| tests | number | seconds of all workers |\n| --- | --- | --- |")
     print("\n".join(f"| {name} | {number} | {seconds:.1f} |" for name, number, seconds in tests))
     return 0

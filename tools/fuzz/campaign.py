@@ -65,7 +65,7 @@ def _work(case, connection):
             first, count = connection.recv()
         except EOFError:
             return
-        words, faults, reached, start = Counter(), [], {}, time.perf_counter()
+        words, faults, reached, start = Counter(), [], {}, time.process_time()
         for number in range(first, first + count):
             connection.send(number)
             word, places, fault = _outcome(case, number)
@@ -74,7 +74,7 @@ def _work(case, connection):
                 reached.setdefault(group, Counter())[name] += times
             if fault is not None:
                 faults.append({"number": number, "fault": fault})
-        seconds = round(time.perf_counter() - start, 2)
+        seconds = round(time.process_time() - start, 2)
         row = {"first": first, "count": count, "words": dict(words), "faults": faults, "seconds": seconds}
         connection.send(row | ({"reached": reached} if reached else {}))
 
@@ -189,7 +189,7 @@ def report(rows):
             examples.setdefault(kind, (fault["number"], lines[-1][:200]))
     total = sum(row["count"] for row in rows)
     print(
-        f"{total:,} cases, {sum(row['seconds'] for row in rows):,.0f} s: "
+        f"{total:,} cases, {sum(row['seconds'] for row in rows):,.0f} s of processor time: "
         + ", ".join(f"{n:,} {w}" for w, n in words.most_common())
     )
     for group, names in sorted(reached.items()):
