@@ -428,6 +428,19 @@ def test_of_regions_that_overlap_the_last_one_holds():
     assert shared_tiles(Schedule(regions=(half,)), sizes, (32, 32)).parts == ()
 
 
+def test_orders_of_tiles_that_a_later_region_takes_do_not_count():
+    sizes, rows, cols = (64, 32, 128), Range(0, 64), Range(0, 32)
+    two, four = Region(rows, cols, tree(128, 2)), Region(rows, cols, tree(128, 4))
+    for given, parts in (((two, four), 4), ((four, two), 2)):
+        schedule = Schedule(regions=given)
+        assert len(shared_tiles(schedule, sizes, (32, 32)).parts) == parts
+        program, chip, inputs, expected = made("a100", sizes, schedule)
+        assert np.array_equal(functional.run(program, chip, inputs), expected)
+    half = Region(Range(0, 32), cols, tree(128, 4))
+    with pytest.raises(UnsupportedError, match="regions with 2 orders of summation"):
+        shared_tiles(Schedule(regions=(two, half)), sizes, (32, 32))
+
+
 def test_sums_that_no_program_adds_give_bits_without_cycles():
     schedule = Schedule(regions=(Region(Range(0, 64), Range(0, 32), tree(64, 2)),))
     a, b = np.ones((64, 64)), np.ones((64, 32))

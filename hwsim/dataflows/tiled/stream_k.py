@@ -68,17 +68,18 @@ def shared_tiles(schedule: Schedule, sizes: tuple[int, int, int], tile: tuple[in
     Raises UnsupportedError for regions that are no tiles, or whose sums are no tree of parts of K in one order.
     """
     m, n, k = sizes
-    is_shared = np.zeros((-(-m // tile[0]), -(-n // tile[1])), np.bool_)
+    sums: list[Sum] = []
+    owner = np.full((-(-m // tile[0]), -(-n // tile[1])), -1)  # of each tile the place of its sum in `sums`; -1: whole
 
     def overlapped(region: Region) -> bool:
         """Whether an earlier region shares a tile that this one, which holds instead, has elements of."""
         spans = ((part.start // step, -(-part.stop // step)) for part, step in _along(region, tile))
         (top, bottom), (left, right) = spans
-        return bool(is_shared[top:bottom, left:right].any())
+        return bool((owner[top:bottom, left:right] >= 0).any())
 
-    sums: list[Sum] = []
     for region in schedule.regions:
-        if _count(region.sum) < 2:
+        is_shared = _count(region.sum) > 1
+        if not is_shared:
             if _spans(region.sum) != ((0, k),):
                 raise UnsupportedError("a region whose sum is not of all of K in order: programs carry no such chain")
             if not overlapped(region):
@@ -86,13 +87,12 @@ def shared_tiles(schedule: Schedule, sizes: tuple[int, int, int], tile: tuple[in
         elif region.sum not in sums:
             sums.append(region.sum)
         (top, bottom), (left, right) = _tiles_of(region, (m, n), tile)
-        is_shared[top:bottom, left:right] = _count(region.sum) > 1
-    if len(sums) > 1:
-        raise UnsupportedError(f"regions with {len(sums)} orders of summation: programs carry one for all shared tiles")
-    if not is_shared.any():  # later regions took all of them back
-        return SharedTiles(is_shared, ())
-    parts = [(start, stop - start) for total in sums for start, stop in _spans(total)]
-    return SharedTiles(is_shared, tuple(parts))
+        owner[top:bottom, left:right] = sums.index(region.sum) if is_shared else -1
+    held = [sums[place] for place in np.unique(owner[owner >= 0])]  # later regions may have taken back all of a sum's
+    if len(held) > 1:
+        raise UnsupportedError(f"regions with {len(held)} orders of summation: programs carry one for all shared tiles")
+    parts = [(start, stop - start) for total in held for start, stop in _spans(total)]
+    return SharedTiles(owner >= 0, tuple(parts))
 
 
 def _along(region: Region, tile: Span) -> Iterator[tuple[Range, int]]:
