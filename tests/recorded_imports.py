@@ -5,7 +5,8 @@ HWSIM_RECORD_IMPORTS names a folder: packages.txt there has names of packages, i
 installed, whose own imports do not count. tests.txt gets a line for each test (its node id) or, for what is imported
 while tests are collected, for each test file. A name counts also as that of a module of hwsim: hwsim.torch needs torch.
 An import statement counts each time it is executed, whether or not the package is loaded already. A process without
-the test's environment variables is not seen, nor is importlib.import_module. Where HWSIM_RECORD_IMPORTS is not set, nothing happens.
+the test's environment variables is not seen, nor is importlib.import_module. Where HWSIM_RECORD_IMPORTS is not set,
+nothing happens.
 """
 
 from __future__ import annotations

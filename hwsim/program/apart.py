@@ -7,15 +7,16 @@ access, and no semaphore; cores at one place are executed together elsewhere (hw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hwsim.errors import ProgramError
+from hwsim.program.accesses import Accesses, Rect
 from hwsim.program.ir import CoreGroup, Instr
-from hwsim.program.order import Rect, global_accesses
 from hwsim.program.resolve import Scope
 
 Ints = npt.NDArray[np.int64]
@@ -35,8 +36,9 @@ def check_apart(
 ) -> None:
     """Raise ProgramError where cores at different places of their groups access an element, one of them to write.
 
-    numbers, counts, budget: as of hwsim.program.order.global_accesses. exchanged: the arrays that are looked at.
-    Accesses after the first ROWS, and pairs after the first PAIRS of an array, are not.
+    numbers, counts: as of hwsim.program.accesses.Accesses. exchanged: the arrays that are looked at. Accesses after
+    the first ROWS, pairs after the first PAIRS of an array, and instructions of a stream after the first `budget` are
+    not.
     """
     if all(group.count == 1 for group in scope.kernel.groups):
         return
@@ -44,7 +46,8 @@ def check_apart(
     left = ROWS
     found: dict[str, list[Ints]] = {}
     known: dict[tuple[int, int, str, bool], set[bytes]] = {}
-    for group, instr, number, (name, rect, written) in global_accesses(scope, numbers, counts, exchanged, budget):
+    of = Accesses(scope, numbers, counts, exchanged, has_buffers=False)
+    for group, instr, number, (name, rect, written) in _of_all_cores(of, budget):
         if (left := left - group.count) < 0:
             break
         rows = _rows(rect, written, group.count, len(accesses))
@@ -56,6 +59,18 @@ def check_apart(
     for name, parts in found.items():
         if (pair := _meeting(np.concatenate(parts))) is not None:
             raise ProgramError(_text(scope, name, *[(accesses[access], int(place)) for place, access in pair]))
+
+
+def _of_all_cores(of: Accesses, budget: int) -> Iterator[tuple[CoreGroup, Instr, int, tuple[str, Rect, bool]]]:
+    """(group, instruction, its position, (array, rectangle, written)); bounds of a rectangle that differ by core are
+    NumPy integers, one for each core of the group.
+    """
+    for group in of.scope.kernel.groups:
+        cores = np.arange(group.first, group.first + group.count)
+        for stream in group.streams:
+            for issued in islice(of.along(stream, cores), budget):
+                for name, _, rect, written in issued.accesses:
+                    yield group, issued.instr, issued.index, (name, rect, written)
 
 
 def _rows(rect: Rect, written: bool, count: int, access: int) -> Ints:

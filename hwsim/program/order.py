@@ -5,8 +5,7 @@ of tokens; a token carries the clock of its signaller, and a wait joins the cloc
 modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
 
 What peers signal (ir.Semaphore.peers) is there for a core that is executed alone, and orders nothing; `walk_together`
-executes one core of each group, and looks at arrays in global memory that cores exchange; `global_accesses` lists what
-all cores access of these.
+executes one core of each group, and looks at arrays in global memory that cores exchange.
 
 `counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
 a suspicion (hwsim.program.check repeats with the true counts before it refuses).
@@ -15,33 +14,23 @@ a suspicion (hwsim.program.check repeats with the true counts before it refuses)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwsim._kernels.engine import in_order
 from hwsim.errors import ProgramError
+from hwsim.program.accesses import Accesses, Issued, Rect
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel
-from hwsim.program.ir import CORE, Advance, CoreGroup, Derived, GlobalTile, Instr, Kernel, Loop, Node, Tile
+from hwsim.program.ir import CoreGroup, GlobalTile, Instr, Kernel, Loop, Node, Tile
 from hwsim.program.resolve import Scope
-from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-Values = dict[str, int]
 Clock = dict[str, int]
-Rect = tuple[int, int, int, int]  # first row, row after the last, first column, column after the last
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    index: int
-    instr: Instr
-    accesses: tuple[tuple[str, int, Rect, bool], ...]  # object, slot (-1: global), rectangle, written
 
 
 def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int) -> None:
@@ -76,23 +65,6 @@ def walk_together(
             for one in walks:
                 one.end()
             return
-
-
-def global_accesses(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], budget: int
-) -> Iterator[tuple[CoreGroup, Instr, int, tuple[str, Rect, bool]]]:
-    """What all cores of each group access of some arrays: (group, instruction, its position, (array, rectangle,
-    written)), the bounds of the rectangle as one number or NumPy integers, one for each core of the group.
-
-    counts, numbers: as of `walk`. budget: instructions of each stream; what comes after is not seen.
-    """
-    shared = _Shared({}, {}, {}, arrays)
-    for group in scope.kernel.groups:
-        walk = _Walk(scope, group, numbers, counts, shared, np.arange(group.first, group.first + group.count))
-        for head, stream in zip(walk.heads, walk.streams, strict=True):
-            for queued in islice(chain(() if head is None else (head,), stream), budget):
-                for name, _, rect, written in queued.accesses:
-                    yield group, queued.instr, queued.index, (name, rect, written)
 
 
 class Walker:
@@ -130,7 +102,7 @@ class _Shared:
 
     tokens: dict[str, deque[Clock]]
     clocks: dict[str, Clock]
-    seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]]
+    seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, Issued]]]
     exchanged: set[str]
 
 
@@ -142,26 +114,23 @@ class _Walk:
         numbers: Mapping[int, int],
         counts: Callable[[int], int],
         shared: _Shared | None = None,
-        core: Any = None,
+        core: int | None = None,
     ) -> None:
-        # core: the group's first; a NumPy array of several where addresses alone are asked for
-        core = group.first if core is None else core
-        self.scope, self.numbers, self.counts, self.core = scope, numbers, counts, core
-        self.streams: list[Iterator[_Queued]] = []
-        self.slots = {buffer.name: buffer.slots for buffer in scope.kernel.buffers}
-        self.shared, self.watched = shared, _watched_arrays(group) if shared is None else shared.exchanged
-        for stream in group.streams:
-            self.streams.append(self._instructions(stream.body, stream.derived, {CORE: core}))
-        self.queues: dict[str, deque[_Queued]] = {name: deque() for name in scope.device.engines}
+        """core: the group's first, unless given. shared: what cores that are executed together have in common."""
+        self.scope, self.core = scope, group.first if core is None else core
+        arrays = _watched_arrays(group) if shared is None else shared.exchanged
+        of = Accesses(scope, numbers, counts, arrays, has_buffers=shared is None)
+        self.streams = [of.along(stream, self.core) for stream in group.streams]
+        self.queues: dict[str, deque[Issued]] = {name: deque() for name in scope.device.engines}
         self.clocks: dict[str, Clock] = {} if shared is None else shared.clocks
-        self.threads = {name: name if shared is None else f"{name} of core {core}" for name in self.queues}
+        self.threads = {name: name if shared is None else f"{name} of core {self.core}" for name in self.queues}
         self.clocks |= {thread: {} for thread in self.threads.values()}
         self.tokens: dict[str, deque[Clock]] = {} if shared is None else dict(shared.tokens)
         for semaphore in scope.kernel.semaphores:
             if not semaphore.peers:
                 self.tokens[semaphore.name] = deque({} for _ in range(semaphore.initial))
         # (object, slot) -> (engine, rectangle, written) -> latest tick and instruction: earlier ones are ordered too
-        self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, _Queued]]] = (
+        self.seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, Issued]]] = (
             {} if shared is None else shared.seen
         )
         self.heads = [next(stream, None) for stream in self.streams]
@@ -198,7 +167,7 @@ class _Walk:
         if any(self.queues.values()):
             raise ProgramError(self._deadlock())
 
-    def _takes(self, engine: str, queued: _Queued) -> bool:
+    def _takes(self, engine: str, queued: Issued) -> bool:
         waits = queued.instr.waits
         if not waits:
             return True
@@ -217,7 +186,7 @@ class _Walk:
                         clock[other] = tick
         return True
 
-    def _execute(self, engine: str, queued: _Queued) -> None:
+    def _execute(self, engine: str, queued: Issued) -> None:
         thread = self.threads[engine]
         clock = self.clocks[thread]
         tick = clock[thread] = clock.get(thread, 0) + 1
@@ -233,32 +202,6 @@ class _Walk:
                 if signal.semaphore not in self.tokens:  # peers', of a core that is executed alone
                     continue
                 self.tokens[signal.semaphore].extend([token] * signal.count)
-
-    def _instructions(self, body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[_Queued]:
-        for node in body:
-            if isinstance(node, Loop):
-                for turn in range(self.counts(node.count)):
-                    values[node.name] = turn
-                    yield from self._instructions(node.body, derived, values)
-            elif isinstance(node, Advance):
-                values[node.counter] = values.get(node.counter, 0) + node.by
-            else:
-                if self.shared is None or _touches(node, self.watched):
-                    derive(derived, values)
-                yield _Queued(self.numbers[id(node)], node, tuple(self._accesses(node, values)))
-
-    def _accesses(self, instr: Instr, values: Values) -> Iterator[tuple[str, int, Rect, bool]]:
-        # An mma that accumulates also reads what it writes: a write covers that.
-        for tiles, written in ((instr.writes, True), (instr.reads, False)):
-            for tile in tiles:
-                if not isinstance(tile, GlobalTile):
-                    if self.shared is not None:
-                        continue
-                    slot = evaluate(tile.slot, values) % self.slots[tile.buffer]
-                    yield tile.buffer, slot, (tile.row, tile.row + tile.rows, tile.col, tile.col + tile.cols), written
-                elif tile.array in self.watched:
-                    row, col = evaluate(tile.row, values), evaluate(tile.col, values)
-                    yield tile.array, -1, (row, row + tile.rows, col, col + tile.cols), written
 
     def _deadlock(self) -> str:
         lines = []
@@ -279,7 +222,7 @@ class _Walk:
         return f"deadlock on core {self.core}: nothing can proceed.\n" + "\n".join(lines[:8])
 
     def _conflict(
-        self, name: str, slot: int, queued: _Queued, written: bool, before: _Queued, other_written: bool
+        self, name: str, slot: int, queued: Issued, written: bool, before: Issued, other_written: bool
     ) -> str:
         where = f"slot {slot} of buffer '{name}'" if slot >= 0 else f"array '{name}'"
         return (
@@ -314,11 +257,6 @@ def _watched_arrays(group: CoreGroup) -> set[str]:
     for stream in group.streams:
         visit(stream.body)
     return {name for name in writes if len(engines[name]) > 1}
-
-
-def _touches(instr: Instr, arrays: set[str]) -> bool:
-    """Whether any of its tiles is of these arrays."""
-    return any(isinstance(tile, GlobalTile) and tile.array in arrays for tile in (*instr.writes, *instr.reads))
 
 
 def _meet(a: Rect, b: Rect) -> bool:
