@@ -32,6 +32,7 @@ from hwsim.program.flat import flattened
 from hwsim.program.forms import FormCache
 from hwsim.program.ir import (
     CORE,
+    LANE_FORMATS,
     Advance,
     Affine,
     CoreGroup,
@@ -60,7 +61,6 @@ CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
-_FP32_ONLY = ("add", "sub", "mul", "scale")
 
 
 def check(program: Program, device: Device) -> None:
@@ -475,9 +475,10 @@ class _Rules:
             if (tile.rows, tile.cols) != (target.rows, target.cols):
                 raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
             form, first = self.scope.format(tile), self.scope.format(target)
-            whole = instr.opcode == "add" and form == first == "int32"
-            if instr.opcode in _FP32_ONLY and form != "fp32" and not whole:
-                raise self._fail(f"a tile is {form}; {instr.opcode} takes fp32 (an addition also int32)")
+            allowed = LANE_FORMATS.get(instr.opcode, (form,))
+            if form not in allowed or (instr.opcode in LANE_FORMATS and form != first):
+                of_one = "" if len(allowed) == 1 else ", and all its tiles one"
+                raise self._fail(f"a tile is {form}; {instr.opcode} takes {' or '.join(allowed)}{of_one}")
 
 
 def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:

@@ -19,6 +19,8 @@ from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
+# Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
+LANE_FORMATS = {"add": ("fp32", "int32"), "sub": ("fp32",), "mul": ("fp32",), "scale": ("fp32",)}
 
 Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
 

@@ -331,7 +331,9 @@ def test_elementwise_rules():
     check(out("cast", [{"format": "fp16"}]), DEVICE)
     refused(out("add", [{}, {"rows": 32}]), "add 'out' on V", "tiles of 32 x 64 and 64 x 64")
     refused(out("add", [{}, {"buffer": "C0"}]), "lies in L0C", "works on UB")
-    refused(out("add", [{}, {"format": "fp16"}]), "takes fp32")
+    refused(out("add", [{}, {"format": "fp16"}]), "a tile is fp16", "takes fp32 or int32, and all its tiles one")
+    refused(out("add", [{}, {"format": "int32"}]), "a tile is int32", "all its tiles one")
+    refused(out("sub", [{}, {"format": "int32"}]), "a tile is int32", "sub takes fp32")
     refused(out("add", [{}, {}], engine="MTE1"), "no vector unit")
     refused(out("add", [{}]), "reads 1 tiles")
 

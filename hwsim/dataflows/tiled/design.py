@@ -18,6 +18,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import JoinStep, sequential_form
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Piece, TermValue
+from hwsim.program.ir import LANE_FORMATS
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -28,7 +29,6 @@ CHUNK_ROWS = 16
 PART_ROWS = 64  # rows of C of one short run's accumulator: what one warp group's instruction gives
 FRAGMENT_BYTES = 32  # of K per row that a fragment holds, unless an instruction takes more
 
-ADDED = ("fp32", "int32")  # formats of sums that a program's additions take (hwsim.program.ir)
 SHORT_SUMS = 2  # accumulators of runs of K that are added to sums: one fills while one is read
 
 
@@ -74,10 +74,10 @@ class KernelDesign:
             raise UnsupportedError(
                 f"tiles whose K CTAs share: the accumulators of {self.unit_name} are in {self.c_memory}"
             )
-        if kernel.workspace is not None and kernel.workspace.format not in ADDED:
+        if kernel.workspace is not None and kernel.workspace.format not in LANE_FORMATS["add"]:
             raise UnsupportedError(
-                f"tiles whose K CTAs share: programs add sums in {' and '.join(ADDED)}, and {self.unit_name} gives "
-                f"{kernel.workspace.format}"
+                f"tiles whose K CTAs share: programs add sums in {' and '.join(LANE_FORMATS['add'])}, "
+                f"and {self.unit_name} gives {kernel.workspace.format}"
             )
         if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
             raise UnsupportedError(
