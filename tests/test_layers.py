@@ -109,6 +109,9 @@ def row_of(module: str) -> int:
     return max(matches)[1]
 
 
+#: What holds statements, imports and classes among them; expressions, most of a tree, hold none.
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
 #: The tree of a text, once for all rules.
 parsed = cache(ast.parse)
 
@@ -143,7 +146,8 @@ def imports_of(module: str, source: str, is_package: bool) -> list[Import]:
                 yield from walk(child, inside, for_types)
             return
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside, for_types)
+            if module in LAZY or isinstance(child, STATEMENTS):
+                yield from walk(child, inside, for_types)
 
     return list(walk(parsed(source), False, False))
 
