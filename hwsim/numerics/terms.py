@@ -44,6 +44,8 @@ class Addend:
 #: What an operand that a short step lacks contributes.
 ZERO_TERM = Addend("finite", 0)
 
+MOST_OPERANDS = 1 << 15
+
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
@@ -60,7 +62,25 @@ class StepInput:
     scale_d: int = 0
 
 
-@lru_cache(maxsize=1 << 15)
+class Operands(dict[int, Addend]):
+    """Operands of one format under a unit's rules by their codes, each decoded once, MOST_OPERANDS at most."""
+
+    def __init__(self, fmt: Format, specials: Specials) -> None:
+        self.fmt, self.specials = fmt, specials
+
+    def __missing__(self, code: int) -> Addend:
+        if len(self) >= MOST_OPERANDS:
+            self.clear()
+        term = self[int(code)] = _read(self.fmt, int(code), self.specials)
+        return term
+
+
+@lru_cache(maxsize=16)
+def operands_of(fmt: Format, specials: Specials) -> Operands:
+    """The operands of a format under a unit's rules (see `read_operand`)."""
+    return Operands(fmt, specials)
+
+
 def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
     """Decode an operand, with the unit's rules for subnormals, infinities and NaNs.
 
@@ -70,6 +90,10 @@ def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
     Specials: where operands saturate, an infinity is the largest finite value of its sign and a NaN is +0.
     Source: numerics reference, sections 1.1 (NVIDIA), 6 (CDNA2 flushing), 7 (Ascend saturation).
     """
+    return operands_of(fmt, specials)[code]
+
+
+def _read(fmt: Format, code: int, specials: Specials) -> Addend:
     value = decode(fmt, code)
     if specials.operands == "saturate" and value.kind != "finite":
         value = decode(fmt, fmt.zero_code() if value.kind == "nan" else fmt.largest_code(value.sign))
@@ -90,12 +114,12 @@ def multiply_terms(x: Addend, y: Addend) -> Addend:
     Source: numerics reference, sections 1.1 and 1.7.
     """
     sign = x.sign ^ y.sign
-    kinds = {x.kind, y.kind}
-    if "nan" in kinds or ("infinity" in kinds and (x.is_zero or y.is_zero)):
+    if x.kind == y.kind == "finite":
+        places, exponent = x.last_place + y.last_place, x.exponent + y.exponent
+        return Addend("finite", sign, x.significand * y.significand, places, exponent)
+    if "nan" in (x.kind, y.kind) or x.is_zero or y.is_zero:
         return Addend("nan", sign)
-    if "infinity" in kinds:
-        return Addend("infinity", sign)
-    return Addend("finite", sign, x.significand * y.significand, x.last_place + y.last_place, x.exponent + y.exponent)
+    return Addend("infinity", sign)
 
 
 def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Addend, ...]:
@@ -109,11 +133,8 @@ def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[
             f"one step of the {spec.unit.model} unit takes a and b of one length, at most {terms}; "
             f"got {len(given.a)} and {len(given.b)}"
         )
-    a_format, b_format = format_of(spec.a), format_of(spec.b)
-    products = tuple(
-        multiply_terms(read_operand(a_format, x, specials), read_operand(b_format, y, specials))
-        for x, y in zip(given.a, given.b, strict=True)
-    )
+    left, right = operands_of(format_of(spec.a), specials), operands_of(format_of(spec.b), specials)
+    products = tuple([multiply_terms(left[x], right[y]) for x, y in zip(given.a, given.b, strict=True)])
     return products + (ZERO_TERM,) * (terms - len(products))
 
 
