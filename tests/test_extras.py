@@ -95,18 +95,27 @@ def test_child(): subprocess.run([sys.executable, "-c", "from drawing import lin
 def test_skipping():
     pytest.importorskip("drawing")
     draws()
-def test_nothing(): assert True
+def test_module():
+    from hwsim import plots
+def test_module_below():
+    import hwsim.plots
+def test_other_module():
+    import hwsim
+    from hwsim import other
 """,
 }
+OWN = ("first", "loaded_already", "child", "skipping", "module", "module_below")
 
 
 def test_what_imports_a_package_is_run_again_without_it(tmp_path):
-    """drawing is the package that is missing then, pen one that is there in both environments."""
-    for folder in ("tests", "both", "more", "record"):
+    """drawing is missing then, pen is there in both environments; hwsim.plots is for a package that is missing too."""
+    for folder in ("tests", "both", "both/hwsim", "more", "record"):
         (tmp_path / folder).mkdir()
     for name, text in IMPORTING.items():
         (tmp_path / "tests" / f"{name}.py").write_text(text, encoding="utf-8")
     (tmp_path / "both" / "pen.py").write_text("try: import drawing\nexcept ImportError: pass\n")
+    for name in ("__init__", "plots", "other"):
+        (tmp_path / "both" / "hwsim" / f"{name}.py").touch()
     (tmp_path / "more" / "drawing.py").write_text("line = 1\n")
     (tmp_path / "more" / "sitecustomize.py").write_text("import recorded_imports\n")
     shutil.copy(HERE / "recorded_imports.py", tmp_path / "more")
@@ -122,12 +131,12 @@ def test_what_imports_a_package_is_run_again_without_it(tmp_path):
     record = str(tmp_path / "record")
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     first = said("-m", "pytest", *options, "tests", path=("both", "more"), HWSIM_RECORD_IMPORTS=record)
-    assert "6 passed" in first.stdout, first
+    assert "8 passed" in first.stdout, first
     tests = (tmp_path / "record" / "tests.txt").read_text(encoding="utf-8").split()
-    own = [f"tests/test_own.py::test_{name}" for name in ("first", "loaded_already", "child", "skipping")]
+    own = [f"tests/test_own.py::test_{name}" for name in OWN]
     assert sorted(tests) == sorted(["tests/helper.py", "tests/test_helped.py", *own])
     again = said(str(HERE / "without_extras.py"), "run", record, path=("both",))
     assert again.returncode and "ERROR tests/test_helped.py" in again.stdout, again
     (tmp_path / "tests" / "test_helped.py").write_text("import pytest\npytest.importorskip('drawing')\nimport helper")
     again = said(str(HERE / "without_extras.py"), "run", record, path=("both",))
-    assert again.returncode == 1 and "3 failed, 2 skipped, 1 deselected" in again.stdout, again
+    assert again.returncode == 1 and "3 failed, 2 passed, 2 skipped, 1 deselected" in again.stdout, again
