@@ -62,8 +62,8 @@ class StepInput:
     scale_d: int = 0
 
 
-class Operands(dict[int, Addend]):
-    """Operands of one format under a unit's rules by their codes, each decoded once, MOST_OPERANDS at most."""
+class DecodedOperands(dict[int, Addend]):
+    """DecodedOperands of one format under a unit's rules by their codes, each decoded once, MOST_OPERANDS at most."""
 
     def __init__(self, fmt: Format, specials: Specials) -> None:
         self.fmt, self.specials = fmt, specials
@@ -76,9 +76,9 @@ class Operands(dict[int, Addend]):
 
 
 @lru_cache(maxsize=16)
-def operands_of(fmt: Format, specials: Specials) -> Operands:
+def operands_of(fmt: Format, specials: Specials) -> DecodedOperands:
     """The operands of a format under a unit's rules (see `read_operand`)."""
-    return Operands(fmt, specials)
+    return DecodedOperands(fmt, specials)
 
 
 def read_operand(fmt: Format, code: int, specials: Specials) -> Addend:
