@@ -63,7 +63,7 @@ class StepInput:
 
 
 class DecodedOperands(dict[int, Addend]):
-    """DecodedOperands of one format under a unit's rules by their codes, each decoded once, MOST_OPERANDS at most."""
+    """Operands of one format under a unit's rules by their codes, each decoded once, MOST_OPERANDS at most."""
 
     def __init__(self, fmt: Format, specials: Specials) -> None:
         self.fmt, self.specials = fmt, specials
