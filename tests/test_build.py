@@ -83,7 +83,10 @@ def test_compiled_parts_of_a_wheel(tree, tmp_path):
 
 @pytest.mark.skipif(not shutil.which(COMPILER), reason="no C compiler")
 def test_steps_and_a_second_build(tree):
-    """Real builds of one extension: what is compiled again after each kind of change, and how a failure is told."""
+    """Real builds of one extension, with a wrapper that wraps nothing.
+
+    What is compiled again after each kind of change, and how a failure is told.
+    """
     first = build(tree, HWSIM_EXTENSIONS="engine", MAX_JOBS="2")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "hwsim: 10 steps, 2 at once (MAX_JOBS), for engine; kernels for baseline" in first.stdout

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import index
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, Kind, Rounding, decode, encode, format_of, round_to
@@ -71,7 +72,8 @@ class DecodedOperands(dict[int, Addend]):
     def __missing__(self, code: int) -> Addend:
         if len(self) >= MOST_OPERANDS:
             self.clear()
-        term = self[int(code)] = _read(self.fmt, int(code), self.specials)
+        number = index(code)  # of any integer type; else TypeError
+        term = self[number] = _read(self.fmt, number, self.specials)
         return term
 
 

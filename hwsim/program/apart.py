@@ -32,13 +32,13 @@ class _Access(NamedTuple):
 
 
 def check_apart(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], budget: int
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], budget: int
 ) -> None:
     """Raise ProgramError where cores at different places of their groups access an element, one of them to write.
 
-    numbers, counts: as of hwsim.program.accesses.Accesses. exchanged: the arrays that are looked at. Accesses after
-    the first ROWS, pairs after the first PAIRS of an array, and instructions of a stream after the first `budget` are
-    not.
+    numbers, counts: as of hwsim.program.accesses.Accesses. arrays: those that are looked at. Accesses after the first
+    ROWS unlike ones, pairs after the first PAIRS of an array, and instructions of a stream after the first `budget`
+    are not.
     """
     if all(group.count == 1 for group in scope.kernel.groups):
         return
@@ -46,13 +46,13 @@ def check_apart(
     left = ROWS
     found: dict[str, list[Ints]] = {}
     known: dict[tuple[int, int, str, bool], set[bytes]] = {}
-    of = Accesses(scope, numbers, counts, exchanged, has_buffers=False)
+    of = Accesses(scope, numbers, counts, arrays, has_buffers=False)
     for group, instr, number, (name, rect, written) in _of_all_cores(of, budget):
-        if (left := left - group.count) < 0:
-            break
         rows = _rows(rect, written, group.count, len(accesses))
         seen = known.setdefault((group.first, number, name, written), set())
         if (key := rows[:, :_ACCESS].tobytes()) not in seen:  # a loop that stays where it is
+            if (left := left - group.count) < 0:
+                break
             seen.add(key)
             accesses.append(_Access(group, instr, number, written))
             found.setdefault(name, []).append(rows)

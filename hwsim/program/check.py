@@ -10,10 +10,10 @@ The shortened execution can miss: what happens only after more iterations than i
 (the timing machine finds every deadlock, with the full counts); conflicts between cores of kernels without semaphores
 of peers (hwsim.program.peers); in those with some, conflicts between cores at one place of their groups other than the
 first and the last, which are executed together (of cores at different places what one writes must lie apart from what
-others access: hwsim.program.apart); conflicts that need another interleaving, when several engines signal one
-semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on how far engines run apart).
-Addresses in global memory that depend on a counter are not checked against the bounds, nor those with more than
-hwsim.program.bounds.POINTS values of loops in quotients and remainders.
+others access: hwsim.program.apart, up to its ROWS and PAIRS); conflicts that need another interleaving, when several
+engines signal one semaphore. The number of hardware flags that a semaphore needs is not counted (it depends on how far
+engines run apart). Addresses in global memory that depend on a counter are not checked against the bounds, nor those
+with more than hwsim.program.bounds.POINTS values of loops in quotients and remainders.
 There are no false alarms: a violation found with shortened loops counts only if less shortened loops, and then the true
 counts, confirm it.
 """
@@ -48,7 +48,7 @@ from hwsim.program.ir import (
     Tile,
 )
 from hwsim.program.order import Walker, walk, walk_together
-from hwsim.program.peers import check_peers, exchanged_arrays, names_of, written_arrays
+from hwsim.program.peers import check_peers, names_of, written_arrays
 from hwsim.program.places import Balance, Places, UnsureError
 from hwsim.program.rename import has_like_arrays
 from hwsim.program.resolve import GM, Scope, mma_shape
@@ -233,13 +233,13 @@ class _Checker:
     def _together(self, balances: list[Balance]) -> None:
         """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
         check_peers(self.kernel, balances)
-        numbers, exchanged, few = self._numbers(), exchanged_arrays(self.kernel), _Shortened(1)
+        numbers, written, few = self._numbers(), written_arrays(self.kernel), _Shortened(1)
         last = max(group.count for group in self.kernel.groups) - 1
 
         def look(counts: Callable[[int], int], budget: int) -> None:
             for place in sorted({0, last}):
-                walk_together(self.scope, numbers, counts, exchanged, place, budget)
-            check_apart(self.scope, numbers, counts, written_arrays(self.kernel), budget)
+                walk_together(self.scope, numbers, counts, written, place, budget)
+            check_apart(self.scope, numbers, counts, written, budget)
 
         try:
             look(few, BUDGET)

@@ -44,16 +44,16 @@ def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Cal
 
 
 def walk_together(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], exchanged: set[str], place: int, budget: int
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], place: int, budget: int
 ) -> None:
     """Execute the core at one place of every group abstractly, all together. counts: as of `walk`.
 
-    exchanged: arrays of which the accesses must be ordered. place: 0 is the first core of a group; the last where there
+    arrays: those of which the accesses must be ordered. place: 0 is the first core of a group; the last where there
     are fewer. budget: instructions of a core on average; what comes after is not seen. Raises ProgramError as `walk`
     does.
     """
     peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
-    shared = _Shared(peers, {}, {}, exchanged)
+    shared = _Shared(peers, {}, {}, arrays)
     walks = [
         _Walk(scope, one, numbers, counts, shared, one.first + min(place, one.count - 1)) for one in scope.kernel.groups
     ]
@@ -103,7 +103,7 @@ class _Shared:
     tokens: dict[str, deque[Clock]]
     clocks: dict[str, Clock]
     seen: dict[tuple[str, int], dict[tuple[str, Rect, bool], tuple[int, Issued]]]
-    exchanged: set[str]
+    arrays: set[str]
 
 
 class _Walk:
@@ -118,7 +118,7 @@ class _Walk:
     ) -> None:
         """core: the group's first, unless given. shared: what cores that are executed together have in common."""
         self.scope, self.core = scope, group.first if core is None else core
-        arrays = _watched_arrays(group) if shared is None else shared.exchanged
+        arrays = _watched_arrays(group) if shared is None else shared.arrays
         of = Accesses(scope, numbers, counts, arrays, has_buffers=shared is None)
         self.streams = [of.along(stream, self.core) for stream in group.streams]
         self.queues: dict[str, deque[Issued]] = {name: deque() for name in scope.device.engines}

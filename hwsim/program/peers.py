@@ -60,14 +60,6 @@ def check_peers(kernel: Kernel, balances: Sequence[Balance]) -> None:
     turns(kernel)
 
 
-def exchanged_arrays(kernel: Kernel) -> set[str]:
-    """The global arrays that the kernel both writes and reads."""
-    read: set[str] = set()
-    for instr in kernel.instrs():
-        read |= {tile.array for tile in instr.reads if isinstance(tile, GlobalTile)}
-    return written_arrays(kernel) & read
-
-
 def written_arrays(kernel: Kernel) -> set[str]:
     """The global arrays that the kernel writes."""
     return {tile.array for instr in kernel.instrs() for tile in instr.writes if isinstance(tile, GlobalTile)}

@@ -9,9 +9,9 @@ from hwsim.devices import load
 from hwsim.errors import ProgramError
 from hwsim.program.apart import check_apart
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.check import _Shortened, _whole
+from hwsim.program.check import _Shortened, _whole, check
 from hwsim.program.flat import flattened
-from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, LocalTile, Sync, variable
+from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, LocalTile, Program, Sync, variable
 from hwsim.program.order import Walker, walk, walk_together
 from hwsim.program.resolve import Scope
 
@@ -121,6 +121,39 @@ def two_cores(*tiles):
         stream.emit("MTE2", "sync", tile, (), (), ())
     kernel.group(0, 2, stream)
     return kernel.finish()
+
+
+def test_many_equal_accesses_count_once(monkeypatch):
+    """A loop that stays where it is, then, in another group, cores that meet."""
+    kernel, still, meeting = KernelBuilder("k"), StreamBuilder("still"), StreamBuilder("meeting")
+    with still.loop("l", 50):
+        still.emit("MTE2", "sync", GlobalTile("A", variable(CORE), Affine(0), 1, 8), (), (), ())
+    meeting.emit("MTE2", "sync", GlobalTile("A", Affine(60), Affine(0), 1, 8), (), (), ())
+    kernel.group(0, 4, still)
+    kernel.group(4, 4, meeting)
+    monkeypatch.setattr("hwsim.program.apart.ROWS", 8)
+    assert "of core 4 writes" in looked_at(kernel.finish())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_cores_at_one_place_write_apart_too(count):
+    """Of an array that nobody reads; the flag comes too late."""
+
+    def program(shift):
+        kernel, first, second = KernelBuilder("k"), StreamBuilder("first"), StreamBuilder("second")
+        kernel.buffer("b", "UB", 1, 4096)
+        flag, tile = kernel.semaphore("p", peers=True), LocalTile("b", 2, 16, "fp16", Affine())
+        for stream, row in ((first, variable(CORE) * 2), (second, variable(CORE) * 2 + shift)):
+            stream.emit("MTE3", "copy", GlobalTile("A", row, Affine(0), 2, 16), [tile], (), ())
+        first.emit("S", "sync", None, [], (), (flag,))
+        second.emit("S", "sync", None, [], (flag,), ())
+        kernel.group(0, count, first)
+        kernel.group(count, count, second)
+        return Program(ARRAYS[:1], (kernel.finish(),), inputs=(), output="A")
+
+    check(program(0), DEVICE)
+    with pytest.raises(ProgramError, match=r"array 'A'.*no semaphore orders the two"):
+        check(program(-2 * count), DEVICE)
 
 
 def test_tiles_side_by_side_lie_apart():
