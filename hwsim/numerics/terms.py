@@ -45,7 +45,7 @@ class Addend:
 #: What an operand that a short step lacks contributes.
 ZERO_TERM = Addend("finite", 0)
 
-MOST_OPERANDS = 1 << 15
+MOST_OPERANDS = 1 << 15  # of a format under a unit's rules that are kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ of tokens; a token carries the clock of its signaller, and a wait joins the cloc
 modelled: an instruction runs as soon as its queue has space for it and its waits can be satisfied.
 
 What peers signal (ir.Semaphore.peers) is there for a core that is executed alone, and orders nothing; `walk_together`
-executes one core of each group, and looks at arrays in global memory that cores exchange.
+executes one core of each group, and looks at some arrays in global memory.
 
 `counts` replaces the loop counts, so that a long program can be executed in short form; what is found that way is only
 a suspicion (hwsim.program.check repeats with the true counts before it refuses).

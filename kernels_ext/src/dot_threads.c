@@ -74,9 +74,10 @@ static int run_lines(const work *w, ptrdiff_t first, ptrdiff_t last)
     return status;
 }
 
-/* A thread takes lines until there are none: each time half of an even share of what is left, but not fewer than PART or
- * so, as B is packed for each share: an even share of all in whole parts. So all end together though one processor is
- * slower, or has other work to do.
+/* A thread takes lines until there are none: each time half of an even share of what is left, but at least PART of them,
+ * as B is packed for each share. `least` is an even share of all, cut into equal parts of PART to 2 PART lines (or whole,
+ * where it is smaller), so that no thread ends with a small rest. So all end together though one processor is slower,
+ * or has other work to do.
  */
 static void *take_lines(void *argument)
 {

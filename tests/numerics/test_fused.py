@@ -10,6 +10,7 @@ from silicon_specs import fp8_fourteen_bits, fused, hopper
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_to
+from hwsim.numerics import terms
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.reference import chain, dot, gemm, stages, step
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
@@ -282,3 +283,20 @@ def test_numpy_s_integers_are_codes_and_what_is_kept_of_them_is_no_other_s():
     want = dot(HOPPER, a, a, 0)
     given = np.array([x ^ 0x8000 for x in a], np.uint16)  # codes that no other test has asked for first
     assert dot(HOPPER, given, given, np.uint32(0)) == want == dot(HOPPER, given.tolist(), given.tolist(), 0)
+
+
+@pytest.mark.parametrize("other", [1.5, np.float32(2.5), "5", b"3", None])
+def test_codes_are_integers(other):
+    """A value in the place of a code is refused; true and false are integers, as everywhere in Python."""
+    with pytest.raises(TypeError, match="integer"):
+        dot(HOPPER, [other], [0x3C00], 0)
+    assert dot(HOPPER, [True], [0x3C00], 0) == dot(HOPPER, [1], [0x3C00], 0)
+
+
+def test_operands_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr(terms, "MOST_OPERANDS", 8)
+    fp16, specials = format_of("fp16"), Specials(nan_code=0x7FFF_FFFE)  # no unit's
+    codes = list(range(0x3C00, 0x3C14)) * 2
+    found = [terms.read_operand(fp16, code, specials).significand for code in codes]
+    assert found == [0x400 | code & 0x3FF for code in codes]
+    assert 0 < len(terms.operands_of(fp16, specials)) <= 8

@@ -162,6 +162,16 @@ def test_tiles_side_by_side_lie_apart():
     assert "of core 0 writes" in looked_at(two_cores(GlobalTile("A", Affine(0), core * 8, 2, 9)))
 
 
+def test_rows_that_are_quotients_are_known():
+    """Core 0 writes rows from 0 on, core 1 from 4 on."""
+    for rows, said in ((4, ""), (5, "of core 0 writes")):
+        kernel, stream = KernelBuilder("k"), StreamBuilder("x")
+        row, _ = stream.derive("d", variable(CORE) * 8, 2)
+        stream.emit("MTE2", "sync", GlobalTile("A", row, Affine(0), rows, 8), (), (), ())
+        kernel.group(0, 2, stream)
+        assert said in looked_at(kernel.finish()) and bool(said) == bool(looked_at(kernel.finish()))
+
+
 def test_a_later_iteration_is_looked_at():
     """Core 0 goes from rows 0 to 8, core 1 from 8 to 16."""
     kernel, stream = KernelBuilder("k"), StreamBuilder("x")
