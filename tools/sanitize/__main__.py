@@ -63,7 +63,7 @@ QUICK = (
 BRIEF = (
     "tests/golden/test_golden_selftest.py::test_this_installation_passes",
     "tests/kernels/test_dot_bounds.py",
-    "--deselect=tests/kernels/test_dot_bounds.py::test_what_is_packed_beyond_k_counts_as_zero",  # 2 of 5 s
+    "--deselect=tests/kernels/test_dot_bounds.py::test_what_is_packed_beyond_k_counts_as_zero",  # its slowest
     "tests/kernels/test_environment.py",
     "tests/machines/test_timing_rules.py",
 )
