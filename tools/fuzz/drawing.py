@@ -74,7 +74,7 @@ def unit(rng, k, entry):
     if d != "fp64":
         kinds += ["fused"] * 4 + ["two_level"] * 2
     if format_of(a).bits == 8 and d == "fp32" and k % 4 == 0:
-        kinds.append("composite")
+        kinds += ["composite"] * 4
     model = rng.choice(kinds)
     if model == "fma_chain":
         order = {"nan_order": rng.choice(("abc", "bca", "cab", "acb"))} if rng.random() < 0.3 else {}

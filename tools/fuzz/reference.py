@@ -69,6 +69,11 @@ def request(rng, device, scheme):
     return (m, n, k), given, fields
 
 
+def composites(device):
+    """Native formats that a composite unit multiplies; few devices have one."""
+    return sorted(fmt for fmt, name in device.native.items() if dot_spec(device, name).unit.model == "composite")
+
+
 def inputs(rng, device, scheme, given):
     """The format of A and B as the caller has them."""
     if scheme.name == "ape-int16":
@@ -92,9 +97,14 @@ def called(rng, data, number):
     if device is None:
         return "no device", ()
     names = SCALED if any(x.scale_input_d for x in device.matrix_instructions.values()) else ()
-    scheme = SCHEMES["native" if rng.random() < 0.35 else rng.choice(sorted([*SCHEMES, *names]))]
+    rare = composites(device)
+    aimed = bool(rare) and rng.random() < 0.7
+    scheme = SCHEMES["native" if aimed or rng.random() < 0.35 else rng.choice(sorted([*SCHEMES, *names]))]
     sizes, given, fields = request(rng, device, scheme)
     fmt = inputs(rng, device, scheme, given)
+    if aimed:
+        fmt = rng.choice(rare)
+        given.pop("format", None)
     result_format = format_of(given.get("output") or "fp32")
     least, most = (-126, 127) if result_format.is_integer else (result_format.min_exponent, result_format.max_exponent)
     kind, cancels = rng.choice(drawing.KINDS), rng.random() < 0.25
