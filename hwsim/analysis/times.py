@@ -11,11 +11,14 @@ from hwsim.devices import find
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
+from hwsim.program.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.machines.timing import Timing
     from hwsim.program.ir import Program
+
+PROGRAMS = 32  # whose times are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
     if reason is not None:
         return Times(reason)
     given = chip
-    chip, timed = under_load(program, given, work.unit)
+    chip, timed = _under_load(program, given, work.unit)
     hertz = chip.clock_mhz * 1e6
     seconds = timed.cycles / hertz + launch * len(timed.kernels)
     m, n, k = work.sizes
@@ -99,6 +102,20 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
         int(chip is not given),
     )
     return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
+
+
+_CACHE: IdentityCache[dict[str, tuple[Device, Timing]]] = IdentityCache(PROGRAMS, PROGRAMS)
+
+
+def _under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timing]:
+    """As hwsim.machines.load.under_load; a product that is asked for again is not timed again."""
+    found = _CACHE.get(program, chip)
+    if found is None:
+        found = {}
+        _CACHE.put(found, 1, program, chip)
+    if unit not in found:
+        found[unit] = under_load(program, chip, unit)
+    return found[unit]
 
 
 def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""What follows from a program alone is worked out once, whatever the clock; the program is timed at every call."""
+"""What follows from a program alone is worked out once, whatever the clock; the timing machine runs at every call, and
+once for a product that is asked for again.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,6 +8,7 @@ from dataclasses import replace
 import pytest
 from timing_device import device, kernel, load, program, store
 
+import hwsim
 from hwsim.devices import at_clock, changed
 from hwsim.devices.variants import CLOCKS
 from hwsim.machines import tables, timing
@@ -85,3 +88,16 @@ def test_a_clock_gives_the_same_device():
     for mhz in range(3, 3 + CLOCKS):
         at_clock(chip, mhz)
     assert len(chip._clocked) == CLOCKS and at_clock(chip, 2.0) is not made
+
+
+def test_a_product_that_is_asked_for_again_is_not_timed_again(calls):
+    asked = {"m": 40, "n": 24, "k": 48, "exact": False, "format": "fp16"}
+    first = hwsim.run(device="h200", **asked)
+    cycles, steps = first.cycles, calls["_executed"]
+    assert steps > 0
+    first.phases[0]["cycles"] = first.engines["TC"]["busy_cycles"] = -1  # of this result alone
+    second = hwsim.run(device="h200", **asked)
+    assert calls["_executed"] == steps
+    assert second.cycles == second.phases[0]["cycles"] == cycles and second.engines["TC"]["busy_cycles"] > 0
+    slower = hwsim.run(device=at_clock(hwsim.device("h200"), 100.0), **asked)
+    assert calls["_executed"] > steps and slower.cycles != cycles
