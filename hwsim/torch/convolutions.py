@@ -33,9 +33,7 @@ class Window:
 
 
 def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
-    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue where there is one
-    group.
-    """
+    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue."""
     around = [(p, p) for p in window.padding]
     return _convolved(x, w, bias, around, window, place)
 
@@ -80,13 +78,10 @@ def _convolved(
     out = tuple((size + lo + hi - d * (r - 1) - 1) // s + 1 for size, r, s, (lo, hi), d in sizes)
     columns = _columns(x, spatial, around, window, out)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
-    own = bias if groups == 1 else None
+    own = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     product = _stacked(columns, weights, own, place)  # (groups, N * pixels, O / groups)
     image = product.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
-    image = image.movedim(-1, 1).contiguous()
-    if bias is not None and own is None:
-        image = image + bias.reshape(-1, *(1 for _ in out))
-    return image
+    return image.movedim(-1, 1).contiguous()
 
 
 def _columns(

@@ -216,6 +216,17 @@ def test_a_convolution_is_hwsim_s_conv2d():
     assert np.array_equal(got.numpy().view(np.uint32), expected.view(np.uint32))
 
 
+def test_the_bias_of_a_convolution_with_groups_is_of_the_epilogue_too():
+    half = {"dtype": torch.bfloat16}
+    x, w, bias = (drawn(i, *size, spread=3).to(**half) for i, size in enumerate(((2, 4, 9, 8), (6, 2, 3, 3), (6,))))
+    with hwsim.torch.emulate(**H200):
+        got = F.conv2d(x, w, bias, groups=2)
+        parts = [F.conv2d(x[:, c : c + 2], w[o : o + 3], bias[o : o + 3]) for c, o in ((0, 0), (2, 3))]
+        mapped = torch.vmap(F.conv2d, (None, 0, 0))(x[:, :2], w.unflatten(0, (2, 3)), bias.unflatten(0, (2, 3)))
+        each = [F.conv2d(x[:, :2], w[o : o + 3], bias[o : o + 3]) for o in (0, 3)]
+    assert torch.equal(got, torch.cat(parts, 1)) and torch.equal(mapped, torch.stack(each))
+
+
 def test_gradcheck_in_fp64():
     a, b, c = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4, 2), (2,)))
     q = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
