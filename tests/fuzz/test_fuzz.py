@@ -34,6 +34,15 @@ def test_no_fault_is_found(name):
     assert GOOD[name] in words  # some are good, and compared
 
 
+def test_no_call_of_a_framework_has_other_bits_than_its_products():
+    pytest.importorskip("torch")
+    found = campaign("frameworks", "--first", FIRST, "--count", 150)
+    assert found.returncode == 0, found.stdout
+    assert ": 150 equal\n" in found.stdout
+    for name in ("torch convolution", "torch gradients", "numpy matmul"):
+        assert f" {name}" in found.stdout
+
+
 def test_a_campaign_goes_on_from_its_log_and_adds_up(tmp_path):
     log = tmp_path / "log.jsonl"
     assert campaign("goldens", "--count", 150, "--log", log).returncode == 0

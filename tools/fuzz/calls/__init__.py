@@ -1,0 +1,1 @@
+"""Calls of frameworks, each as the products that it stands for."""
