@@ -32,7 +32,8 @@ def product(settings, a, b, dtype, **more):
     """A B of matrices by hwsim.run, of `dtype`."""
     output = {"output": NARROW[dtype]} if dtype in NARROW else {}
     found = hwsim.run(a, b, **settings, **output, **more, timing=False).c
-    return np.asarray(found).astype(DTYPES[dtype], copy=False)
+    with np.errstate(over="ignore"):
+        return np.asarray(found).astype(DTYPES[dtype], copy=False)
 
 
 def stacked(settings, a, b, dtype, **more):
