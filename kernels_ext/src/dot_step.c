@@ -61,8 +61,8 @@ static hw_term times_scale(const hw_term *x, const hw_term *scale)
     return t;
 }
 
-/* Terms aligned to the largest exponent, or to `top` where that is larger, cut toward zero at fraction_bits below it and
- * added. The sum counts 2^last_place.
+/* Terms aligned to the largest exponent, or to `top` where that is larger, each cut toward zero fraction_bits below it,
+ * and added. The sum counts in units of 2^last_place.
  */
 static inline hw_i128 sum_aligned(const hw_spec *s, const hw_term *terms, int count, int top, int *last_place)
 {
@@ -168,8 +168,8 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
         int count = 0;
         for (int k = 0; k < s->terms; k++)
             if (s->selection[step] >> (k % s->modulus) & 1) {
-                chosen_a[count] = hw_settled(inner, &inner->a, hw_renormalise(&s->a, &inner->a, &a[k]));
-                chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&s->b, &inner->b, &b[k]));
+                chosen_a[count] = hw_settled(inner, &inner->a, hw_renormalise(&inner->a, &a[k]));
+                chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&inner->b, &b[k]));
             }
         for (; count < inner->terms; count++)
             chosen_a[count] = chosen_b[count] = (hw_num){0};
