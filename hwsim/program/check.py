@@ -6,7 +6,7 @@ bounds, shapes, formats, engines, links. A leak of a semaphore is also decided e
 and unordered accesses are found by an abstract execution (hwsim.program.order) of one core per group, in which long
 loops are shortened.
 
-The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
+The shortened execution can miss: what happens only after more iterations than it executes or beyond INSTRS instructions
 (the timing machine finds every deadlock, with the full counts); conflicts between cores of kernels without semaphores
 of peers (hwsim.program.peers); in those with some, conflicts between cores at one place of their groups other than the
 first and the last, which are executed together (of cores at different places what one writes must lie apart from what
@@ -56,8 +56,8 @@ from hwsim.program.resolve import GM, Scope, mma_shape
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-BUDGET = 2000  # instructions of one group's abstract execution
-CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
+INSTRS = 2000  # of a core that are executed abstractly
+CONFIRM_INSTRS = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
@@ -213,22 +213,22 @@ class _Checker:
         self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
         uneven = bool(self._own_leaks(balance_of_few))
-        if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
+        if walker.is_orderly(number, 0 if uneven else few.period, INSTRS):
             return
         numbers = self._numbers()
         if uneven:
-            walk(self.scope, group, numbers, _whole, BUDGET)
+            walk(self.scope, group, numbers, _whole, INSTRS)
             return
         try:
-            walk(self.scope, group, numbers, few, BUDGET)
+            walk(self.scope, group, numbers, few, INSTRS)
         except ProgramError:
             if not few.used:
                 raise
             many = _Shortened(_period([buffer.slots for buffer in self.kernel.buffers], _MANY_SLOTS))
             try:
-                walk(self.scope, group, numbers, many, 2 * BUDGET)
+                walk(self.scope, group, numbers, many, 2 * INSTRS)
             except ProgramError:
-                walk(self.scope, group, numbers, _whole, CONFIRM_BUDGET)
+                walk(self.scope, group, numbers, _whole, CONFIRM_INSTRS)
 
     def _together(self, balances: list[Balance]) -> None:
         """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
@@ -236,17 +236,18 @@ class _Checker:
         numbers, written, few = self._numbers(), written_arrays(self.kernel), _Shortened(1)
         last = max(group.count for group in self.kernel.groups) - 1
 
-        def look(counts: Callable[[int], int], budget: int) -> None:
+        def look(counts: Callable[[int], int], instrs: int) -> None:
+            """instrs: of a core on average where cores are executed, of each stream where accesses are compared."""
             for place in sorted({0, last}):
-                walk_together(self.scope, numbers, counts, written, place, budget)
-            check_apart(self.scope, numbers, counts, written, budget)
+                walk_together(self.scope, numbers, counts, written, place, instrs)
+            check_apart(self.scope, numbers, counts, written, instrs)
 
         try:
-            look(few, BUDGET)
+            look(few, INSTRS)
         except ProgramError:
             if not few.used:
                 raise
-            look(_whole, CONFIRM_BUDGET)
+            look(_whole, CONFIRM_INSTRS)
 
 
 class _Shortened:
