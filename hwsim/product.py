@@ -112,60 +112,83 @@ def compute(
     if by_program:
         return _by_program(resolved, arrays, threads, progress)
     evaluator, record = resolved.evaluator, resolved.gemm
-    a, b, lead = arrays.a, arrays.b, arrays.lead
-    shape = (a.shape[0], b.shape[1])
+    shape = arrays.a.shape[0], arrays.b.shape[1]
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
-    codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*lead, *shape))
+    codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*arrays.lead, *shape))
     places = arrays.at
     if places is None and record.schedule.regions:
         places = np.arange(shape[0]), np.arange(shape[1])
-    cut: Array | None = None
     if arrays.at is not None and not evaluator.by_rows:
         raise UnsupportedError(
             f"at: what scheme {record.scheme} does to a row follows from the whole matrices; give these, and rows= and "
             "cols= for a part of the result"
         )
+    part = _part(arrays, codes_c, bias, places)
     if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
-        whole = compute(
-            resolved, replace(arrays, rows=None, cols=None), by_program=False, threads=threads, progress=progress
-        )
-        cut = whole[0] if arrays.rows is None else whole[0][..., selected_indices("rows", arrays.rows, shape[0]), :]
-        cut = cut if arrays.cols is None else cut[..., selected_indices("cols", arrays.cols, shape[1])]
+        all_of_it = replace(arrays, rows=None, cols=None)
+        whole, _ = compute(resolved, all_of_it, by_program=False, threads=threads, progress=progress)
+        product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
+        product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
+    else:
+        product = _computed(resolved, part, threads, progress)
+    # Its own copy, as C is often where the caller puts the result.
+    added = None if part.c is None else Operand(part.c.copy(), record.output)
+    epilogue = record.epilogue
+    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of the arrays the selected rows and columns need. lead: as of Arrays. c: codes. places: numbers of the rows
+    and columns in the whole matrices, where the order of a sum depends on them.
+    """
+
+    a: Operand
+    b: Operand
+    lead: tuple[int, ...]
+    c: Array | None
+    bias: Array | None
+    places: tuple[Array, Array] | None
+
+
+def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Array, Array] | None) -> _Part:
+    """The part for the selected rows and columns; c, bias, places: of whole matrices."""
+    a, b = arrays.a, arrays.b
     if arrays.rows is not None:
+        index = selected_indices("rows", arrays.rows, a.shape[0])
         a = subset(a, rows=arrays.rows)
-        places = places and (places[0][selected_indices("rows", arrays.rows, shape[0])], places[1])
-        codes_c = None if codes_c is None else codes_c[..., selected_indices("rows", arrays.rows, shape[0]), :]
+        places = places and (places[0][index], places[1])
+        c = None if c is None else c[..., index, :]
     if arrays.cols is not None:
-        index = selected_indices("cols", arrays.cols, shape[1])
+        index = selected_indices("cols", arrays.cols, b.shape[1])
         b = subset(b, cols=arrays.cols)
         places = places and (places[0], places[1][index])
-        codes_c = None if codes_c is None else codes_c[..., index]
+        c = None if c is None else c[..., index]
         bias = None if bias is None else bias[index]
+    return _Part(a, b, arrays.lead, c, bias, places)
 
+
+def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> Array:
+    """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
+    evaluator = resolved.evaluator
+    a, b, lead, bias = part.a, part.b, part.lead, part.bias
     # Of one B, and rows that do not know of each other, a stack is one product.
-    is_tall = bool(lead) and not b.lead and evaluator.by_rows and not record.schedule.regions
+    is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
-    if cut is None:
-        _check_memory(resolved, (a, b), codes_c, bias, lead, 0 if is_tall else at_once, threads)
+    _check_memory(resolved, (a, b), part.c, bias, lead, 0 if is_tall else at_once, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
-        codes = evaluator.product(x, y, c=start, bias=bias, at=places, threads=threads, progress=report)
+        codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
         return evaluator.typed(codes)
 
-    if cut is not None:
-        product = cut
-    elif is_tall:
+    if is_tall:
         tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
-        start = None if codes_c is None else codes_c.reshape(-1, b.shape[1])
-        product = one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
-    elif at_once > 1:
-        product = evaluator.typed(_as_stack(evaluator, a, b, codes_c, bias, lead, threads, progress))
-    else:
-        product = _stacked(a, b, codes_c, lead, one, progress)
-    # Its own copy, as C is often where the caller puts the result.
-    added = None if codes_c is None else Operand(codes_c.copy(), record.output)
-    return product, Errors(a, b, product, record.epilogue.alpha, record.epilogue.beta or 0.0, added, bias)
+        start = None if part.c is None else part.c.reshape(-1, b.shape[1])
+        return one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+    if at_once > 1:
+        return evaluator.typed(_as_stack(evaluator, a, b, part.c, bias, lead, threads, progress))
+    return _stacked(a, b, part.c, lead, one, progress)
 
 
 def _check_memory(

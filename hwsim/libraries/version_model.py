@@ -34,8 +34,8 @@ class AskedModel(StrictRecord):
     chips: numbers of SMs by the chips' names under `library.observations` in device files. alone: of kinds of calls
     that not all of them were asked about, those that were. mixed_formats: operands of two formats; batched_vectors:
     strided batches of matrix-vector products; batched_columns: batches with A by columns; biased: calls with a bias,
-    where that changes the choice. same_with_c: operands of which products with a C, alpha and beta ran the kernels of
-    those without.
+    where that changes the choice. same_with_c: formats of operands whose products with a C, alpha and beta ran the
+    kernels of the products without.
     """
 
     chips: Annotated[dict[Name, PositiveInt], Field(min_length=1)]

@@ -29,11 +29,9 @@ class Version:
     of times and of what these are multiplied by, and the chips that it was asked on; and of how often estimates are
     right, for others.
 
-    devices: their names under `library.observations` in device files, and their numbers of SMs. evidence: of the trees.
-    asked_on: of kinds of calls that not all of these chips were asked about, those that were. same_with_c: operands of
-    which products with a C, alpha and beta ran the kernels of those without. mixed_alike: the share of answers for
-    operands of two formats that are as for the first one's. taken: which calls it takes. neighbours: where
-    the answer for nearly the same K stands for one that it was not asked for.
+    devices, asked_on, same_with_c, taken, neighbours: as in the version file, where they are `asked.chips`,
+    `asked.alone` and so on (hwsim.libraries.version_model). evidence: of the trees. mixed_alike: the share of answers
+    for operands of two formats that are as for the first one's.
     """
 
     library: str

@@ -7,9 +7,10 @@ was finished). For GEMMs timed by this project it names sets; their times are in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -99,13 +100,30 @@ class Selection(PaperRecord):
     why: str = ""
 
 
+Explained = TypeVar("Explained", Measurement, Selection)
+
+
 class File(PaperRecord):
-    """The contents of configs/measured/anchors.yaml."""
+    """The contents of configs/measured/anchors.yaml. reasons: texts that several `why` have in common; there stand
+    their keys.
+    """
 
     schema_version: Literal[1]
     sources: dict[str, str]
+    reasons: dict[str, str]
     points: tuple[Measurement, ...]
     times: tuple[Selection, ...]
+
+    @model_validator(mode="after")
+    def _reasons_are_shared(self) -> Self:
+        used = Counter([*(one.why for one in self.points), *(one.why for one in self.times)])
+        if alone := [key for key in self.reasons if used[key] < 2]:
+            raise ValueError(f"reasons {', '.join(alone)}: not the `why` of several points; write the text there")
+        return self
+
+    def explained(self, one: Explained) -> Explained:
+        """The point or set with the text of its reason."""
+        return one.model_copy(update={"why": self.reasons.get(one.why, one.why)})
 
 
 class MeasuredTimes(PaperRecord):
@@ -142,7 +160,9 @@ def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> An
     given = _file(file or measured.path("anchors.yaml"))
     every = tuple(measured.gemm_times() if rows is None else rows)
     return Anchors(
-        sources=given.sources, points=given.points, times=tuple(times_of(chosen, every) for chosen in given.times)
+        sources=given.sources,
+        points=tuple(given.explained(point) for point in given.points),
+        times=tuple(times_of(given.explained(chosen), every) for chosen in given.times),
     )
 
 

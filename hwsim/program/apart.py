@@ -32,13 +32,13 @@ class _Access(NamedTuple):
 
 
 def check_apart(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], budget: int
+    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], stream_instrs: int
 ) -> None:
     """Raise ProgramError where cores at different places of their groups access an element, one of them to write.
 
     numbers, counts: as of hwsim.program.accesses.Accesses. arrays: those that are looked at. Accesses after the first
-    ROWS unlike ones, pairs after the first PAIRS of an array, and instructions of a stream after the first `budget`
-    are not.
+    ROWS unlike ones, pairs after the first PAIRS of an array, and instructions after the first `stream_instrs` of each
+    stream are not.
     """
     if all(group.count == 1 for group in scope.kernel.groups):
         return
@@ -47,7 +47,7 @@ def check_apart(
     found: dict[str, list[Ints]] = {}
     known: dict[tuple[int, int, str, bool], set[bytes]] = {}
     of = Accesses(scope, numbers, counts, arrays, has_buffers=False)
-    for group, instr, number, (name, rect, written) in _of_all_cores(of, budget):
+    for group, instr, number, (name, rect, written) in _of_all_cores(of, stream_instrs):
         rows = _rows(rect, written, group.count, len(accesses))
         seen = known.setdefault((group.first, number, name, written), set())
         if (key := rows[:, :_ACCESS].tobytes()) not in seen:  # a loop that stays where it is
@@ -61,14 +61,14 @@ def check_apart(
             raise ProgramError(_text(scope, name, *[(accesses[access], int(place)) for place, access in pair]))
 
 
-def _of_all_cores(of: Accesses, budget: int) -> Iterator[tuple[CoreGroup, Instr, int, tuple[str, Rect, bool]]]:
+def _of_all_cores(of: Accesses, stream_instrs: int) -> Iterator[tuple[CoreGroup, Instr, int, tuple[str, Rect, bool]]]:
     """(group, instruction, its position, (array, rectangle, written)); bounds of a rectangle that differ by core are
     NumPy integers, one for each core of the group.
     """
     for group in of.scope.kernel.groups:
         cores = np.arange(group.first, group.first + group.count)
         for stream in group.streams:
-            for issued in islice(of.along(stream, cores), budget):
+            for issued in islice(of.along(stream, cores), stream_instrs):
                 for name, _, rect, written in issued.accesses:
                     yield group, issued.instr, issued.index, (name, rect, written)
 

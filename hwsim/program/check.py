@@ -1,12 +1,12 @@
 """The static checker: refuses a program that violates a rule of its device, and names the instruction.
 
 It reads a program and a device model; it computes no values and no cycles. Rules that hold for every iteration of a
-loop are checked on the text, with the bounds of affine expressions over their loops: names, capacities, alignment,
-bounds, shapes, formats, engines, links. A leak of a semaphore is also decided exactly, from the loop counts. Deadlocks
-and unordered accesses are found by an abstract execution (hwsim.program.order) of one core per group, in which long
-loops are shortened.
+loop are checked on the text, with the bounds of affine expressions over their loops: names, capacities, alignment; and
+of each instruction (hwsim.program.rules) bounds, shapes, formats, engines, links. A leak of a semaphore is also decided
+exactly, from the loop counts. Deadlocks and unordered accesses are found by an abstract execution (hwsim.program.order)
+of one core per group, in which long loops are shortened.
 
-The shortened execution can miss: what happens only after more iterations than it executes or beyond BUDGET instructions
+The shortened execution can miss: what happens only after more iterations than it executes or beyond INSTRS instructions
 (the timing machine finds every deadlock, with the full counts); conflicts between cores of kernels without semaphores
 of peers (hwsim.program.peers); in those with some, conflicts between cores at one place of their groups other than the
 first and the last, which are executed together (of cores at different places what one writes must lie apart from what
@@ -20,47 +20,30 @@ counts, confirm it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import lcm
 from typing import TYPE_CHECKING
 
-from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.apart import check_apart
-from hwsim.program.bounds import OUTSIDE, Bounds, Interval
 from hwsim.program.flat import flattened
 from hwsim.program.forms import FormCache
-from hwsim.program.ir import (
-    CORE,
-    LANE_FORMATS,
-    Advance,
-    Affine,
-    CoreGroup,
-    GlobalArray,
-    GlobalTile,
-    Instr,
-    Kernel,
-    LocalTile,
-    Loop,
-    Node,
-    Program,
-    Stream,
-    Tile,
-)
+from hwsim.program.ir import CoreGroup, GlobalArray, Kernel, Program, Stream
 from hwsim.program.order import Walker, walk, walk_together
 from hwsim.program.peers import check_peers, names_of, written_arrays
 from hwsim.program.places import Balance, Places, UnsureError
 from hwsim.program.rename import has_like_arrays
-from hwsim.program.resolve import GM, Scope, mma_shape
+from hwsim.program.resolve import Scope
+from hwsim.program.rules import ANYWHERE, Rules
+from hwsim.program.streams import balances_of, instructions
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-BUDGET = 2000  # instructions of one group's abstract execution
-CONFIRM_BUDGET = 100_000  # the same with true counts, once there is a suspicion
+INSTRS = 2000  # of a core that are executed abstractly
+CONFIRM_INSTRS = 100_000  # the same with true counts, once there is a suspicion
 _FEW_SLOTS = 16  # shortened loops keep their count modulo the slots of rings, up to this common multiple;
 _MANY_SLOTS = 1024  # up to this one in the second look, after a suspicion
-_READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
 
 
 def check(program: Program, device: Device) -> None:
@@ -96,7 +79,7 @@ class _Checker:
         balances = self._on_tables(fews)
         if balances is None:
             self._one_by_one()
-            balances = [_balances(group, few) for group, few in zip(self.kernel.groups, fews, strict=True)]
+            balances = [balances_of(group, few) for group, few in zip(self.kernel.groups, fews, strict=True)]
         walker = Walker(self.kernel, self.device, *flattened(self.kernel, self.arrays, self.device.engines))
         done: list[tuple[Stream, ...]] = []
         for number, (group, few) in enumerate(zip(self.kernel.groups, fews, strict=True)):
@@ -108,14 +91,14 @@ class _Checker:
 
     def _on_tables(self, fews: list[_Shortened]) -> list[tuple[Balance, Balance]] | None:
         """Check the tables against all rules except those of order. Returns the balances of each group (see
-        `_balances`), or None if a rule may be violated.
+        hwsim.program.streams.balances_of), or None if a rule may be violated.
         """
         try:
             _, flat = flattened(self.kernel, self.arrays, self.device.engines)
             known = _FORMS_CHECKED.of(self.device)
             for i, instr, form in zip(flat.firsts, flat.examples, flat.forms, strict=True):
                 if form not in known:
-                    _Rules(self.scope, self.semaphores, i, instr, _ANYWHERE).check()
+                    Rules(self.scope, self.semaphores, i, instr, ANYWHERE).check()
                     known[form] = True
             places = Places(self.kernel, flat, self.arrays)
             found = [places.group(number, few.period) for number, few in enumerate(fews)]
@@ -129,8 +112,8 @@ class _Checker:
         number = 0
         for group in self.kernel.groups:
             for stream in group.streams:
-                for instr, bounds in _instructions(self.kernel, group, stream):
-                    _Rules(self.scope, self.semaphores, number, instr, bounds).check()
+                for instr, bounds in instructions(self.kernel, group, stream):
+                    Rules(self.scope, self.semaphores, number, instr, bounds).check()
                     number += 1
 
     def _numbers(self) -> dict[int, int]:
@@ -213,22 +196,22 @@ class _Checker:
         self._leak(group, balance)
         # Shortened loops that signal more than they await, or the reverse, say nothing about the true ones.
         uneven = bool(self._own_leaks(balance_of_few))
-        if walker.is_orderly(number, 0 if uneven else few.period, BUDGET):
+        if walker.is_orderly(number, 0 if uneven else few.period, INSTRS):
             return
         numbers = self._numbers()
         if uneven:
-            walk(self.scope, group, numbers, _whole, BUDGET)
+            walk(self.scope, group, numbers, _whole, INSTRS)
             return
         try:
-            walk(self.scope, group, numbers, few, BUDGET)
+            walk(self.scope, group, numbers, few, INSTRS)
         except ProgramError:
             if not few.used:
                 raise
             many = _Shortened(_period([buffer.slots for buffer in self.kernel.buffers], _MANY_SLOTS))
             try:
-                walk(self.scope, group, numbers, many, 2 * BUDGET)
+                walk(self.scope, group, numbers, many, 2 * INSTRS)
             except ProgramError:
-                walk(self.scope, group, numbers, _whole, CONFIRM_BUDGET)
+                walk(self.scope, group, numbers, _whole, CONFIRM_INSTRS)
 
     def _together(self, balances: list[Balance]) -> None:
         """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
@@ -236,17 +219,18 @@ class _Checker:
         numbers, written, few = self._numbers(), written_arrays(self.kernel), _Shortened(1)
         last = max(group.count for group in self.kernel.groups) - 1
 
-        def look(counts: Callable[[int], int], budget: int) -> None:
+        def look(counts: Callable[[int], int], instrs: int) -> None:
+            """instrs: of a core on average where cores are executed, of each stream where accesses are compared."""
             for place in sorted({0, last}):
-                walk_together(self.scope, numbers, counts, written, place, budget)
-            check_apart(self.scope, numbers, counts, written, budget)
+                walk_together(self.scope, numbers, counts, written, place, instrs)
+            check_apart(self.scope, numbers, counts, written, instrs)
 
         try:
-            look(few, BUDGET)
+            look(few, INSTRS)
         except ProgramError:
             if not few.used:
                 raise
-            look(_whole, CONFIRM_BUDGET)
+            look(_whole, CONFIRM_INSTRS)
 
 
 class _Shortened:
@@ -276,293 +260,10 @@ def _period(slots: list[int], limit: int) -> int:
     return period
 
 
-class _Anywhere(Bounds):
-    """Bounds that accept every address, to check only the rules that instructions of a form share."""
-
-    def __init__(self) -> None:
-        super().__init__({}, {})
-
-    def outside(self, affine: Affine) -> str | None:
-        return None
-
-    def extremes(self, affine: Affine) -> Interval | None:
-        return None
-
-    def is_around(self, loop: str) -> bool:
-        return True
-
-
-_ANYWHERE = _Anywhere()
 _FORMS_CHECKED: FormCache[bool] = FormCache()  # forms known to keep the shape rules
-
-
-class _Rules:
-    """Checks one instruction. bounds: of the variables that its addresses may depend on."""
-
-    def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
-        self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
-
-    def check(self) -> None:
-        """Raise at the first violation."""
-        instr, device = self.instr, self.scope.device
-        if instr.engine not in device.engines:
-            raise self._fail(
-                f"{device.name} has no engine '{instr.engine}' (it has {', '.join(device.engines)})"
-                f"{nearest(instr.engine, list(device.engines))}"
-            )
-        if instr.repeat < 1:
-            raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
-        self._syncs()
-        operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
-        if (len(instr.writes), len(instr.reads)) != operands:
-            raise self._fail(
-                f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
-                f"{instr.opcode} writes {operands[0]} and reads {operands[1]}"
-            )
-        for tile in (*instr.writes, *instr.reads):
-            self._tile(tile)
-        shared = instr.opcode in ("copy", "cast") and isinstance(instr.reads[0], GlobalTile)
-        if instr.multicast < 1 or (instr.multicast > 1 and not shared):
-            raise self._fail(
-                f"multicast is {instr.multicast}; it must be at least 1, and 1 but for a copy from global memory"
-            )
-        spread = max((self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)), default=1)
-        if spread > 1 and (not shared or instr.multicast % spread):
-            raise self._fail(
-                f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
-                "multiple of as many cores at once"
-            )
-        if instr.scale_exponent and instr.opcode not in ("mma", "add"):
-            raise self._fail(f"scale_exponent is {instr.scale_exponent}; only an mma and an add have one")
-        if instr.opcode == "mma":
-            self._mma()
-        elif instr.opcode == "copy":
-            self._copy()
-        elif instr.opcode != "sync":
-            self._elementwise()
-
-    def _fail(self, text: str) -> ProgramError:
-        return ProgramError(f"{self.scope.place(self.number, self.instr)}: {text}")
-
-    def _syncs(self) -> None:
-        for sync in (*self.instr.waits, *self.instr.signals):
-            if sync.semaphore not in self.semaphores or sync.count < 1:
-                raise self._fail(
-                    f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
-                    f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1"
-                )
-
-    def _zero_at(self) -> None:
-        if self.instr.opcode != "mma":
-            return
-        for loop in self.instr.zero_at or ():
-            if not self.bounds.is_around(loop):
-                raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
-
-    def _tile(self, tile: Tile) -> None:
-        if tile.rows < 1 or tile.cols < 1:
-            raise self._fail(f"a tile of {tile.rows} x {tile.cols} elements is empty")
-        if isinstance(tile, GlobalTile):
-            self._global(tile)
-        else:
-            self._local(tile)
-
-    def _local(self, tile: LocalTile) -> None:
-        buffer = self.scope.buffers.get(tile.buffer)
-        if buffer is None:
-            raise self._fail(f"no buffer '{tile.buffer}'{nearest(tile.buffer, list(self.scope.buffers))}")
-        if tile.row < 0 or tile.col < 0:
-            raise self._fail(f"tile at ({tile.row}, {tile.col}) of a slot of '{tile.buffer}'; neither may be negative")
-        width = tile.width or tile.col + tile.cols
-        if tile.col + tile.cols > width:
-            raise self._fail(
-                f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
-                f"whose rows have {width}"
-            )
-        size = self.scope.reach_bytes(tile.buffer, tile.row + tile.rows, width, tile.format)
-        if size > buffer.slot_bytes:
-            raise self._fail(
-                f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "
-                f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}"
-            )
-        self._inside(tile.slot)
-
-    def _global(self, tile: GlobalTile) -> None:
-        array = self.scope.arrays.get(tile.array)
-        if array is None:
-            raise self._fail(f"no array '{tile.array}'{nearest(tile.array, list(self.scope.arrays))}")
-        for what, affine, size, extent in (
-            ("rows", tile.row, tile.rows, array.rows),
-            ("columns", tile.col, tile.cols, array.cols),
-        ):
-            if affine.terms:
-                self._inside(affine)
-            extremes = self.bounds.extremes(affine)
-            if extremes is not None and not _within(extremes, size, extent):
-                extremes = self.bounds.exact(affine)  # an interval may be wider than what is taken
-            if extremes is not None and not _within(extremes, size, extent):
-                low, high = extremes
-                raise self._fail(f"takes {what} {low} to {high + size - 1} of array '{tile.array}', which has {extent}")
-
-    def _inside(self, affine: Affine) -> None:
-        loop = self.bounds.outside(affine)
-        if loop is not None:
-            raise self._fail(f"uses the variable of loop '{loop}', which is not around it")
-
-    def _mma(self) -> None:
-        instr, device = self.instr, self.scope.device
-        model = find(device, instr.unit or "")
-        if model is None:
-            raise self._fail(
-                f"{device.name} has no instruction {instr.unit!r}{nearest(instr.unit or '', device.instructions())}"
-            )
-        if model.engine != instr.engine:
-            raise self._fail(f"{instr.unit} runs on engine {model.engine}")
-        m, n, k = mma_shape(instr)
-        a, b, c = instr.reads[0], instr.reads[1], instr.writes[0]
-        if (a.rows, b.rows, b.cols) != (m, k, n):
-            raise self._fail(
-                f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
-                "they must be m x k, k x n and m x n"
-            )
-        if model.largest is not None and max(m, n, k) > model.largest:
-            raise self._fail(f"m, n, k = {m}, {n}, {k}; {instr.unit} takes at most {model.largest} of each")
-        for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
-            if self.scope.format(tile) != form:
-                raise self._fail(f"{name} is {self.scope.format(tile)}; {instr.unit} takes {form}")
-        for operand, tile in enumerate((a, b, c)):
-            places, memory = model.places(operand), self.scope.memory(tile)
-            if places and memory not in places:
-                raise self._fail(f"{'ABC'[operand]} lies in {memory}; {instr.unit} takes it from {' or '.join(places)}")
-        if not 0 <= instr.scale_exponent <= (model.scale_input_d or 0):
-            allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
-            raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
-        self._zero_at()
-
-    def _copy(self) -> None:
-        target, source = self.instr.writes[0], self.instr.reads[0]
-        if (target.rows, target.cols) != (source.rows, source.cols):
-            raise self._fail(f"copies {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
-        if self.scope.format(target) != self.scope.format(source):
-            raise self._fail(f"copies {self.scope.format(source)} to {self.scope.format(target)}; use cast")
-        if self.scope.link(self.instr) is None and not self.scope.is_vector(self.instr):
-            device = self.scope.device
-            paths = ", ".join(
-                f"{link.source} to {link.target}" for link in device.links.values() if link.engine == self.instr.engine
-            )
-            raise self._fail(
-                f"engine {self.instr.engine} of {device.name} has no link from "
-                f"{self.scope.memory(source)} to {self.scope.memory(target)} (it has {paths or 'none'})"
-            )
-
-    def _elementwise(self) -> None:
-        if self.instr.opcode == "cast" and self.scope.link(self.instr) is not None:
-            target, source = self.instr.writes[0], self.instr.reads[0]
-            if (target.rows, target.cols) != (source.rows, source.cols):
-                raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
-            return
-        instr, vector = self.instr, self.scope.device.vector
-        if vector is None or instr.opcode not in vector.cycles_per_repeat or instr.engine != vector.engine:
-            raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
-        target = instr.writes[0]
-        for tile in (*instr.writes, *instr.reads):
-            memory = self.scope.memory(tile)
-            if memory != vector.memory:
-                raise self._fail(
-                    f"a tile lies in {'global memory' if memory == GM else memory}; "
-                    f"the vector unit works on {vector.memory}"
-                )
-            if (tile.rows, tile.cols) != (target.rows, target.cols):
-                raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
-            form, first = self.scope.format(tile), self.scope.format(target)
-            allowed = LANE_FORMATS.get(instr.opcode, (form,))
-            if form not in allowed or (instr.opcode in LANE_FORMATS and form != first):
-                of_one = "" if len(allowed) == 1 else ", and all its tiles one"
-                raise self._fail(f"a tile is {form}; {instr.opcode} takes {' or '.join(allowed)}{of_one}")
-
-
-def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:
-    return extremes[0] >= 0 and extremes[1] + size <= extent
 
 
 def _unique(kernel: Kernel, what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ProgramError(f"kernel '{kernel.name}': two {what}s are called '{name}'")
-
-
-def _instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[tuple[Instr, Bounds]]:
-    """Every instruction with the bounds of its variables, in the order of numbering."""
-    ranges: dict[str, tuple[int, int]] = {CORE: (group.first, group.first + group.count - 1)}
-    derived = {one.name: one for one in stream.derived}
-    advanced: set[str] = set()
-
-    def declare(body: tuple[Node, ...]) -> None:
-        for node in body:
-            if isinstance(node, Advance):
-                advanced.add(node.counter)
-            elif isinstance(node, Loop):
-                if node.count < 0:
-                    raise ProgramError(f"kernel '{kernel.name}': loop '{node.name}' has count {node.count}")
-                if node.name in ranges:
-                    raise ProgramError(
-                        f"kernel '{kernel.name}', stream '{stream.name}': two loops are called '{node.name}'"
-                    )
-                ranges[node.name] = OUTSIDE
-                declare(node.body)
-
-    def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, Bounds]]:
-        bounds = Bounds(ranges.copy(), derived)
-        for node in body:
-            if isinstance(node, Instr):
-                yield node, bounds
-            elif isinstance(node, Loop) and node.count:
-                ranges[node.name] = (0, node.count - 1)
-                yield from visit(node.body)
-                ranges[node.name] = OUTSIDE
-
-    declare(stream.body)
-    for name in advanced:
-        if name in ranges:
-            raise ProgramError(
-                f"kernel '{kernel.name}', stream '{stream.name}': '{name}' is advanced, and is a loop or CORE"
-            )
-    _derived(kernel, stream, {*ranges, *advanced})
-    return visit(stream.body)
-
-
-def _derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
-    """Refuse derived variables that cannot be evaluated; `taken`: names of loops, counters and CORE."""
-    later = [one.name for one in stream.derived]
-    for one in stream.derived:
-        where = f"kernel '{kernel.name}', stream '{stream.name}': derived variable '{one.name}'"
-        if one.divisor < 1:
-            raise ProgramError(f"{where} has divisor {one.divisor}; it must be at least 1")
-        if one.name in taken:
-            raise ProgramError(f"{where}: a loop, a counter, CORE or another derived variable has that name")
-        for name, _ in one.of.terms:
-            if name in later and name not in taken:
-                raise ProgramError(f"{where} depends on '{name}', which is derived after it; put that first")
-        taken.add(one.name)
-
-
-def _balances(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance, Balance]:
-    """Per semaphore, the total that a core of `group` signals and waits for; also with `counts` in place of the loop
-    counts.
-    """
-    sums: dict[str, list[int]] = {}
-
-    def visit(body: tuple[Node, ...], whole: int, few: int) -> None:
-        for node in body:
-            if isinstance(node, Instr):
-                for first, syncs in enumerate((node.signals, node.waits)):
-                    for sync in syncs:
-                        of = sums.setdefault(sync.semaphore, [0, 0, 0, 0])
-                        of[first] += whole * sync.count
-                        of[first + 2] += few * sync.count
-            elif isinstance(node, Loop):
-                visit(node.body, whole * node.count, few * counts(node.count))
-
-    for stream in group.streams:
-        visit(stream.body, 1, 1)
-    return {name: (of[0], of[1]) for name, of in sums.items()}, {name: (of[2], of[3]) for name, of in sums.items()}

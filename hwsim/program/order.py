@@ -33,31 +33,38 @@ if TYPE_CHECKING:
 Clock = dict[str, int]
 
 
-def walk(scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], budget: int) -> None:
-    """Execute the streams of a core of `group` abstractly, for at most `budget` instructions.
+def walk(
+    scope: Scope, group: CoreGroup, numbers: Mapping[int, int], counts: Callable[[int], int], most_instrs: int
+) -> None:
+    """Execute the streams of a core of `group` abstractly, until `most_instrs` instructions or more have run.
 
     numbers: position of an instruction in the kernel, by id() of the object. counts: passes taken of a loop
     with that count. Raises ProgramError for a deadlock, or two unordered accesses to overlapping elements of
     one slot, or of one global array, of which one is a write.
     """
-    _Walk(scope, group, numbers, counts).run(budget)
+    _Walk(scope, group, numbers, counts).run(most_instrs)
 
 
 def walk_together(
-    scope: Scope, numbers: Mapping[int, int], counts: Callable[[int], int], arrays: set[str], place: int, budget: int
+    scope: Scope,
+    numbers: Mapping[int, int],
+    counts: Callable[[int], int],
+    arrays: set[str],
+    place: int,
+    mean_instrs: int,
 ) -> None:
     """Execute the core at one place of every group abstractly, all together. counts: as of `walk`.
 
     arrays: those of which the accesses must be ordered. place: 0 is the first core of a group; the last where there
-    are fewer. budget: instructions of a core on average; what comes after is not seen. Raises ProgramError as `walk`
-    does.
+    are fewer. mean_instrs: instructions of a core on average, over all of them; what comes after is not seen. Raises
+    ProgramError as `walk` does.
     """
     peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
     shared = _Shared(peers, {}, {}, arrays)
     walks = [
         _Walk(scope, one, numbers, counts, shared, one.first + min(place, one.count - 1)) for one in scope.kernel.groups
     ]
-    left = budget * len(walks)
+    left = mean_instrs * len(walks)
     while left > 0:
         done = sum(one.advance() for one in walks)
         left -= done
@@ -86,14 +93,14 @@ class Walker:
         }
         self.arrays = 1 + max(flat.tile[flat.tile[:, 0] == TILE_GLOBAL, 1].tolist(), default=-1)
 
-    def is_orderly(self, group: int, period: int, budget: int) -> bool:
+    def is_orderly(self, group: int, period: int, most_instrs: int) -> bool:
         """Whether `walk` of a core of that group finds no violation. False also where only `walk` can decide.
 
         period: loops of more than three of them take two and what the count leaves (0: all take all passes).
         """
         first = sum(len(one.streams) for one in self.kernel.groups[:group])
         one = self.kernel.groups[group]
-        return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, budget)
+        return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, most_instrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +142,12 @@ class _Walk:
         )
         self.heads = [next(stream, None) for stream in self.streams]
 
-    def run(self, budget: int) -> None:
-        """Issue and execute until everything is done, nothing can go on, or `budget` instructions have run."""
-        while budget > 0:
+    def run(self, most_instrs: int) -> None:
+        """Issue and execute until everything is done, nothing can go on, or `most_instrs` instructions have run."""
+        left = most_instrs
+        while left > 0:
             done = self.advance()
-            budget -= done
+            left -= done
             if not done:
                 self.end()
                 return

@@ -79,33 +79,11 @@ def explain(
     steps = []
     for index, stages in enumerate(chain):
         ks = range(index * terms, min((index + 1) * terms, len(row)))
-        block = spec.scale_block
-        scales = (
-            None
-            if block is None or scale_a is None or scale_b is None
-            else [
-                {
-                    "block": i,
-                    "a": number(str(spec.scale_format), scale_a[i]),
-                    "b": number(str(spec.scale_format), scale_b[i]),
-                }
-                for i in range(ks.start // block, -(-ks.stop // block))
-            ]
-        )
         accumulator = chain[index - 1].result if index else start
         step = replace(spec, c=spec.d) if index else spec
-        steps.append(
-            _step(
-                step,
-                stages,
-                ks,
-                [row[k] for k in ks],
-                [column[k] for k in ks],
-                accumulator,
-                scales,
-                0 if index else left,
-            )
-        )
+        codes = [row[k] for k in ks], [column[k] for k in ks]
+        scales = _scales(spec, ks, scale_a, scale_b)
+        steps.append(_step(step, stages, ks, *codes, accumulator, scales, 0 if index else left))
     return {
         "schema": SCHEMA,
         "device": device.name,
@@ -121,6 +99,17 @@ def explain(
         "steps": steps,
         "result": number(spec.d, computed),
     }
+
+
+def _scales(
+    spec: DotSpec, ks: range, scale_a: Sequence[int] | None, scale_b: Sequence[int] | None
+) -> list[Record] | None:
+    """The scales of the blocks that a step's products are of; None: there are none."""
+    block = spec.scale_block
+    if block is None or scale_a is None or scale_b is None:
+        return None
+    fmt, blocks = str(spec.scale_format), range(ks.start // block, -(-ks.stop // block))
+    return [{"block": i, "a": number(fmt, scale_a[i]), "b": number(fmt, scale_b[i])} for i in blocks]
 
 
 def number(fmt: str, code: int) -> Record:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.gemm.options import Option
-from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, Term, TermValue, chain, sums
+from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import below, counted, fp16_pieces, outside
 from hwsim.schemes.scheme import (
@@ -21,6 +21,7 @@ from hwsim.schemes.scheme import (
     Notice,
     Scheme,
     is_termwise,
+    plan_of_sums,
     special_notices,
     terms_of,
 )
@@ -68,31 +69,13 @@ def plan_b(options: Mapping[str, Any], problem: Problem) -> Plan:
     listed = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))
     released = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
     terms = terms_of("ape-fp32-b", options, listed, released)
-    return _of_pieces("ape-fp32-b", "bf16", 3, terms, options, problem)
+    return plan_of_sums("ape-fp32-b", (Piece("bf16"),) * 3, terms, options, problem)
 
 
 def plan_t(options: Mapping[str, Any], problem: Problem) -> Plan:
     """ape-fp32-t: two TF32 pieces, three products chained in one accumulator."""
     products = chain((0, 0), (0, 1), (1, 0), interleave=options["interleave"])
-    return _of_pieces("ape-fp32-t", "tf32", 2, (products,), options, problem)
-
-
-def _of_pieces(
-    name: str, fmt: str, count: int, terms: tuple[Term, ...], options: Mapping[str, Any], problem: Problem
-) -> Plan:
-    """A plan with `count` unscaled pieces; several terms are library calls that add to C."""
-    pieces = (Piece(fmt),) * count
-    return Plan(
-        name,
-        pieces,
-        pieces,
-        terms,
-        sums(*map(TermValue, range(len(terms)))),
-        k_group=options["k_group"],
-        input_format=problem.input_format,
-        calls=len(terms) > 1,
-        order="calls" if len(terms) > 1 else "ours",
-    )
+    return plan_of_sums("ape-fp32-t", (Piece("tf32"),) * 2, (products,), options, problem)
 
 
 def plan_int16(options: Mapping[str, Any], problem: Problem) -> Plan:

@@ -7,10 +7,20 @@ from functools import partial
 from typing import Any
 
 from hwsim.gemm.options import Option
-from hwsim.gemm.plan import Piece, Plan, TermValue, sums
+from hwsim.gemm.plan import Piece, Plan
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces
-from hwsim.schemes.scheme import ACCUMULATION, INTERLEAVE, K_GROUP, Array, Notice, Scheme, special_notices, terms_of
+from hwsim.schemes.scheme import (
+    ACCUMULATION,
+    INTERLEAVE,
+    K_GROUP,
+    Array,
+    Notice,
+    Scheme,
+    plan_of_sums,
+    special_notices,
+    terms_of,
+)
 
 PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 
@@ -18,18 +28,7 @@ PRODUCTS = ((1, 1), (0, 1), (1, 0), (0, 0))
 def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     """x1 = fp16(x), x2 = fp16(x - x1); A2 B2, A1 B2, A2 B1, A1 B1 in one chain; termwise: each product added to C."""
     pieces = (Piece("fp16", options["rounding"]),) * 2
-    terms = terms_of(name, options, PRODUCTS)
-    return Plan(
-        name,
-        pieces,
-        pieces,
-        terms,
-        sums(*map(TermValue, range(len(terms)))),
-        k_group=options["k_group"],
-        input_format=problem.input_format,
-        calls=len(terms) > 1,
-        order="calls" if len(terms) > 1 else "ours",
-    )
+    return plan_of_sums(name, pieces, terms_of(name, options, PRODUCTS), options, problem)
 
 
 def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 from hwsim.gemm.options import Option, checked
-from hwsim.gemm.plan import Mixed, Plan, Term, chain
+from hwsim.gemm.plan import Mixed, Piece, Plan, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 
 Array = NDArray[Any]
@@ -111,3 +111,20 @@ def terms_of(
     if is_termwise(name, options):
         return tuple([chain(pair) for pair in calls or products])
     return (chain(*products, interleave=options["interleave"]),)
+
+
+def plan_of_sums(
+    name: str, pieces: tuple[Piece, ...], terms: tuple[Term, ...], options: Mapping[str, Any], problem: Problem
+) -> Plan:
+    """A plan that adds up its terms, from the same pieces of A and B; several terms are library calls that add to C."""
+    return Plan(
+        name,
+        pieces,
+        pieces,
+        terms,
+        sums(*map(TermValue, range(len(terms)))),
+        k_group=options["k_group"],
+        input_format=problem.input_format,
+        calls=len(terms) > 1,
+        order="calls" if len(terms) > 1 else "ours",
+    )

@@ -66,6 +66,9 @@ typedef struct hw_block {
     const struct hw_promotion *promotion;   /* hw_dot_promote.h; NULL: one chain over all of K. Not for hw_gemm */
 } hw_block;
 
+/* The next place for vectors: a multiple of 64 bytes, up to 63 bytes on. */
+static inline void *hw_align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
 /* The step from `step` on, below `steps`, before which the accumulator is divided next; or `steps`. */
 static inline ptrdiff_t hw_next_division(const hw_block *block, ptrdiff_t step, ptrdiff_t steps)
 {

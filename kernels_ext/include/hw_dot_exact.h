@@ -79,15 +79,6 @@ static inline __attribute__((always_inline)) void measure_panel(const double *fr
     to->whole.norm = sqrt(largest);
 }
 
-static inline vd multiply_add_exact(vd a, vd b, vd c)
-{
-#if HW_HAS_FMA
-    return vd_fma(a, b, c);
-#else
-    return a * b + c;       /* the product of two 24-bit significands is exact */
-#endif
-}
-
 static void tight_tile(ptrdiff_t depth, int terms, const double *a, const double *b, float *c, ptrdiff_t c_row,
                        double bias)
 {
@@ -103,7 +94,7 @@ static void tight_tile(ptrdiff_t depth, int terms, const double *a, const double
             for (int i = 0; i < MR; i++) {
                 vd row = vd_all(a[i]);
                 for (int j = 0; j < NV; j++)
-                    sum[i][j] = multiply_add_exact(row, column[j], sum[i][j]);
+                    sum[i][j] = vd_add_product(row, column[j], sum[i][j]);
             }
         }
         for (int i = 0; i < MR; i++)
@@ -119,12 +110,12 @@ static void tight_tile(ptrdiff_t depth, int terms, const double *a, const double
 static void split_tile(ptrdiff_t depth, int terms, const double *a_panel, const double *b_panel, float *c,
                        ptrdiff_t c_row, double magic, double bias)
 {
-    enum { GROUP = HW_BYTES == 64 ? 4 : MR / 2 };
-    for (int first = 0; first < MR; first += GROUP) {
+    enum { SUMMED = HW_BYTES == 64 ? 4 : MR / 2 };    /* rows whose two sums the registers hold at once */
+    for (int first = 0; first < MR; first += SUMMED) {
         const double *a = a_panel + first, *b = b_panel;
         for (ptrdiff_t k = 0; k < depth; k += terms) {
-            vd high[GROUP][NV], low[GROUP][NV];
-            for (int i = 0; i < GROUP; i++)
+            vd high[SUMMED][NV], low[SUMMED][NV];
+            for (int i = 0; i < SUMMED; i++)
                 for (int j = 0; j < NV; j++) {
                     high[i][j] = vd_all(magic);
                     low[i][j] = vd_all(0);
@@ -132,7 +123,7 @@ static void split_tile(ptrdiff_t depth, int terms, const double *a_panel, const 
             for (int t = 0; t < terms; t++, a += MR, b += NR)
                 for (int j = 0; j < NV; j++) {
                     vd column = vd_load(b + j * LANES);
-                    for (int i = 0; i < GROUP; i++) {
+                    for (int i = 0; i < SUMMED; i++) {
                         vd row = vd_all(a[i]);
 #if HW_HAS_FMA
                         vd next = vd_fma(row, column, high[i][j]), part = high[i][j] - next;
@@ -144,7 +135,7 @@ static void split_tile(ptrdiff_t depth, int terms, const double *a_panel, const 
                         high[i][j] = next;
                     }
                 }
-            for (int i = 0; i < GROUP; i++)
+            for (int i = 0; i < SUMMED; i++)
                 for (int j = 0; j < NV; j++) {
                     float *to = c + (first + i) * c_row + j * LANES;
                     vd rest, error, inner, outer;

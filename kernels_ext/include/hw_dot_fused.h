@@ -66,14 +66,6 @@ typedef struct state {
     int16_t *b_double_exponent; /* [half][k][HALF], place 4 * lane + vector */
 } state;
 
-static inline float power_of_two(int e)
-{
-    uint32_t bits = (uint32_t)(e + 127) << 23;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
 /* The format's exponents of binary32 values, biased by 127; 0 for zeros, 255 for infinities and NaNs. */
 static inline vi exponents_of(vi bits, int least)
 {
@@ -119,14 +111,14 @@ static __attribute__((noinline)) void pack_rows(state *s, const char *from, ptrd
 {
     const hw_block *g = s->g;
     int least = hw_emin(&s->spec->a) + 127, terms = s->spec->terms;
-    enum { GROUP = 16, LONG = DEPTH + LANES };
-    _Alignas(64) float group[GROUP * LONG];
+    enum { ROWS_READ = 16, LONG = DEPTH + LANES };    /* rows that are read together; room for one */
+    _Alignas(64) float read[ROWS_READ * LONG];
     _Alignas(64) int32_t bytes[LONG], sides[LONG], parts[LONG];
     for (ptrdiff_t i = 0; i < rows; i++) {
-        float *values = group + i % GROUP * LONG;
-        if (i % GROUP == 0)
-            hw_lines_read_block(&s->a_lines, group, LONG, 1, from + i * g->a_row, g->a_row, g->a_column,
-                                rows - i < GROUP ? rows - i : GROUP, depth);
+        float *values = read + i % ROWS_READ * LONG;
+        if (i % ROWS_READ == 0)
+            hw_lines_read_block(&s->a_lines, read, LONG, 1, from + i * g->a_row, g->a_row, g->a_column,
+                                rows - i < ROWS_READ ? rows - i : ROWS_READ, depth);
         memset(values + depth, 0, sizeof(float) * (size_t)(LONG - depth));
         vi low = vi_all(255), high = vi_all(0), special = vi_all(0);
         for (ptrdiff_t k = 0; k < padded; k += LANES) {
@@ -156,7 +148,7 @@ static __attribute__((noinline)) void pack_rows(state *s, const char *from, ptrd
         if (x.flags & LINE_SPECIAL)
             continue;
         vi offset = vi_all(-128 - x.base);      /* 127, and 1: the exponents' sum is biased by 127 as unsigned */
-        vf scale = vf_all(power_of_two(-x.base));
+        vf scale = vf_all(hw_power_of_two(-x.base));
         for (ptrdiff_t k = 0; k < padded; k += LANES) {
             vi bits = vi_load(values + k), e = exponents_of(bits, least), is_zero = e == 0;
             e = ((e + offset) & ~is_zero) | (is_zero & NO_TERM);

@@ -148,7 +148,7 @@ static inline __attribute__((always_inline)) int divide_vectors(const state *s, 
                                                                 vf *c)
 {
     vi bad = vi_all(0);
-    vf factor = vf_all(power_of_two(-places));
+    vf factor = vf_all(hw_power_of_two(-places));
     for (int v = 0; v < vectors; v++) {
         vi least = vi_all(0), magnitude = (vi)c[v] & 0x7FFFFFFF;
         if (s->based)   /* where the bases are negative, the lane's number is larger than the accumulator */

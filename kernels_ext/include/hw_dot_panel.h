@@ -19,7 +19,7 @@ enum {
     VECTORS = 4,
     WIDTH = VECTORS * LANES,    /* columns of a panel: one vector of bytes */
     DEPTH = 128,                /* longest packed chunk of k */
-    GROUP = 16,                 /* rows that are read together */
+    ROWS_READ = 16,             /* rows of A that are read together */
     ROWS = 1024,
     SPAN = 45,                  /* binades of a line: sums of two reach -90, and 2^(F + 90) is a binary32 */
     NO_TERM = -112,             /* byte sums below it come from a zero operand (-128) */
@@ -47,14 +47,6 @@ typedef struct state {
     int b_wide;
     int16_t at[DEPTH];          /* order for a whole chunk; INT16_MAX for a zero */
 } state;
-
-static inline float power_of_two(int e)
-{
-    uint32_t bits = (uint32_t)(e + 127) << 23;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
 
 /* The format's exponent of a binary32 value; 128 for infinities and NaNs. */
 static inline int exponent_of(float x, int emin)
@@ -85,14 +77,14 @@ static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t dept
 {
     const hw_block *g = s->g;
     int emin = hw_emin(&s->unit->a);
-    float group[GROUP * DEPTH];
+    float read[ROWS_READ * DEPTH];
     for (ptrdiff_t i = 0; i < rows; i++) {
         float *x = s->a + i * padded;
         uint32_t *e = s->a_exponent + i * padded;
-        const float *line = group + i % GROUP * DEPTH;
-        if (i % GROUP == 0)
-            hw_lines_read_block(&s->a_lines, group, DEPTH, 1, from + i * g->a_row, g->a_row, g->a_column,
-                                rows - i < GROUP ? rows - i : GROUP, depth);
+        const float *line = read + i % ROWS_READ * DEPTH;
+        if (i % ROWS_READ == 0)
+            hw_lines_read_block(&s->a_lines, read, DEPTH, 1, from + i * g->a_row, g->a_row, g->a_column,
+                                rows - i < ROWS_READ ? rows - i : ROWS_READ, depth);
         if (s->natural) {
             memcpy(x, line, sizeof(float) * (size_t)depth);
             memset(x + depth, 0, sizeof(float) * (size_t)(padded - depth));
@@ -106,7 +98,7 @@ static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t dept
             low = !zero && own < low ? own : low;
         }
         int base = base_of(s, high, low, &wide);
-        float scale = power_of_two(-base);
+        float scale = hw_power_of_two(-base);
         for (ptrdiff_t k = 0; k < padded; k++) {
             int own = exponent_of(x[k], emin) - base;
             own = is_zero(x[k]) ? -128 : own;
@@ -122,21 +114,17 @@ static void pack_columns(state *s, const char *from, int columns, ptrdiff_t dept
 {
     const hw_block *g = s->g;
     int emin = hw_emin(&s->unit->b);
-    float line[DEPTH];
     if (columns < WIDTH || !s->natural || depth < padded)
         memset(s->b, 0, sizeof(float) * (size_t)(WIDTH * padded));
     if (s->natural)
         hw_lines_read_block(&s->b_lines, s->b, 1, WIDTH, from, g->b_column, g->b_row, columns, depth);
-    else if (g->b_column == g->spec->b.storage_bits / 8) {
+    else {
+        float lines[DEPTH * WIDTH];
+        hw_lines_read_block(&s->b_lines, lines, 1, WIDTH, from, g->b_column, g->b_row, columns, depth);
         for (ptrdiff_t k = 0; k < padded; k++)
             if (s->at[k] < depth)
-                hw_lines_read(&s->b_lines, s->b + k * WIDTH, from + s->at[k] * g->b_row, g->b_column, columns);
-    } else
-        for (int j = 0; j < columns; j++) {
-            hw_lines_read(&s->b_lines, line, from + j * g->b_column, g->b_row, depth);
-            for (ptrdiff_t k = 0; k < padded; k++)
-                s->b[k * WIDTH + j] = s->at[k] < depth ? line[s->at[k]] : 0;
-        }
+                memcpy(s->b + k * WIDTH, lines + s->at[k] * WIDTH, sizeof(float) * (size_t)columns);
+    }
     int32_t high[WIDTH], low[WIDTH];
     float scale[WIDTH];
     for (int j = 0; j < WIDTH; j++) {
@@ -156,7 +144,7 @@ static void pack_columns(state *s, const char *from, int columns, ptrdiff_t dept
         int wide = 0;
         s->b_base[j] = base_of(s, high[j], low[j], &wide);
         s->b_wide |= wide;
-        scale[j] = power_of_two(-s->b_base[j]);
+        scale[j] = hw_power_of_two(-s->b_base[j]);
     }
     for (ptrdiff_t k = 0; k < padded; k++)
         for (int j = 0; j < WIDTH; j++) {

@@ -78,20 +78,25 @@ static inline __attribute__((always_inline)) void widen(real *to, const float *f
         to[i] = (real)from[i];
 }
 
-/* One panel from binary64 codes. */
-static void pack_wide(real *to, int width, const char *from, ptrdiff_t line, ptrdiff_t along, int lines,
-                      ptrdiff_t depth)
+#if !REAL_FLOAT
+/* As pack(), of binary64 codes; the exact unit, which measures its panels, takes none. */
+static inline __attribute__((always_inline)) void pack_wide(double *to, int width, const char *from, ptrdiff_t line,
+                                                            ptrdiff_t along, ptrdiff_t count, ptrdiff_t depth,
+                                                            ptrdiff_t padded)
 {
-    for (ptrdiff_t k = 0; k < depth; k++)
-        if (sizeof(real) == 8 && line == 8 && lines == width)
-            memcpy(to + k * width, from + k * along, sizeof(real) * (size_t)width);
-        else
-            for (int r = 0; r < lines; r++) {
-                double x;
-                memcpy(&x, from + r * line + k * along, 8);
-                to[k * width + r] = (real)x;
-            }
+    for (ptrdiff_t first = 0; first < count; first += width, from += width * line, to += width * padded) {
+        ptrdiff_t lines = count - first < width ? count - first : width;
+        if (lines < width || depth < padded)
+            memset(to, 0, sizeof(double) * (size_t)(width * padded));
+        for (ptrdiff_t k = 0; k < depth; k++)
+            if (line == 8 && lines == width)
+                memcpy(to + k * width, from + k * along, sizeof(double) * (size_t)width);
+            else
+                for (ptrdiff_t r = 0; r < lines; r++)
+                    memcpy(to + k * width + r, from + r * line + k * along, sizeof(double));
+    }
 }
+#endif
 
 /* Panels of `width` lines, each [k][width], with zeros for missing lines and the padding of k. */
 static inline __attribute__((always_inline)) void pack(const state *s, const hw_lines *lines, const hw_format *f,
@@ -99,10 +104,16 @@ static inline __attribute__((always_inline)) void pack(const state *s, const hw_
                                                        ptrdiff_t line, ptrdiff_t along, ptrdiff_t count,
                                                        ptrdiff_t depth, ptrdiff_t padded)
 {
+#if !REAL_FLOAT
+    if (f->storage_bits == 64) {
+        pack_wide(to, width, from, line, along, count, depth, padded);
+        return;
+    }
+#endif
     /* Lines that lie side by side are read many at a time, a short run of k each; others a panel at a time. */
     enum { SHORT = 16, SEVERAL = 96 };
     int by_lines = (line < 0 ? -line : line) >= (along < 0 ? -along : along);
-    ptrdiff_t several = f->storage_bits == 64 || by_lines ? width : SEVERAL / width * width;
+    ptrdiff_t several = by_lines ? width : SEVERAL / width * width;
     ptrdiff_t longest = by_lines ? DEPTH : SHORT;
     float buffer[DEPTH * NR > SHORT * SEVERAL ? DEPTH * NR : SHORT * SEVERAL];
     for (ptrdiff_t first = 0; first < count; first += several) {
@@ -111,30 +122,28 @@ static inline __attribute__((always_inline)) void pack(const state *s, const hw_
         real *panel_of_first = to + first * padded;
         if (here % width || depth < padded)
             memset(panel_of_first, 0, sizeof(real) * (size_t)((here + width - 1) / width * width * padded));
-        if (f->storage_bits == 64)
-            pack_wide(panel_of_first, width, base, line, along, (int)here, depth);
-        else
-            for (ptrdiff_t k = 0; k < depth; k += longest) {
-                ptrdiff_t run = depth - k < longest ? depth - k : longest;
-                hw_lines_read_block(lines, buffer, 1, several, base + k * along, line, along, here, run);
-                for (ptrdiff_t at = 0; at < here; at += width) {
-                    real *x = panel_of_first + at * padded + k * width;
-                    if (several == width && here == width)
-                        widen(x, buffer, run * width);
-                    else if (here - at >= width)
-                        for (ptrdiff_t r = 0; r < run; r++)
-                            widen(x + r * width, buffer + r * several + at, width);
-                    else
-                        for (ptrdiff_t r = 0; r < run; r++)
-                            widen(x + r * width, buffer + r * several + at, here - at);
-                }
+        for (ptrdiff_t k = 0; k < depth; k += longest) {
+            ptrdiff_t run = depth - k < longest ? depth - k : longest;
+            hw_lines_read_block(lines, buffer, 1, several, base + k * along, line, along, here, run);
+            for (ptrdiff_t at = 0; at < here; at += width) {
+                real *x = panel_of_first + at * padded + k * width;
+                if (several == width && here == width)
+                    widen(x, buffer, run * width);
+                else if (here - at >= width)
+                    for (ptrdiff_t r = 0; r < run; r++)
+                        widen(x + r * width, buffer + r * several + at, width);
+                else
+                    for (ptrdiff_t r = 0; r < run; r++)
+                        widen(x + r * width, buffer + r * several + at, here - at);
             }
+        }
 #if !REAL_FLOAT
         if (s->exact)
             for (ptrdiff_t at = 0; at < here; at += width)
                 measure_panel(panel_of_first + at * padded, width, padded, s->part, f, panels + (first + at) / width);
 #else
         (void)s;
+        (void)f;
         (void)panels;
 #endif
     }
@@ -252,28 +261,6 @@ static int run_tile(const state *s, ptrdiff_t i, ptrdiff_t j, ptrdiff_t k, ptrdi
     return status;
 }
 
-/* NaNs of the lanes become the unit's code. */
-static void canonical_nans(const hw_block *g)
-{
-    for (ptrdiff_t i = 0; i < g->m; i++)
-        if (g->spec->d.storage_bits == 32) {
-            uint32_t code = (uint32_t)g->spec->nan_code;
-            for (ptrdiff_t j = 0; j < g->n; j++) {
-                uint32_t x;
-                memcpy(&x, g->out + i * g->out_row + 4 * j, 4);
-                x = (x & 0x7FFFFFFFu) > 0x7F800000u ? code : x;
-                memcpy(g->out + i * g->out_row + 4 * j, &x, 4);
-            }
-        } else {
-            for (ptrdiff_t j = 0; j < g->n; j++) {
-                uint64_t x;
-                memcpy(&x, g->out + i * g->out_row + 8 * j, 8);
-                x = (x & ~(1ull << 63)) > 0x7FFull << 52 ? g->spec->nan_code : x;
-                memcpy(g->out + i * g->out_row + 8 * j, &x, 8);
-            }
-        }
-}
-
 static int prepare(state *s, const hw_block *g)
 {
     const hw_spec *spec = g->spec;
@@ -365,6 +352,6 @@ int REAL_MAIN(const hw_block *g)
     free(memory);
     /* The exact unit's lanes make none: what is not finite goes to the scalar code. */
     if (!status && !spec->nan_order[0] && spec->model == HW_FMA_CHAIN)
-        canonical_nans(g);
+        hw_canonical_nans(g);
     return status;
 }

@@ -33,10 +33,9 @@ static inline hw_num hw_read(const hw_spec *s, const hw_format *f, uint64_t code
 }
 
 /* The same value in a wider format, with that format's exponent. */
-static inline hw_num hw_renormalise(const hw_format *from, const hw_format *to, const hw_num *x)
+static inline hw_num hw_renormalise(const hw_format *to, const hw_num *x)
 {
     hw_num y = *x;
-    (void)from;
     if (x->kind == HW_NORMAL) {
         int lead = x->lsb + hw_bits128(x->sig) - 1;
         int exponent = lead < hw_emin(to) ? hw_emin(to) : lead;

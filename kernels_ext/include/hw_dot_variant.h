@@ -45,31 +45,44 @@ hw_gemm HW_BUILD(hw_gemm);
 
 static inline int hw_is(const hw_format *f, const char *name) { return !strcmp(f->name, name); }
 
-/* NaNs of the lanes, of any code, become the unit's. Results in binary32 or binary16. */
+#define HW_CANONICAL_LINE(name, word, infinity)                                                                        \
+    static inline void name(char *line, ptrdiff_t count, word code)                                                    \
+    {                                                                                                                  \
+        const word magnitude = (word)((word)~(word)0 >> 1);                                                            \
+        for (ptrdiff_t j = 0; j < count; j++, line += sizeof(word)) {                                                  \
+            word x;                                                                                                    \
+            memcpy(&x, line, sizeof x);                                                                                \
+            x = (x & magnitude) > (infinity) ? code : x;                                                               \
+            memcpy(line, &x, sizeof x);                                                                                \
+        }                                                                                                              \
+    }
+HW_CANONICAL_LINE(hw_canonical_half, uint16_t, 0x7C00u)
+HW_CANONICAL_LINE(hw_canonical_single, uint32_t, 0x7F800000u)
+HW_CANONICAL_LINE(hw_canonical_double, uint64_t, 0x7FFull << 52)
+#undef HW_CANONICAL_LINE
+
+/* NaNs of the lanes, of any code, become the unit's. Results in binary16, binary32 or binary64. */
 static inline void hw_canonical_nans(const hw_block *g)
 {
+    const uint64_t code = g->spec->nan_code;
     for (ptrdiff_t i = 0; i < g->m; i++) {
         char *line = g->out + i * g->out_row;
-        if (g->spec->d.storage_bits == 32) {
-            uint32_t code = (uint32_t)g->spec->nan_code;
-            for (ptrdiff_t j = 0; j < g->n; j++) {
-                uint32_t x;
-                memcpy(&x, line + 4 * j, 4);
-                x = (x & 0x7FFFFFFFu) > 0x7F800000u ? code : x;
-                memcpy(line + 4 * j, &x, 4);
-            }
-        } else {
-            uint16_t code = (uint16_t)g->spec->nan_code;
-            for (ptrdiff_t j = 0; j < g->n; j++) {
-                uint16_t x;
-                memcpy(&x, line + 2 * j, 2);
-                x = (x & 0x7FFFu) > 0x7C00u ? code : x;
-                memcpy(line + 2 * j, &x, 2);
-            }
-        }
+        if (g->spec->d.storage_bits == 16)
+            hw_canonical_half(line, g->n, (uint16_t)code);
+        else if (g->spec->d.storage_bits == 32)
+            hw_canonical_single(line, g->n, (uint32_t)code);
+        else
+            hw_canonical_double(line, g->n, code);
     }
 }
 
-static inline void *hw_align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+/* 2^e in binary32, for the exponents of its normal numbers. */
+static inline float hw_power_of_two(int e)
+{
+    uint32_t bits = (uint32_t)(e + 127) << 23;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
 
 #endif

@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include "hw_dot_promote.h"
 
-enum { ROWS = 256, COLUMNS = 512 };     /* of C at a time: its sums and the room take 1 MiB; packing costs 1 / ROWS */
+/* The block of C that is computed at a time. In binary32 its sums and the room take 1 MiB. B is packed anew for each
+ * ROWS rows: one number packed for ROWS multiply-adds. */
+enum { ROWS = 256, COLUMNS = 512 };
 
 static ptrdiff_t least(ptrdiff_t x, ptrdiff_t y) { return x < y ? x : y; }
 

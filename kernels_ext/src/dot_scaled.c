@@ -4,8 +4,6 @@
 
 enum { A_BYTES = 512 << 10, B_BYTES = 32 << 10 };      /* packed rows in the second cache, a panel in the first */
 
-static char *align(char *p) { return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
-
 /* The block from row i, column j and product k on; k is a multiple of a step. */
 static hw_block part_of(const hw_block *g, ptrdiff_t i, ptrdiff_t j, ptrdiff_t k)
 {
@@ -46,7 +44,7 @@ int hw_scaled_run(const hw_block *g, const hw_scaled *u)
     char *memory = malloc((size_t)(most * (rows * u->row_bytes + u->panel_bytes) + rows + 128));
     if (!memory)
         return -1;
-    char *a = align(memory), *b = a + rows * most * u->row_bytes, *wide = b + most * u->panel_bytes;
+    char *a = hw_align(memory), *b = a + rows * most * u->row_bytes, *wide = b + most * u->panel_bytes;
     int status = 0;
     for (ptrdiff_t i0 = 0; i0 < g->m && !status; i0 += rows) {
         ptrdiff_t m = g->m - i0 < rows ? g->m - i0 : rows;

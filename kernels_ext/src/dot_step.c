@@ -61,6 +61,26 @@ static hw_term times_scale(const hw_term *x, const hw_term *scale)
     return t;
 }
 
+/* Terms aligned to the largest exponent, or to `top` where that is larger, each cut toward zero fraction_bits below it,
+ * and added. The sum counts in units of 2^last_place.
+ */
+static inline hw_i128 sum_aligned(const hw_spec *s, const hw_term *terms, int count, int top, int *last_place)
+{
+    for (int i = 0; i < count; i++)
+        if (terms[i].kind == HW_NORMAL && terms[i].exponent > top)
+            top = terms[i].exponent;
+    *last_place = top - s->fraction_bits;
+    hw_i128 sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (terms[i].kind != HW_NORMAL || !terms[i].sig)
+            continue;
+        int shift = *last_place - terms[i].lsb;
+        hw_u128 magnitude = shift >= 128 ? 0 : shift >= 0 ? terms[i].sig >> shift : terms[i].sig << -shift;
+        sum += terms[i].sign ? -(hw_i128)magnitude : (hw_i128)magnitude;
+    }
+    return sum;
+}
+
 /* fused: align to the largest exponent, cut, add, round once.
  * Width: a cut term is below 2^(F + 2) in magnitude (a product's significand is below 4), so the sum of
  * terms + 1 of them stays below 2^(F + 2 + 9) <= 2^127 for F <= 116 and HW_MAX_TERMS = 2^8.
@@ -81,18 +101,8 @@ static uint64_t step_fused(const hw_spec *s, const hw_num *a, const hw_num *b, c
     uint64_t special;
     if (hw_special_sum(s, terms, count, &special))
         return special;
-    for (int i = 0; i < count; i++)
-        if (terms[i].kind == HW_NORMAL && terms[i].exponent > top)
-            top = terms[i].exponent;
-    int last_place = top - s->fraction_bits;
-    hw_i128 sum = 0;
-    for (int i = 0; i < count; i++) {
-        if (terms[i].kind != HW_NORMAL)
-            continue;
-        int shift = last_place - terms[i].lsb;
-        hw_u128 magnitude = shift >= 128 ? 0 : shift >= 0 ? terms[i].sig >> shift : terms[i].sig << -shift;
-        sum += terms[i].sign ? -(hw_i128)magnitude : (hw_i128)magnitude;
-    }
+    int last_place;
+    hw_i128 sum = sum_aligned(s, terms, count, top, &last_place);
     if (!sum)
         return hw_zero(s, terms, count);
     return hw_pack(s, sum < 0, sum < 0 ? -(hw_u128)sum : (hw_u128)sum, last_place, 0);
@@ -158,8 +168,8 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
         int count = 0;
         for (int k = 0; k < s->terms; k++)
             if (s->selection[step] >> (k % s->modulus) & 1) {
-                chosen_a[count] = hw_settled(inner, &inner->a, hw_renormalise(&s->a, &inner->a, &a[k]));
-                chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&s->b, &inner->b, &b[k]));
+                chosen_a[count] = hw_settled(inner, &inner->a, hw_renormalise(&inner->a, &a[k]));
+                chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&inner->b, &b[k]));
             }
         for (; count < inner->terms; count++)
             chosen_a[count] = chosen_b[count] = (hw_num){0};
@@ -179,7 +189,7 @@ static uint64_t step_block_scaled(const hw_spec *s, const hw_num *a, const hw_nu
                                   const hw_format *c_format, uint64_t c)
 {
     hw_term terms[HW_MAX_TERMS + 1], groups[HW_MAX_TERMS + 1];
-    int count = 0, top = s->floor_exponent;
+    int count = 0;
     for (int i = 0; i < s->terms; i++)
         terms[i] = hw_multiply(s, &a[i], &b[i]);
     for (int first = 0; first < scales->given; first += s->group) {
@@ -212,18 +222,8 @@ static uint64_t step_block_scaled(const hw_spec *s, const hw_num *a, const hw_nu
     uint64_t special;
     if (hw_special_sum(s, groups, count, &special))
         return special;
-    for (int i = 0; i < count; i++)
-        if (groups[i].kind == HW_NORMAL && groups[i].exponent > top)
-            top = groups[i].exponent;
-    int last_place = top - s->fraction_bits;
-    hw_i128 sum = 0;
-    for (int i = 0; i < count; i++) {
-        if (groups[i].kind != HW_NORMAL || !groups[i].sig)
-            continue;
-        int shift = last_place - groups[i].lsb;
-        hw_u128 magnitude = shift >= 128 ? 0 : shift >= 0 ? groups[i].sig >> shift : groups[i].sig << -shift;
-        sum += groups[i].sign ? -(hw_i128)magnitude : (hw_i128)magnitude;
-    }
+    int last_place;
+    hw_i128 sum = sum_aligned(s, groups, count, s->floor_exponent, &last_place);
     if (!sum)
         return hw_zero(s, terms, s->terms + 1);
     return hw_pack(s, sum < 0, sum < 0 ? -(hw_u128)sum : (hw_u128)sum, last_place, 0);

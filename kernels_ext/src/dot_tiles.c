@@ -4,8 +4,6 @@
 
 enum { A_BYTES = 256 << 10, B_BYTES = 24 << 10 };      /* packed rows in the second cache, a panel in the first */
 
-static void *align(void *p) { return (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
-
 int hw_tiles_run(const hw_block *g, const hw_tiles *t)
 {
     ptrdiff_t steps = (g->k + t->terms - 1) / t->terms, most = B_BYTES / ((ptrdiff_t)t->columns * t->step_bytes);
@@ -18,7 +16,7 @@ int hw_tiles_run(const hw_block *g, const hw_tiles *t)
     char *memory = malloc((size_t)((rows + t->columns) * line_bytes) + 128);
     if (!memory)
         return -1;
-    char *a = align(memory), *b = align(a + rows * line_bytes);
+    char *a = hw_align(memory), *b = hw_align(a + rows * line_bytes);
     ptrdiff_t natural = most * t->terms;
     for (ptrdiff_t i0 = 0; i0 < g->m; i0 += rows) {
         ptrdiff_t m = g->m - i0 < rows ? g->m - i0 : rows;

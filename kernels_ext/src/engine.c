@@ -402,12 +402,12 @@ static operation operation_of(const hw_kernel *k, int64_t index)
     };
 }
 
-static void build(machine *m)
+/* Room for everything, zeros. Without memory the status says so. */
+static void allocate(machine *m)
 {
-    hw_kernel *k = m->k;
-    int64_t engines = k->groups * k->engines, variables = 0, actors = 0;
+    const hw_kernel *k = m->k;
+    int64_t engines = k->groups * k->engines, variables = 0, actors = 2 * engines + k->streams;
     for (int64_t i = 0; i < k->streams; i++) variables += k->stream[i].variables;
-    actors = 2 * engines + k->streams;
     while ((INT64_C(1) << m->actor_bits) < actors) m->actor_bits++;
     m->leaves = (int32_t)actors; /* of a tree of any width: its nodes are 1 to 2 * leaves - 1 */
     m->latest = (HW_NEVER >> m->actor_bits) - 1;
@@ -431,6 +431,44 @@ static void build(machine *m)
     m->flows = table(m, engines, sizeof *m->flows);
     m->shares = table(m, engines, sizeof *m->shares);
     m->rates = table(m, engines, sizeof *m->rates);
+}
+
+/* The parts of the machine's arrays that are a group's core; its actors are numbered from `first_actor` on. */
+static void place_core(machine *m, int64_t number, int32_t first_actor)
+{
+    hw_kernel *k = m->k;
+    core *c = &m->cores[number];
+    const hw_group *group = &k->group[number];
+    *c = (core){
+        .group = group, .engines = &m->engines[number * k->engines], .streams = &m->streams[group->first_stream],
+        .semaphore = &k->semaphore[number * k->semaphores], .waiting = &m->waiting[number * k->semaphores],
+        .taken = &m->taken[number * k->semaphores], .signalled = &m->signalled[number * k->semaphores],
+        .signaller = &m->signaller[number * k->semaphores],
+        .in_flight = &m->in_flight[number * k->windows],
+        .stalled_at = &m->stalled_at[k->engines * group->first_stream],
+        .blocked = &k->blocked[number * k->engines * 2], .end = &k->group_end[number],
+        .first_actor = first_actor,
+    };
+    for (int64_t s = 0; s < k->semaphores; s++) {
+        c->semaphore[s] = c->signalled[s] = k->semaphore_initial[s];
+        c->signaller[s] = -1;
+    }
+    for (int kind = COMPLETION; kind <= ISSUE; kind++) {
+        int64_t count = kind == ISSUE ? group->streams : k->engines;
+        for (int64_t j = 0; j < count; j++) m->actors[first_actor++] = (actor){(int32_t)number, kind, (int32_t)j};
+    }
+    for (int64_t e = 0; e < k->engines; e++) {
+        c->engines[e].actor = c->first_actor + (int32_t)(k->engines + e);
+        c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].signaller = c->engines[e].piece = -1;
+        c->engines[e].queue_depth = k->engine[e].queue_depth;
+        c->engines[e].account = &k->account[(number * k->engines + e) * (HW_FIRST_SEMAPHORE + k->semaphores)];
+    }
+}
+
+static void build(machine *m)
+{
+    hw_kernel *k = m->k;
+    allocate(m);
     if (m->status != HW_OK) return;
     for (int64_t i = 0; i < 2 * (int64_t)m->leaves; i++) m->next[i] = HW_NEVER;
     for (int64_t i = 0; i < k->instrs; i++) m->operations[i] = operation_of(k, i);
@@ -441,32 +479,12 @@ static void build(machine *m)
 
     int64_t *variable = m->variables, *index = m->index;
     unsigned char *feeds = m->feeds;
-    int32_t next = 0;
+    int32_t actors = 0;
     for (int64_t i = 0; i < k->groups; i++) {
         core *c = &m->cores[i];
         const hw_group *group = &k->group[i];
-        *c = (core){
-            .group = group, .engines = &m->engines[i * k->engines], .streams = &m->streams[group->first_stream],
-            .semaphore = &k->semaphore[i * k->semaphores], .waiting = &m->waiting[i * k->semaphores],
-            .taken = &m->taken[i * k->semaphores], .signalled = &m->signalled[i * k->semaphores],
-            .signaller = &m->signaller[i * k->semaphores],
-            .in_flight = &m->in_flight[i * k->windows], .stalled_at = &m->stalled_at[k->engines * group->first_stream],
-            .blocked = &k->blocked[i * k->engines * 2], .end = &k->group_end[i], .first_actor = next,
-        };
-        for (int64_t s = 0; s < k->semaphores; s++) {
-            c->semaphore[s] = c->signalled[s] = k->semaphore_initial[s];
-            c->signaller[s] = -1;
-        }
-        for (int kind = COMPLETION; kind <= ISSUE; kind++) {
-            int64_t count = kind == ISSUE ? group->streams : k->engines;
-            for (int64_t j = 0; j < count; j++) m->actors[next++] = (actor){(int32_t)i, kind, (int32_t)j};
-        }
-        for (int64_t e = 0; e < k->engines; e++) {
-            c->engines[e].actor = c->first_actor + (int32_t)(k->engines + e);
-            c->engines[e].cause = HW_CAUSE_NONE, c->engines[e].signaller = c->engines[e].piece = -1;
-            c->engines[e].queue_depth = k->engine[e].queue_depth;
-            c->engines[e].account = &k->account[(i * k->engines + e) * (HW_FIRST_SEMAPHORE + k->semaphores)];
-        }
+        place_core(m, i, actors);
+        actors += (int32_t)(2 * k->engines + group->streams);
         for (int64_t s = 0; s < group->streams; s++) {
             stream *st = &c->streams[s];
             st->model = &k->stream[group->first_stream + s];

@@ -391,7 +391,7 @@ def test_leak():
     refused(without("signals", "mma")("A0.free"), "'A0.free' leaks", "0 signalled, 100 awaited")
 
 
-def test_leak_far_beyond_the_budget():
+def test_leak_far_beyond_the_instructions_executed():
     refused(without("waits", "out")("product", gemm(1_000_000)), "semaphore 'product' leaks")
 
 

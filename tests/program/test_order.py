@@ -68,10 +68,10 @@ def tile(draw, known):
     return LocalTile(draw.choice("bc"), rows, cols, "fp16", at[0], draw.randint(0, 2), draw.randint(0, 2))
 
 
-def raises(kernel, group, counts, budget):
+def raises(kernel, group, counts, most_instrs):
     numbers = {id(instr): i for i, instr in enumerate(kernel.instrs())}
     try:
-        walk(Scope(kernel, ARRAYS, DEVICE), group, numbers, counts, budget)
+        walk(Scope(kernel, ARRAYS, DEVICE), group, numbers, counts, most_instrs)
     except ProgramError as error:
         return str(error)
     return ""
@@ -218,9 +218,9 @@ def test_the_compiled_walk_agrees(seed):
         kernel = drawn(draw)
         walker = Walker(kernel, DEVICE, *flattened(kernel, ARRAYS, DEVICE.engines))
         for number, group in enumerate(kernel.groups):
-            period, budget = draw.choice((0, 1, 2, 5)), draw.choice((3, 20, 2000))
-            error = raises(kernel, group, _Shortened(period) if period else _whole, budget)
-            assert walker.is_orderly(number, period, budget) == (not error), error
+            period, most_instrs = draw.choice((0, 1, 2, 5)), draw.choice((3, 20, 2000))
+            error = raises(kernel, group, _Shortened(period) if period else _whole, most_instrs)
+            assert walker.is_orderly(number, period, most_instrs) == (not error), error
             seen[next(key for key in seen if key in error)] += 1
     assert min(seen.values()) > 20, seen
 

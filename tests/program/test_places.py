@@ -7,11 +7,12 @@ import pytest
 from hwsim.devices import load
 from hwsim.errors import ProgramError
 from hwsim.program.builder import KernelBuilder, StreamBuilder
-from hwsim.program.check import _balances, _Checker, _Shortened, _whole
+from hwsim.program.check import _Checker, _Shortened, _whole
 from hwsim.program.flat import flattened
 from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, LocalTile, one_of, variable
 from hwsim.program.places import Places, UnsureError
 from hwsim.program.resolve import Scope
+from hwsim.program.streams import balances_of
 
 DEVICE = load("ascend910a")
 ARRAYS = (GlobalArray("X", 40, 24, "fp32"), GlobalArray("T", 24, 40, "fp32", order="columns"))
@@ -71,7 +72,7 @@ def test_agrees_with_the_rules(seed):
         checker._one_by_one()
         kept += 1
         for group, balances in zip(kernel.groups, found, strict=True):
-            wanted = _balances(group, _whole)
+            wanted = balances_of(group, _whole)
             got = tuple({name: of for name, of in one.items() if of != (0, 0)} for one in balances)
             assert got == wanted
     assert kept > 30 and refused > 30
@@ -110,4 +111,4 @@ def test_tables_suffice_for_cores_derived_variables_and_shortened_loops(period):
     made = copies(1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 14, 15, 16, 19, 20, 21, 99)
     counts = _Shortened(period) if period else _whole
     found = Places(made, flattened(made, ARRAYS, DEVICE.engines)[1], ARRAYS).group(0, period)
-    assert tuple(found) == _balances(made.groups[0], counts)
+    assert tuple(found) == balances_of(made.groups[0], counts)

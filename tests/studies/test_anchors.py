@@ -236,12 +236,23 @@ def test_a_few_times_of_an_h200(format):
 
 
 @pytest.mark.parametrize(
-    "text", ["schema_version: 2", "points: [", "schema_version: 1\nsources: {}\npoints: 3\ntimes: []"]
+    "text", ["schema_version: 2", "points: [", "schema_version: 1\nsources: {}\nreasons: {}\npoints: 3\ntimes: []"]
 )
 def test_a_bad_file_is_told(tmp_path, text):
     file = tmp_path / "anchors.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=re.escape(str(file))):
+        anchor_data.read(file)
+
+
+def test_reasons_are_those_of_several_points(tmp_path):
+    text = measured.path("anchors.yaml").read_text()
+    assert text.count('why: "SIZES"') == 3
+    explained = [point for point in DATA.points if point.id.startswith("910a-fig11-") and point.why]
+    assert {point.why for point in explained} == {"the paper gives neither its sizes nor its tiles"}
+    file = tmp_path / "anchors.yaml"
+    file.write_text(text.replace('why: "SIZES"', 'why: "sizes"', 2))
+    with pytest.raises(InputError, match="reasons SIZES: not the `why` of several points"):
         anchor_data.read(file)
 
 

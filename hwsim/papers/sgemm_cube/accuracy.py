@@ -8,7 +8,7 @@ hwsim's plain FP32 chain; the other one's verdicts stand in the notes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -43,6 +43,7 @@ BLOCK_K = 64  # of the paper's tile (176, 64, 176): after a block of K, as a wha
 IN_BLOCKS = f"elementwise, sb = 12, b_k = {BLOCK_K}"
 PANEL = 256  # of K, in a what-if
 STORED = 64  # of K, after which a variant stores partial sums in FP16
+TERM, ELEMENT = ({sb: f"{how}, sb = {sb}" for sb in SCALING} for how in ("termwise", "elementwise"))  # names in tables
 IS_OPENBLAS = has_openblas()
 OPENBLAS, CHAIN, HGEMM = "OpenBLAS FP32 SGEMM", "plain FP32 chain", "FP16 HGEMM"
 SGEMM = OPENBLAS if IS_OPENBLAS else CHAIN
@@ -50,11 +51,6 @@ BY_HOST = True  # claims are judged by SGEMM as above, else by the chain
 OTHER = CHAIN if IS_OPENBLAS else None
 DRAWN = 16  # rows and columns of large products at quick scale
 QUICK_SIZES = "At quick scale exponents -14, -12, -10, -4, -2, 0, 2, 14 and the first 32 rows and columns."
-
-
-def name_of(how: str, sb: int) -> str:
-    """A scheme's name in tables."""
-    return f"{how}, sb = {sb}"
 
 
 def termwise(k: int, sb: int = 12, scheme: str | Scheme = SCHEME) -> Product:
@@ -190,72 +186,53 @@ def sweep(scale: Scale) -> Errors:
     """Fig. 8: errors of all schemes by (symmetric, offset exponent)."""
     products: dict[str, Product] = {**baselines(), HGEMM: hgemm}
     for sb in SCALING:
-        products[name_of("termwise", sb)] = termwise(DEPTH, sb)
-        products[name_of("elementwise", sb)] = elementwise(sb)
+        products[TERM[sb]] = termwise(DEPTH, sb)
+        products[ELEMENT[sb]] = elementwise(sb)
     products[IN_BLOCKS] = elementwise(12, BLOCK_K)
     edge, exponents = (EDGE // 2, SOME) if scale == "quick" else (EDGE, EXPONENTS)
     sizes = (edge, edge, DEPTH)
     return {(sign, e): error(products, sizes, e, sign) for sign in SIGNS for e in exponents}
 
 
-def measure_offsets(scale: Scale) -> Found:
-    """Fig. 8's claims."""
-    found = sweep(scale)
-    exponents = SOME if scale == "quick" else EXPONENTS
+@dataclass(frozen=True, slots=True)
+class _Offsets:
+    """Fig. 8's errors as `sweep` gives them, and the numbers that its claims and notes speak of."""
 
-    def ratio(over: str, under: str, among: Sequence[int] = exponents) -> list[float]:
-        return [found[sign, e][over] / found[sign, e][under] for sign in SIGNS for e in among]
+    found: Errors
+    exponents: Sequence[int]
 
-    term = {sb: name_of("termwise", sb) for sb in SCALING}
-    element = {sb: name_of("elementwise", sb) for sb in SCALING}
-    keys = [
-        (sign, e, name)
-        for sign in SIGNS
-        for e in exponents
-        for name in (HGEMM, *baselines(), *term.values(), *element.values(), IN_BLOCKS)
-    ]
-    series = []
-    for sign, panel in zip(SIGNS, ("fig8a", "fig8b"), strict=True):
-        own = [key for key in keys if key[0] is sign]
-        columns: dict[str, list[Any]] = {
-            "offset exponent": [e for _, e, _ in own],
-            "relative error": [found[sign, e][name] for _, e, name in own],
-            "method": [name for _, _, name in own],
+    def ratio(self, over: str, under: str, among: Sequence[int] | None = None) -> list[float]:
+        """Error of one over that of another at each sign and exponent (`among` them; None: all)."""
+        exponents = self.exponents if among is None else among
+        return [self.found[sign, e][over] / self.found[sign, e][under] for sign in SIGNS for e in exponents]
+
+    def over_termwise(self, name: str) -> dict[bool, float]:
+        """The mean over exponents of the error over termwise's, by sign."""
+        return {
+            sign: geometric([self.found[sign, e][name] / self.found[sign, e][TERM[12]] for e in self.exponents])
+            for sign in SIGNS
         }
-        series.append(Series(panel, columns, "offset exponent", "relative error", "method", "y"))
-    said = QUICK_SIZES if scale == "quick" else ""
-    apart = {sign: geometric([found[sign, e][SGEMM] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS}
-    both = {
-        sign: geometric([found[sign, e][element[12]] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS
-    }
-    products: dict[str, Product] = {"panels": in_panels, "termwise": termwise(DEPTH), "wide": hgemm_fp32}
-    what_if = {sign: error(products, (EDGE // 2, EDGE // 2, DEPTH), 0, sign) for sign in SIGNS}
-    panels = {sign: one["panels"] / one["termwise"] for sign, one in what_if.items()}
-    chain_note = (
-        f"Over all exponents {SGEMM} has {apart[True]:.2f} (symmetric) and {apart[False]:.2f} (non-negative) times "
-        f"termwise's error. A chain in panels of {PANEL} of K would have {panels[True]:.2f} and {panels[False]:.2f} "
-        "times at exponent 0. "
-    )
-    in_blocks = {
-        sign: geometric([found[sign, e][IN_BLOCKS] / found[sign, e][term[12]] for e in exponents]) for sign in SIGNS
-    }
-    joined = (
-        f"With the terms added after each block of K of the paper's tile (b_k = {BLOCK_K}; three blocks of 176 x 176 "
-        "do not fit L0C, so that such a kernel has bits and no time) elementwise's error is "
-        f"{in_blocks[True]:.2f} (symmetric) and {in_blocks[False]:.2f} (non-negative) times termwise's. "
-    )
-    sums = (
-        f"Elementwise's error is {both[True]:.2f} (symmetric) and {both[False]:.2f} (non-negative) times termwise's: "
-        "both add FP32 sums over K in the cube's order, and the rounding of those sums is what is left with sb = 12. "
-        f"{joined}"
-    )
 
-    def symmetric_over_non_negative(name: str) -> list[float]:
-        return [found[True, e][name] / found[False, e][name] for e in exponents]
+    def symmetric_over_non_negative(self, name: str) -> list[float]:
+        """By exponent."""
+        return [self.found[True, e][name] / self.found[False, e][name] for e in self.exponents]
 
-    def quantities(base: str) -> dict[str, dict[str, Any]]:
-        others = [base, *term.values(), *element.values()]
-        signs = [one for name in (term[12], element[12], base) for one in symmetric_over_non_negative(name)]
+    def series(self, sign: bool, panel: str) -> Series:
+        """One of the figure's panels."""
+        names = (HGEMM, *baselines(), *TERM.values(), *ELEMENT.values(), IN_BLOCKS)
+        keys = [(e, name) for e in self.exponents for name in names]
+        columns: dict[str, list[Any]] = {
+            "offset exponent": [e for e, _ in keys],
+            "relative error": [self.found[sign, e][name] for e, name in keys],
+            "method": [name for _, name in keys],
+        }
+        return Series(panel, columns, "offset exponent", "relative error", "method", "y")
+
+    def quantities(self, base: str) -> dict[str, dict[str, Any]]:
+        """The measured quantities by claim; base: the FP32 SGEMM that schemes are compared with."""
+        found, ratio = self.found, self.ratio
+        others = [base, *TERM.values(), *ELEMENT.values()]
+        signs = [one for name in (TERM[12], ELEMENT[12], base) for one in self.symmetric_over_non_negative(name)]
         return {
             "fig8-hgemm-symmetric": {"err": [found[True, e][HGEMM] for e in HALVES]},
             "fig8-hgemm-nonnegative": {"err": [found[False, e][HGEMM] for e in HALVES]},
@@ -267,31 +244,54 @@ def measure_offsets(scale: Scale) -> Found:
                 ]
             },
             "fig8-cancellation": {"ratio": signs},
-            "fig8-sb0-similar": {"ratio": ratio(element[0], term[0])},
-            "fig8-sb0-near-zero": {"ratio": ratio(element[0], term[0], NEAR)},
-            "fig8-sb0-trails": {"termwise": ratio(term[0], base), "elementwise": ratio(element[0], base)},
+            "fig8-sb0-similar": {"ratio": ratio(ELEMENT[0], TERM[0])},
+            "fig8-sb0-near-zero": {"ratio": ratio(ELEMENT[0], TERM[0], NEAR)},
+            "fig8-sb0-trails": {"termwise": ratio(TERM[0], base), "elementwise": ratio(ELEMENT[0], base)},
             "fig8-sb12-gain": {
-                "termwise": ratio(term[0], term[12], LOW),
-                "elementwise": ratio(element[0], element[12], LOW),
+                "termwise": ratio(TERM[0], TERM[12], LOW),
+                "elementwise": ratio(ELEMENT[0], ELEMENT[12], LOW),
             },
-            "fig8-sb12-gain-low": {"low": ratio(term[0], term[12], LOW), "near_zero": ratio(term[0], term[12], NEAR)},
-            "fig8-sb6": {"termwise": ratio(term[6], term[12], LOW), "elementwise": ratio(element[6], element[12], LOW)},
-            "fig8-elementwise-comparable": {"ratio": ratio(element[12], base)},
-            "fig8-termwise-surpasses": {"ratio": ratio(base, term[12], LOW)},
-            "fig8-recovers-fp32": {"ratio": ratio(term[12], base)},
-            "fig8-termwise-beats-elementwise": {"ratio": ratio(element[12], term[12])},
+            "fig8-sb12-gain-low": {"low": ratio(TERM[0], TERM[12], LOW), "near_zero": ratio(TERM[0], TERM[12], NEAR)},
+            "fig8-sb6": {"termwise": ratio(TERM[6], TERM[12], LOW), "elementwise": ratio(ELEMENT[6], ELEMENT[12], LOW)},
+            "fig8-elementwise-comparable": {"ratio": ratio(ELEMENT[12], base)},
+            "fig8-termwise-surpasses": {"ratio": ratio(base, TERM[12], LOW)},
+            "fig8-recovers-fp32": {"ratio": ratio(TERM[12], base)},
+            "fig8-termwise-beats-elementwise": {"ratio": ratio(ELEMENT[12], TERM[12])},
         }
 
-    measured = quantities(SGEMM if BY_HOST else CHAIN)
+
+def _offset_notes(offsets: _Offsets, said: str) -> dict[str, str]:
+    """Notes by claim of Fig. 8; said: what each ends with."""
+    products: dict[str, Product] = {"panels": in_panels, "termwise": termwise(DEPTH), "wide": hgemm_fp32}
+    what_if = {sign: error(products, (EDGE // 2, EDGE // 2, DEPTH), 0, sign) for sign in SIGNS}
+    panels = {sign: one["panels"] / one["termwise"] for sign, one in what_if.items()}
+    apart, both, in_blocks = (offsets.over_termwise(name) for name in (SGEMM, ELEMENT[12], IN_BLOCKS))
+    chain_note = (
+        f"Over all exponents {SGEMM} has {apart[True]:.2f} (symmetric) and {apart[False]:.2f} (non-negative) times "
+        f"termwise's error. A chain in panels of {PANEL} of K would have {panels[True]:.2f} and {panels[False]:.2f} "
+        "times at exponent 0. "
+    )
+    joined = (
+        f"With the terms added after each block of K of the paper's tile (b_k = {BLOCK_K}; three blocks of 176 x 176 "
+        "do not fit L0C, so that such a kernel has bits and no time) elementwise's error is "
+        f"{in_blocks[True]:.2f} (symmetric) and {in_blocks[False]:.2f} (non-negative) times termwise's. "
+    )
+    sums = (
+        f"Elementwise's error is {both[True]:.2f} (symmetric) and {both[False]:.2f} (non-negative) times termwise's: "
+        "both add FP32 sums over K in the cube's order, and the rounding of those sums is what is left with sb = 12. "
+        f"{joined}"
+    )
     by_chain = ("sb0-trails", "elementwise-comparable", "termwise-surpasses", "recovers-fp32")
     by_sums = ("sb0-similar", "sb0-near-zero", "termwise-beats-elementwise")
-    notes = dict.fromkeys(measured, said)
+    by_other = offsets.quantities(CHAIN)
+    notes = dict.fromkeys(by_other, said)
     named = ("cancellation", "hgemm-highest", *by_chain)
-    compared = by_the_other({f"fig8-{name}": quantities(CHAIN)[f"fig8-{name}"] for name in named})
+    compared = by_the_other({f"fig8-{name}": by_other[f"fig8-{name}"] for name in named})
     notes |= {f"fig8-{name}": chain_note + said for name in by_chain}
     notes |= {f"fig8-{name}": sums + said for name in by_sums}
     notes["fig8-elementwise-comparable"] = joined + notes["fig8-elementwise-comparable"]
-    gains = {e: found[True, e][term[0]] / found[True, e][term[12]] for e in (LOW[0], LOW[-1])}
+    symmetric = {e: offsets.found[True, e] for e in (LOW[0], LOW[-1])}
+    gains = {e: errors[TERM[0]] / errors[TERM[12]] for e, errors in symmetric.items()}
     notes["fig8-sb12-gain"] = (
         f"The lower the exponent, the more of the unscaled low part is lost: symmetric inputs gain {gains[LOW[0]]:.0f} "
         f"times at 2^{LOW[0]} and {gains[LOW[-1]]:.0f} at 2^{LOW[-1]}. " + said
@@ -303,8 +303,18 @@ def measure_offsets(scale: Scale) -> Found:
     notes["fig8-cancellation"] = (
         "Non-negative sums of 2816 products grow, and the accumulator rounds each step to its own size. " + said
     )
-    notes |= {name: compared[name] + notes[name] for name in compared}
-    return Found(measured, notes, tuple(series))
+    return notes | {name: text + notes[name] for name, text in compared.items()}
+
+
+def measure_offsets(scale: Scale) -> Found:
+    """Fig. 8's claims."""
+    is_quick = scale == "quick"
+    offsets = _Offsets(sweep(scale), SOME if is_quick else EXPONENTS)
+    return Found(
+        offsets.quantities(SGEMM if BY_HOST else CHAIN),
+        _offset_notes(offsets, QUICK_SIZES if is_quick else ""),
+        tuple(offsets.series(sign, panel) for sign, panel in zip(SIGNS, ("fig8a", "fig8b"), strict=True)),
+    )
 
 
 def measure_terms(scale: Scale) -> Found:

@@ -142,7 +142,7 @@ void hw_lines_read(const hw_lines *lines, float *to, const char *from, ptrdiff_t
 enum { SIDE = 4, RUN = 128 };
 
 /* SIDE runs of `count` numbers, RUN apart, to neighbouring places: number k of run i to to[k * step + i]. */
-static void interleave(float *to, ptrdiff_t step, const float *from, ptrdiff_t count)
+static void transpose(float *to, ptrdiff_t step, const float *from, ptrdiff_t count)
 {
     ptrdiff_t k = 0;
 #if HW_HAS_TRANSPOSE
@@ -182,7 +182,7 @@ void hw_lines_read_block(const hw_lines *lines, float *to, ptrdiff_t to_line, pt
             for (ptrdiff_t r = 0; r < here; r++)
                 hw_lines_read(lines, buffer + r * RUN, from + (i + r) * line + k * along, along, few);
             if (here == SIDE)
-                interleave(at, to_along, buffer, few);
+                transpose(at, to_along, buffer, few);
             else
                 for (ptrdiff_t r = 0; r < here; r++)
                     for (ptrdiff_t j = 0; j < few; j++)

@@ -1,0 +1,223 @@
+"""The rules that one instruction keeps, on the device and kernel that it stands in.
+
+It knows an instruction, what its kernel declares, and the bounds of the variables of its addresses; no order, no count
+of executions, and no other instruction.
+"""
+
+from __future__ import annotations
+
+from hwsim.devices import find
+from hwsim.errors import ProgramError, nearest
+from hwsim.program.bounds import Bounds, Interval
+from hwsim.program.ir import LANE_FORMATS, Affine, GlobalTile, Instr, LocalTile, Tile
+from hwsim.program.resolve import GM, Scope, mma_shape
+
+_READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
+
+
+class _Anywhere(Bounds):
+    """Bounds that accept every address, to check only the rules that instructions of a form share."""
+
+    def __init__(self) -> None:
+        super().__init__({}, {})
+
+    def outside(self, affine: Affine) -> str | None:
+        return None
+
+    def extremes(self, affine: Affine) -> Interval | None:
+        return None
+
+    def is_around(self, loop: str) -> bool:
+        return True
+
+
+ANYWHERE = _Anywhere()
+
+
+class Rules:
+    """Checks one instruction. bounds: of the variables that its addresses may depend on."""
+
+    def __init__(self, scope: Scope, semaphores: set[str], number: int, instr: Instr, bounds: Bounds) -> None:
+        self.scope, self.semaphores, self.number, self.instr, self.bounds = scope, semaphores, number, instr, bounds
+
+    def check(self) -> None:
+        """Raise at the first violation."""
+        instr, device = self.instr, self.scope.device
+        if instr.engine not in device.engines:
+            raise self._fail(
+                f"{device.name} has no engine '{instr.engine}' (it has {', '.join(device.engines)})"
+                f"{nearest(instr.engine, list(device.engines))}"
+            )
+        if instr.repeat < 1:
+            raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
+        self._syncs()
+        operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
+        if (len(instr.writes), len(instr.reads)) != operands:
+            raise self._fail(
+                f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
+                f"{instr.opcode} writes {operands[0]} and reads {operands[1]}"
+            )
+        for tile in (*instr.writes, *instr.reads):
+            self._tile(tile)
+        shared = instr.opcode in ("copy", "cast") and isinstance(instr.reads[0], GlobalTile)
+        if instr.multicast < 1 or (instr.multicast > 1 and not shared):
+            raise self._fail(
+                f"multicast is {instr.multicast}; it must be at least 1, and 1 but for a copy from global memory"
+            )
+        spread = max((self.scope.buffers[t.buffer].spread for t in instr.writes if isinstance(t, LocalTile)), default=1)
+        if spread > 1 and (not shared or instr.multicast % spread):
+            raise self._fail(
+                f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
+                "multiple of as many cores at once"
+            )
+        if instr.scale_exponent and instr.opcode not in ("mma", "add"):
+            raise self._fail(f"scale_exponent is {instr.scale_exponent}; only an mma and an add have one")
+        if instr.opcode == "mma":
+            self._mma()
+        elif instr.opcode == "copy":
+            self._copy()
+        elif instr.opcode != "sync":
+            self._elementwise()
+
+    def _fail(self, text: str) -> ProgramError:
+        return ProgramError(f"{self.scope.place(self.number, self.instr)}: {text}")
+
+    def _syncs(self) -> None:
+        for sync in (*self.instr.waits, *self.instr.signals):
+            if sync.semaphore not in self.semaphores or sync.count < 1:
+                raise self._fail(
+                    f"waits for or signals {sync.count} of semaphore '{sync.semaphore}'; the kernel has "
+                    f"{', '.join(sorted(self.semaphores)) or 'none'}, and counts are at least 1"
+                )
+
+    def _zero_at(self) -> None:
+        if self.instr.opcode != "mma":
+            return
+        for loop in self.instr.zero_at or ():
+            if not self.bounds.is_around(loop):
+                raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
+
+    def _tile(self, tile: Tile) -> None:
+        if tile.rows < 1 or tile.cols < 1:
+            raise self._fail(f"a tile of {tile.rows} x {tile.cols} elements is empty")
+        if isinstance(tile, GlobalTile):
+            self._global(tile)
+        else:
+            self._local(tile)
+
+    def _local(self, tile: LocalTile) -> None:
+        buffer = self.scope.buffers.get(tile.buffer)
+        if buffer is None:
+            raise self._fail(f"no buffer '{tile.buffer}'{nearest(tile.buffer, list(self.scope.buffers))}")
+        if tile.row < 0 or tile.col < 0:
+            raise self._fail(f"tile at ({tile.row}, {tile.col}) of a slot of '{tile.buffer}'; neither may be negative")
+        width = tile.width or tile.col + tile.cols
+        if tile.col + tile.cols > width:
+            raise self._fail(
+                f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
+                f"whose rows have {width}"
+            )
+        size = self.scope.reach_bytes(tile.buffer, tile.row + tile.rows, width, tile.format)
+        if size > buffer.slot_bytes:
+            raise self._fail(
+                f"a tile of {tile.rows} x {tile.cols} {tile.format} at ({tile.row}, {tile.col}) reaches {size} bytes "
+                f"into a slot of '{tile.buffer}', which holds {buffer.slot_bytes}"
+            )
+        self._inside(tile.slot)
+
+    def _global(self, tile: GlobalTile) -> None:
+        array = self.scope.arrays.get(tile.array)
+        if array is None:
+            raise self._fail(f"no array '{tile.array}'{nearest(tile.array, list(self.scope.arrays))}")
+        for what, affine, size, extent in (
+            ("rows", tile.row, tile.rows, array.rows),
+            ("columns", tile.col, tile.cols, array.cols),
+        ):
+            if affine.terms:
+                self._inside(affine)
+            extremes = self.bounds.extremes(affine)
+            if extremes is not None and not _within(extremes, size, extent):
+                extremes = self.bounds.exact(affine)  # an interval may be wider than what is taken
+            if extremes is not None and not _within(extremes, size, extent):
+                low, high = extremes
+                raise self._fail(f"takes {what} {low} to {high + size - 1} of array '{tile.array}', which has {extent}")
+
+    def _inside(self, affine: Affine) -> None:
+        loop = self.bounds.outside(affine)
+        if loop is not None:
+            raise self._fail(f"uses the variable of loop '{loop}', which is not around it")
+
+    def _mma(self) -> None:
+        instr, device = self.instr, self.scope.device
+        model = find(device, instr.unit or "")
+        if model is None:
+            raise self._fail(
+                f"{device.name} has no instruction {instr.unit!r}{nearest(instr.unit or '', device.instructions())}"
+            )
+        if model.engine != instr.engine:
+            raise self._fail(f"{instr.unit} runs on engine {model.engine}")
+        m, n, k = mma_shape(instr)
+        a, b, c = instr.reads[0], instr.reads[1], instr.writes[0]
+        if (a.rows, b.rows, b.cols) != (m, k, n):
+            raise self._fail(
+                f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
+                "they must be m x k, k x n and m x n"
+            )
+        if model.largest is not None and max(m, n, k) > model.largest:
+            raise self._fail(f"m, n, k = {m}, {n}, {k}; {instr.unit} takes at most {model.largest} of each")
+        for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
+            if self.scope.format(tile) != form:
+                raise self._fail(f"{name} is {self.scope.format(tile)}; {instr.unit} takes {form}")
+        for operand, tile in enumerate((a, b, c)):
+            places, memory = model.places(operand), self.scope.memory(tile)
+            if places and memory not in places:
+                raise self._fail(f"{'ABC'[operand]} lies in {memory}; {instr.unit} takes it from {' or '.join(places)}")
+        if not 0 <= instr.scale_exponent <= (model.scale_input_d or 0):
+            allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
+            raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
+        self._zero_at()
+
+    def _copy(self) -> None:
+        target, source = self.instr.writes[0], self.instr.reads[0]
+        if (target.rows, target.cols) != (source.rows, source.cols):
+            raise self._fail(f"copies {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
+        if self.scope.format(target) != self.scope.format(source):
+            raise self._fail(f"copies {self.scope.format(source)} to {self.scope.format(target)}; use cast")
+        if self.scope.link(self.instr) is None and not self.scope.is_vector(self.instr):
+            device = self.scope.device
+            paths = ", ".join(
+                f"{link.source} to {link.target}" for link in device.links.values() if link.engine == self.instr.engine
+            )
+            raise self._fail(
+                f"engine {self.instr.engine} of {device.name} has no link from "
+                f"{self.scope.memory(source)} to {self.scope.memory(target)} (it has {paths or 'none'})"
+            )
+
+    def _elementwise(self) -> None:
+        if self.instr.opcode == "cast" and self.scope.link(self.instr) is not None:
+            target, source = self.instr.writes[0], self.instr.reads[0]
+            if (target.rows, target.cols) != (source.rows, source.cols):
+                raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
+            return
+        instr, vector = self.instr, self.scope.device.vector
+        if vector is None or instr.opcode not in vector.cycles_per_repeat or instr.engine != vector.engine:
+            raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
+        target = instr.writes[0]
+        for tile in (*instr.writes, *instr.reads):
+            memory = self.scope.memory(tile)
+            if memory != vector.memory:
+                raise self._fail(
+                    f"a tile lies in {'global memory' if memory == GM else memory}; "
+                    f"the vector unit works on {vector.memory}"
+                )
+            if (tile.rows, tile.cols) != (target.rows, target.cols):
+                raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
+            form, first = self.scope.format(tile), self.scope.format(target)
+            allowed = LANE_FORMATS.get(instr.opcode, (form,))
+            if form not in allowed or (instr.opcode in LANE_FORMATS and form != first):
+                of_one = "" if len(allowed) == 1 else ", and all its tiles one"
+                raise self._fail(f"a tile is {form}; {instr.opcode} takes {' or '.join(allowed)}{of_one}")
+
+
+def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:
+    return extremes[0] >= 0 and extremes[1] + size <= extent
