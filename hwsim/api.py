@@ -748,7 +748,7 @@ def _evidence(record: Gemm, times: Times) -> dict[str, str]:
     found = {}
     for name, decision in (("numerics", "instruction"), ("schedule", "order of summation"), ("timing", "times")):
         made = record.decided(decision)
-        if made is not None and made.evidence and (name != "timing" or times.cycles is not None):
+        if made is not None and made.evidence and (name != "timing" or times.seconds is not None):
             found[name] = made.evidence
     return found
 

@@ -60,8 +60,8 @@ def encode(
     values: float16, float32, float64, an ml_dtypes float, or integers that float64 holds exactly; any shape, strides.
     rounding: RNE, RNA (to nearest; ties to even, away from zero), RZ, RU, RD, RA (away from zero), RO (to odd: an
     inexact value goes to the neighbour with an odd last bit), SR (stochastic, needs `seed`). SR: of the neighbours
-    lo < |x| < hi in the format, hi where u < (|x| - lo) / (hi - lo), u one uniform multiple of 2^-53 per element in
-    C order, from NumPy's PCG64 of that seed; so the mean is |x| to 2^-53 of hi - lo.
+    lo < abs(x) < hi in the format, hi where u < (abs(x) - lo) / (hi - lo), u one uniform multiple of 2^-53 per
+    element in C order, from NumPy's PCG64 of that seed; so the mean is abs(x) to 2^-53 of hi - lo.
     overflow: "ieee", "infinity", "saturate", as of hwsim.formats.round_to; for RA, RO and SR, "ieee" is as for RNE.
     nan: "quiet", or "zero" (the only one that formats without NaN take, where there is a NaN).
     out: an array of that shape and dtype, any strides, filled and returned. Raises InputError.

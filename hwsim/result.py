@@ -25,7 +25,8 @@ from hwsim.machines import timing
 from hwsim.machines.trace_rows import TraceWindow
 from hwsim.notebook import card
 from hwsim.product import Errors
-from hwsim.report.text import duration, percent
+from hwsim.report.run_text import time_facts
+from hwsim.report.text import percent
 from hwsim.report_page.run_page import run_page
 from hwsim.trace.trace import Trace
 
@@ -41,8 +42,9 @@ class Result:
     refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
     by_program: the bits are those of the device's program, not of the direct evaluator.
     times: see hwsim.analysis.times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
-    why). seconds = cycles / clock, without kernel launches unless they were asked for. phases: name, cycles, seconds of
-    each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
+    why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its kernels
+    were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each device
+    kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
     took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of padded
     tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing, and
     (`schedule`) how well it is known that the vendor's library computes the product in this way.
@@ -81,12 +83,12 @@ class Result:
 
     @property
     def seconds(self) -> float | None:
-        """Cycles divided by the core clock."""
+        """Cycles divided by the core clock, or with a library by recorded times of its kernels (docs/library.md)."""
         return self.times.seconds
 
     @property
     def tflops(self) -> float | None:
-        """2 m n k / seconds / 1e12."""
+        """2 m n k / seconds / 1e12; None where seconds are none or 0."""
         return self.times.tflops
 
     @property
@@ -134,10 +136,7 @@ class Result:
         pairs.append(
             ("C", f"{self.m:,} x {self.n:,}, K = {self.k:,}" + ("" if self.c is None else f", {self.c.dtype}"))
         )
-        if self.cycles is not None and self.seconds is not None and self.tflops is not None:
-            pairs.append(("time", f"{self.cycles:,} cycles, {duration(self.seconds)}, {self.tflops:,.1f} TFLOP/s"))
-        else:
-            pairs.append(("time", self.timing_note))
+        pairs += time_facts(self)
         if self.c is not None and self.error is not None:
             pairs.append(("relative error", f"{self.error['relative_frobenius']:.3g} (Frobenius norm)"))
         pairs += [(f"evidence of {name}", level) for name, level in self.evidence.items()]

@@ -139,11 +139,14 @@ def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: C
     """The energy of a timed GEMM (result.times, result.gemm). energies: by default those of the device's name.
 
     A cycle in which the lanes are busy, beside FMAs of the products, is one operation of each lane. Raises
-    UnsupportedError without times, without energies, or for a format without one.
+    UnsupportedError without times, for a time of 0 (a library's kernel that takes no longer than a launch), without
+    energies, or for a format without one.
     """
     chip = times.chip
     if chip is None or times.seconds is None:
         raise UnsupportedError(f"no energy without times: {times.note}")
+    if not times.seconds:
+        raise UnsupportedError("no energy of a time of 0: the library's kernels take no longer than a launch")
     table = energies if energies is not None else energies_of(chip.name)
     problem = gemm.problem
     operations = 2 * problem.m * problem.n * problem.k * problem.matrices

@@ -26,6 +26,8 @@ class Times:
     """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
 
     program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
+    by_library: seconds, tflops and peak_fraction are of recorded times of a library's kernels; all else is the
+    program's.
     """
 
     note: str = ""
@@ -44,6 +46,7 @@ class Times:
     timed: Timing | None = None
     unit: str = ""
     warm: int = 0  # runs before the timed one, whose operands L2 holds
+    by_library: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from hwsim.golden.record import record
 from hwsim.golden.recorder import DEFAULT_WGMMA_N
 from hwsim.golden.sums import NAME, check_sums, renew_sums, write_sums
 from hwsim.golden.verify import Report, all_sets, verify
-from hwsim.report.text import table
+from hwsim.report.text import plural, table
 from hwsim.threads import MOST
 
 JSON_HELP = "one JSON object on standard output"
@@ -339,5 +339,5 @@ def _sums(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"schema": "hwsim.golden-sums/1", "file": str(folder / NAME), "archives": count}))
     else:
-        print(f"{folder / NAME}: {count} archives")
+        print(f"{folder / NAME}: {plural(count, 'archive')}")
     return 0

@@ -14,6 +14,7 @@ from hwsim.errors import InputError
 from hwsim.files import check_outputs
 from hwsim.library_calls.choice import LibraryChoice
 from hwsim.library_calls.sweeps import CallKind
+from hwsim.report.text import plural
 from hwsim.report_page.invariance_page import invariance_page
 from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
 
@@ -181,7 +182,7 @@ def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
 def _sizes(sizes: tuple[int, ...]) -> str:
     runs = ranges(sizes)
     shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
-    more = f", and {len(runs) - RANGES} ranges more" if len(runs) > RANGES else ""
+    more = f", and {plural(len(runs) - RANGES, 'more range')}" if len(runs) > RANGES else ""
     return f"{len(sizes):,} of m: {shown}{more}"
 
 

@@ -3,7 +3,7 @@
     python -m hwsim.golden.survey FILE [--write SCHEDULES.json] [--no-names]
 
 It knows what a kernel's name says (instruction, tile, alignment) and which schedules are worth a try; the bits come
-from `hwsim.resolve.bits`. It knows no dot unit and nothing of how the file was recorded but the drawing of operands
+from `hwsim._kernels`. It knows no dot unit and nothing of how the file was recorded but the drawing of operands
 (tools/record/cublas_survey.py).
 """
 

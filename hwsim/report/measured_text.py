@@ -100,14 +100,16 @@ def _figure_class() -> Any:
 
 def write_measured_plot(found: MeasuredComparison, file: IO[bytes], suffix: str) -> None:
     """Write simulated over measured time, both in us on logarithmic axes, with the line where they are equal. suffix:
-    one of `PLOTS`. Raises UnsupportedError without matplotlib.
+    one of `PLOTS`. Kernels with a simulated time of 0 are left out. Raises UnsupportedError without matplotlib.
     """
     figure = _figure_class()(figsize=(5.2, 5.0), layout="constrained")
     axes = figure.add_subplot()
-    measured, simulated = ([1e6 * pair[i] for pair in found.pairs] for i in (0, 1))
-    low, high = min(measured + simulated) / 1.5, max(measured + simulated) * 1.5
+    pairs = found.pairs_above_zero
+    measured, simulated = ([1e6 * pair[i] for pair in pairs] for i in (0, 1))
+    times = [*measured, *simulated] or [1.0]
+    low, high = min(times) / 1.5, max(times) * 1.5
     axes.plot([low, high], [low, high], color="0.5", linewidth=1, label="equal")
-    axes.scatter(measured, simulated, s=18, label=plural(len(found.pairs), "kernel"), zorder=2)
+    axes.scatter(measured, simulated, s=18, label=plural(len(pairs), "kernel"), zorder=2)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
     axes.set(xlabel="measured, us", ylabel="simulated, us", title=found.device)
     axes.legend()

@@ -114,25 +114,33 @@ def _choice(result: Result) -> list[str]:
     return [title, *table(rows, head, right=(1, 2, 3))]
 
 
+def time_facts(result: Result) -> list[tuple[str, str]]:
+    """(name, text) of cycles, time and rate. A library's time is not that of the cycles: both are named for what they
+    are of, and one may be there without the other.
+    """
+    if result.seconds is None:
+        return [("cycles", f"none: {result.timing_note}")]
+    if result.times.by_library:
+        cycles = (
+            f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
+        )
+        time = f"{duration(result.seconds)} by recorded times of the library's kernels, {_without(result)}"
+        found = [("cycles", cycles), ("time", time)]
+    else:
+        found = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+    if result.tflops is None:
+        return [*found, ("rate", "none: the kernels take no longer than a launch")]
+    share = f"{_share(result.peak_fraction)} of the scheme's peak"
+    return [*found, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+
+
 def _time(result: Result) -> list[str]:
-    if result.cycles is None:
-        return facts([("cycles", f"none: {result.timing_note}")])
-    assert result.seconds is not None and result.tflops is not None
-    return facts(
-        [
-            ("cycles", f"{count(result.cycles)} cycles = {duration(result.seconds)}, {_without(result)}"),
-            (
-                "rate",
-                f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {_share(result.peak_fraction)} of the scheme's peak",
-            ),
-            (
-                "work",
-                f"{count(result.macs['useful'])} products in the matrix units, "
-                f"{count(result.macs['padded'])} with padding",
-            ),
-            *(("tiles" if i == 0 else "", _tiles(x)) for i, x in enumerate(result.occupancy)),
-        ]
-    )
+    pairs = time_facts(result)
+    if result.cycles is not None:
+        useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
+        pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
+        pairs += [("tiles" if i == 0 else "", _tiles(x)) for i, x in enumerate(result.occupancy)]
+    return facts(pairs)
 
 
 def _tiles(x: dict[str, Any]) -> str:

@@ -29,8 +29,8 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
     lines = facts(
         [("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"), ("searched", f"{looked}; least {what}")]
     )
-    special = [("best", found.best), ("default", found.default), *found.analytic.items()]
-    rows = [(name, *_cells(point, found.best, found.objective)) for name, point in special]
+    least = min(_value(point, found.objective) for point in timed)
+    rows = [(name, *_cells(point, least, found.objective)) for name, point in named_points(found)]
     lines += [
         "",
         *table(rows, ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best"), right=(2, 3, 4, 5, 6)),
@@ -38,12 +38,11 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
     groups = alike(found)
     if len(groups) > 1:
         listed = [
-            (str(i + 1), *_cells(group[0], found.best, found.objective), _others(group))
+            (str(i + 1), *_cells(group[0], least, found.objective), _others(group))
             for i, group in enumerate(groups[:BEST])
         ]
         head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best", "")
         lines += ["", f"the best {len(listed)}", *table(listed, head, right=(0, 2, 3, 4, 5, 6))]
-        least = _value(found.best, found.objective)
         near = sum(_value(point, found.objective) <= least * (1 + TIME_ERROR) for point in timed)
         lines += [
             "",
@@ -51,6 +50,15 @@ def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int,
             "mean error of simulated times on chips where they were measured: the chip may rank them otherwise",
         ]
     return "\n".join([*lines, *_heat_text(found)])
+
+
+def named_points(found: Landscape) -> list[tuple[str, TunedPoint]]:
+    """The points that have a name: the best (of a formula alone: its choice, which may not be the best), the default
+    and the formulas' choices.
+    """
+    least = min(_value(point, found.objective) for point in found.points if point.cycles is not None)
+    first = "best" if _value(found.best, found.objective) == least else "chosen"
+    return [(first, found.best), ("default", found.default), *found.analytic.items()]
 
 
 def alike(found: Landscape) -> list[list[TunedPoint]]:
@@ -78,10 +86,9 @@ def _value(point: TunedPoint, objective: str) -> float:
     return float((point.cycles if objective == "cycles" else point.hbm_bytes) or 0)
 
 
-def _cells(point: TunedPoint, best: TunedPoint, objective: str) -> tuple[str, ...]:
+def _cells(point: TunedPoint, least: float, objective: str) -> tuple[str, ...]:
     if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
         return (_named(point), "", "", "", "", f"refused: {point.refused}")
-    least = _value(best, objective)
     ratio = f"{_value(point, objective) / least:.3f}" if least else "1.000"
     speed = f"{point.tflops:,.2f}"
     return (_named(point), count(point.cycles), duration(point.seconds), speed, data(point.hbm_bytes), ratio)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.devices import find, load
 from hwsim.errors import HwsimError
 from hwsim.report.provenance_text import provenance_rows
-from hwsim.report.run_text import ERROR_NAMES, cause_text
+from hwsim.report.run_text import ERROR_NAMES, cause_text, time_facts
 from hwsim.report.text import count, data, duration, percent, value
 from hwsim.report_page.dataflow import dataflow_svg
 from hwsim.report_page.error_plots import error_parts
@@ -47,16 +47,7 @@ def _summary(result: Result) -> PageSection:
         ("operands", _operands(result)),
         ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
     ]
-    if result.cycles is None:
-        pairs.append(("time", f"none: {result.timing_note}"))
-    else:
-        assert result.seconds is not None and result.tflops is not None
-        share = result.peak_fraction
-        pairs += [
-            ("time", f"{duration(result.seconds)} = {count(result.cycles)} cycles"),
-            ("rate", f"{result.tflops:,.2f} TFLOP/s (2 m n k / time)"),
-            ("share of the scheme's peak", "unknown" if share is None else percent(share)),
-        ]
+    pairs += time_facts(result)
     if result.error is not None:
         against = result.error["baseline"]
         pairs += [

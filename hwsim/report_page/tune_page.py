@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.text import count
-from hwsim.report.tune_text import heat
+from hwsim.report.tune_text import heat, named_points
 from hwsim.report_page.figures import axis, figure
 from hwsim.report_page.page import Page, PageSection, Part, Plot, Table, Text
 
@@ -17,7 +17,7 @@ MOST_ROWS = 2000
 
 def tune_page(found: Landscape, title: str) -> Page:
     """The page of a search. title: scheme, device and shape."""
-    named = [("best", found.best), ("default", found.default), *found.analytic.items()]
+    named = named_points(found)
     timed = sorted(
         (point for point in found.points if point.cycles is not None),
         key=lambda point: (point.cycles if found.objective == "cycles" else point.hbm_bytes) or 0,

@@ -232,12 +232,12 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times, estimate_
 
 
 def at_seconds(times: Times, seconds: float, operations: int) -> Times:
-    """The times with other seconds. operations: floating-point operations of the user's product."""
+    """The times with a library's seconds. operations: floating-point operations of the user's product."""
     tflops = None if not seconds else operations / seconds / 1e12
     fraction = times.peak_fraction
     if fraction is not None:
         fraction = fraction * tflops / times.tflops if tflops is not None and times.tflops else None
-    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction)
+    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction, by_library=True)
 
 
 def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:

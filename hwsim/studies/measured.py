@@ -63,6 +63,11 @@ class MeasuredComparison:
         return [(measured, simulated) for measured, simulated in timed if simulated is not None]
 
     @property
+    def pairs_above_zero(self) -> list[tuple[float, float]]:
+        """The pairs that have logarithms: a library's kernel that takes no longer than a launch has a time of 0."""
+        return [(measured, simulated) for measured, simulated in self.pairs if simulated > 0]
+
+    @property
     def mean_absolute_error(self) -> float | None:
         """Mean of |simulated / measured - 1|; None without a pair."""
         return statistics.fmean(self._absolute()) if self.pairs else None
@@ -75,7 +80,7 @@ class MeasuredComparison:
     @property
     def log_correlation(self) -> float | None:
         """Pearson correlation of log(measured) and log(simulated); None below three pairs, or where one is constant."""
-        logs = [(math.log(measured), math.log(simulated)) for measured, simulated in self.pairs]
+        logs = [(math.log(measured), math.log(simulated)) for measured, simulated in self.pairs_above_zero]
         measured, simulated = [x for x, _ in logs], [y for _, y in logs]
         if len(logs) < 3 or len(set(measured)) < 2 or len(set(simulated)) < 2:
             return None

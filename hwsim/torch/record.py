@@ -106,9 +106,8 @@ class Record:
         entry.calls += 1
         entry.macs += out.numel() * a.shape[-1]
         entry.host_seconds += host_seconds
-        if ready.cycles is not None and ready.seconds is not None:
-            entry.cycles += ready.cycles
-            entry.seconds += ready.seconds
+        entry.cycles += ready.cycles or 0
+        entry.seconds += ready.seconds or 0.0  # a library's kernel may have seconds and no cycles
         if self.observer is not None:
             self.observer(place, a, b, out, ready.gemm)
 

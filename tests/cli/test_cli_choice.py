@@ -59,6 +59,10 @@ def test_tune_prints_and_writes(cli, tmp_path):
 def test_tune_by_a_formula_and_by_traffic(cli):
     found = cli(*TUNE, "--chooser", "eq11", "--json").json
     assert found["best"] == found["analytic"]["eq11"] and len(found["points"]) == 2
+    assert found["default"]["cycles"] < found["best"]["cycles"]  # so the report must not call it the best
+    rows = [line.split() for line in cli(*TUNE, "--chooser", "eq11").out.splitlines()]
+    shares = {row[0]: float(row[-1]) for row in rows if row[1:2] == ["tile"] and not row[0].isdigit()}
+    assert set(shares) == {"chosen", "default", "eq11"} and shares["default"] == 1 < shares["chosen"]
     moved = cli(*TUNE, "--objective", "traffic", "--json").json
     assert moved["best"]["hbm_bytes"] == min(x["hbm_bytes"] for x in moved["points"] if x["hbm_bytes"] is not None)
 

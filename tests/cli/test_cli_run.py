@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -257,6 +258,25 @@ def test_gantt(cli, monkeypatch):
 
 def test_quiet_says_nothing_on_stderr(cli):
     assert cli(*SMALL, "--no-exact", "--trace", "t.csv", "-q").err == ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cycles", "time"),
+    [
+        ((64, 64, 64), r"[\d,]+ cycles of the program", r"[\d.]+ ns by recorded times .*without launches and host"),
+        ((2, 2, 16), r"[\d,]+ cycles of the program", r"0 ns by recorded times"),  # no longer than a launch: no rate
+        ((1, 256, 256), r"none: the sm90 dataflow carries no sum", r"[\d.]+ [un]s by recorded times"),  # no tile
+    ],
+)
+def test_a_librarys_time_is_named_for_what_it_is(cli, sizes, cycles, time):
+    words = ("run", "--device", "h200", "--library", "cublas", "--format", "tf32", "--no-exact")
+    words += tuple(word for name, size in zip("mnk", sizes, strict=True) for word in (f"--{name}", size))
+    done, result = cli(*words), cli(*words, "--json").json
+    assert done.code == 0 and result["evidence"]["timing"]
+    lines = re.sub(r"\n {2,}", " ", done.out)
+    assert re.search(f"^cycles +{cycles}$", lines, re.MULTILINE) and re.search(f"^time +{time}", lines, re.MULTILINE)
+    rate = "none: the kernels take no longer than a launch" if result["tflops"] is None else r"[\d.]+ TFLOP/s"
+    assert re.search(f"^rate +{rate}", lines, re.MULTILINE) and (result["tflops"] is None) == (result["seconds"] == 0)
 
 
 def test_a_device_without_timing_data_says_why(cli, tmp_path):

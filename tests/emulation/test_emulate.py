@@ -65,6 +65,16 @@ def test_a_shape_is_resolved_once(monkeypatch, where):
     assert asked == [(5, 17), (6, 17)]
 
 
+def test_seconds_of_a_library_s_kernel_without_cycles_count():
+    where = {"device": "h200", "library": "cublas", "format": "fp32"}
+    a, b = draw(1, 64), draw(64, 64)
+    expected = hwsim.run(a, b, **where)
+    with hwsim.emulate(timing=True, **where) as engine:
+        np.matmul(a, b)
+    assert expected.cycles is None and engine.cycles == 0
+    assert engine.seconds == expected.seconds > 0
+
+
 def test_a_bias_is_added_to_every_product():
     a, b, bias = draw(5, 17), draw(17, 3), draw(3)
     expected = hwsim.matmul(a, b, bias=bias, **WHERE)

@@ -11,6 +11,7 @@ import pytest
 
 import hwsim
 import hwsim.api
+from hwsim.analysis.energy import energy
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.library_calls.forest import LEAF, unpack
 from hwsim.library_calls.times import (
@@ -157,3 +158,10 @@ def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() ->
     assert slow.seconds == pytest.approx(slow.cycles / 1e9)
     with pytest.raises(InputError, match="beyond a launch"):
         hwsim.run(a, b, exact=False, launch_overhead=True, **call)
+
+
+def test_a_time_of_zero_has_no_power() -> None:
+    found = hwsim.run(m=2, n=2, k=16, device="h200", library="cublas", format="tf32", exact=False)
+    assert found.seconds == 0 and found.tflops is None
+    with pytest.raises(UnsupportedError, match="a time of 0"):
+        energy(found.times, found.gemm)

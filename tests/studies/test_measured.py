@@ -185,3 +185,5 @@ def test_agreement():
     expected = sum(a * b for a, b in zip(dx, dy, strict=True)) / math.hypot(*dx) / math.hypot(*dy)
     assert found.log_correlation == pytest.approx(expected) and expected < 0.999
     assert MeasuredComparison("d", None, kernels[:2]).log_correlation is None
+    nothing = ComparedKernel(MeasuredKernel("a", 1e-6, {}), 0.0)  # no longer than a launch: it has no logarithm
+    assert MeasuredComparison("d", None, (*kernels, nothing)).log_correlation == found.log_correlation

@@ -1,6 +1,7 @@
 """Perfetto's own form: by the rules of protocol buffers, read here; and with Perfetto's classes, where installed."""
 
 import json
+import os
 import struct
 from collections import Counter, defaultdict
 
@@ -210,6 +211,30 @@ def test_read_with_perfettos_classes(trace, file):
     for _, _, start, _, (_, arrives) in slices:
         for flow in arrives:
             assert slices[left[flow]][2] <= ended[left[flow]] <= start
+
+
+@pytest.mark.skipif(
+    "HWSIM_TRACE_PROCESSOR" not in os.environ, reason="HWSIM_TRACE_PROCESSOR names no trace_processor_shell"
+)
+def test_read_by_trace_processor(trace, tmp_path):
+    """The program behind ui.perfetto.dev reports no error, and has every instruction with its engine and times."""
+    processor = pytest.importorskip("perfetto.trace_processor", reason="perfetto is not installed")
+    trace.to_pftrace(tmp_path / "t.pftrace")
+    config = processor.TraceProcessorConfig(bin_path=os.environ["HWSIM_TRACE_PROCESSOR"])
+    with processor.TraceProcessor(trace=str(tmp_path / "t.pftrace"), config=config) as opened:
+        bad = "select name from stats where severity in ('error', 'data_loss') and value > 0"
+        assert [one.name for one in opened.query(bad)] == []
+        slices = opened.query(
+            "select thread.name as engine, slice.name as title, ts, dur from slice "
+            "join thread_track on slice.track_id = thread_track.id join thread using (utid)"
+        )
+        engines = set(trace.names["engine"])
+        shown = sorted((x.engine, x.title, x.ts, x.ts + x.dur) for x in slices if x.engine in engines)
+        flows = next(iter(opened.query("select count(*) as n from flow"))).n
+    titles = [f"{a} {b}".rstrip() for a, b in zip(trace.column("opcode"), trace.column("label"), strict=True)]
+    times = [trace.rows[name].astype(int).tolist() for name in ("start", "free")]
+    assert shown == sorted(zip(trace.column("engine").tolist(), titles, *times, strict=True))
+    assert flows > 0
 
 
 def test_a_large_trace_is_in_a_file(trace, monkeypatch, tmp_path):
