@@ -83,7 +83,7 @@ EXAMPLES = {
     "completion": "completion bash",
     "info": "info",
 }
-NEGATIVE_LIST = re.compile(r"-(\d|\.\d|inf|nan)[^=]*,", re.IGNORECASE)  # argparse would take it for an option
+NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)  # -1e-3, -inf, -1,2, -3:-1: argparse would see an option
 WIDTH, COLUMN = 100, 13  # of help text
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
@@ -188,7 +188,7 @@ def _run(given: list[str]) -> int:
     try:
         if verb is not None and verb not in VERBS:
             parser.error(f"no verb '{verb}'; there are {', '.join(VERBS)}{nearest(verb, list(VERBS))}")
-        arguments, unknown = parser.parse_known_args(_with_negative_lists(given))
+        arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, given))
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}")
         if arguments.version:
@@ -203,16 +203,25 @@ def _run(given: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 2
 
 
-def _with_negative_lists(given: Sequence[str]) -> list[str]:
-    """The words, with a list that begins with a negative number joined to the option before it: --a=-1,2."""
+def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, given: Sequence[str]) -> list[str]:
+    """The words, with a value that begins as a negative number joined to the option before it: --a=-1,2."""
     words: list[str] = []
+    if verb is not None and any(action.nargs == argparse.REMAINDER for action in _verb_parser(parser, verb)._actions):
+        return list(given)  # among them is another program's command line
     for word in given:
         after_option = bool(words) and words[-1].startswith("--") and len(words[-1]) > 2 and "=" not in words[-1]
-        if after_option and NEGATIVE_LIST.match(word):
+        if after_option and NEGATIVE.match(word):
             words[-1] = f"{words[-1]}={word}"
         else:
             words.append(word)
     return words
+
+
+def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
+    """The parser of a verb's own words."""
+    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    of_verb: argparse.ArgumentParser = verbs.choices[verb]
+    return of_verb
 
 
 def _near_option(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> str:
@@ -220,8 +229,7 @@ def _near_option(parser: argparse.ArgumentParser, verb: str | None, unknown: Seq
     name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
     if name is None or verb is None:
         return ""
-    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return nearest(name, list(verbs.choices[verb]._option_string_actions))
+    return nearest(name, list(_verb_parser(parser, verb)._option_string_actions))
 
 
 def _fail(message: str, code: int = 2) -> int:

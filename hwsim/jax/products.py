@@ -81,28 +81,26 @@ class Multiplier:
         if not self.by_precision:
             self._settings[""] = settings_of(self.arguments)
 
-    def settings(self, precision: Any, dtype: str) -> Settings:
-        """The settings of a call."""
+    def settings(self, precision: Any, left: Any, right: Any) -> Settings:
+        """The settings of a call with operands of these dtypes."""
         if not self.by_precision:
             return self._settings[""]
-        more = arguments_of(precision, dtype)
+        more = dict(arguments_of(precision, str(left)))
+        if "accumulate" in more and left != right:  # 8-bit floats, each operand in its own format
+            more |= {"format": _format(left), "format_b": _format(right)}
         key = repr(sorted(more.items()))
         if key not in self._settings:
             self._settings[key] = settings_of({**self.arguments, **more})
         return self._settings[key]
 
-    def dot_general(
-        self, lhs: Array, rhs: Array, dimension_numbers: Any, precision: Any = None, preferred: Any = None
-    ) -> Array:
-        """jax.lax.dot_general on the device."""
+    def dot_general(self, lhs: Array, rhs: Array, dimension_numbers: Any, precision: Any, out: Any) -> Array | None:
+        """jax.lax.dot_general on the device, with a result of dtype `out`; None for dtypes that hwsim lacks."""
         ((left_k, right_k), (left_batch, right_batch)) = dimension_numbers
-        kind = jnp.result_type(lhs, rhs) if lhs.dtype != rhs.dtype else lhs.dtype
-        out = jnp.dtype(kind if preferred is None else preferred)
         if not all(_is_taken(x.dtype) for x in (lhs, rhs)):
             return None
         a, lead, rows = _as_stack(lhs, left_batch, left_k, k_last=True)
         b, _, columns = _as_stack(rhs, right_batch, right_k, k_last=False)
-        settings = self.settings(precision, str(lhs.dtype))
+        settings = self.settings(precision, lhs.dtype, rhs.dtype)
         return _product(self, settings, out, a, b).reshape((*lead, *rows, *columns))
 
     @in_default_environment  # XLA's callbacks flush subnormals; conversion to the result's dtype is NumPy's
@@ -124,7 +122,7 @@ class Multiplier:
         if chosen.arguments is None or 0 in (*lead, *shape):
             wide = np.float64 if out == np.float64 else np.float32
             return np.matmul(left.astype(wide), right.astype(wide)).astype(out)
-        name = operand("result", np.zeros((1, 1), out)).format
+        name = _format(out)
         more: dict[str, Any] = {"timing": False} | ({"output": name} if name in NARROW else {})
         if prod(lead) == 1:  # a matrix, not a stack of one
             left, right = left.reshape(left.shape[-2:]), right.reshape(right.shape[-2:])
@@ -133,10 +131,15 @@ class Multiplier:
         return product.astype(out).reshape(*lead, *shape[:2])
 
 
+def _format(dtype: Any) -> str | None:
+    """hwsim's name of a dtype."""
+    return operand("operand", np.zeros((1, 1), dtype)).format
+
+
 def _is_taken(dtype: Any) -> bool:
     """Whether hwsim has the format: real floating point, and int8."""
-    if dtype.kind == "f":
-        return dtype.itemsize in (2, 4, 8)
+    if dtype.kind == "f" and dtype.itemsize > 1:  # float8_e5m2's kind is "f" too, other narrow ones' is "V"
+        return dtype.itemsize <= 8
     return dtype == np.int8 or dtype in (
         ml_dtypes.bfloat16,
         ml_dtypes.float8_e4m3fn,

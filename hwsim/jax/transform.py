@@ -18,6 +18,10 @@ from hwsim.jax.products import Multiplier, ProductRecord
 Values = list[Any]
 #: Equations with products that are left to JAX: counted by name.
 NOT_CAUGHT = ("conv_general_dilated", "ragged_dot_general", "ragged_dot", "cudnn_fusion", "scaled_matmul")
+#: Control flow that is followed, beside calls.
+LOOPS = ("scan", "while", "cond")
+#: Equations whose function runs elsewhere than on their own operands: on each device's part of them.
+ELSEWHERE = ("shard_map", "pmap", "xla_pmap")
 
 
 class Emulated:
@@ -69,16 +73,17 @@ class Emulated:
         primitive, params = equation.primitive, equation.params
         if primitive is primitives.dot_general_p:
             lhs, rhs = values
-            made = self.multiplier.dot_general(
-                lhs, rhs, params["dimension_numbers"], params["precision"], params["preferred_element_type"]
-            )
+            out = equation.outvars[0].aval.dtype
+            made = self.multiplier.dot_general(lhs, rhs, params["dimension_numbers"], params["precision"], out)
             if made is not None:
                 return [made]
             self._count(f"dot_general of {values[0].dtype}")
         elif primitive.name in NOT_CAUGHT:
             self._count(primitive.name)
         elif _has_products(equation):
-            return self._below(equation, values)
+            if primitive.name in LOOPS or _called(equation) is not None:
+                return self._below(equation, values)
+            self._count(primitive.name)
         bound = primitive.get_bind_params(params)
         functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair until JAX 0.8
         out = primitive.bind(*functions, *values, **bound)
@@ -98,8 +103,7 @@ class Emulated:
             index, *operands = values
             branches = [self._as_function(branch) for branch in params["branches"]]
             return list(jax.lax.switch(index, branches, *operands))
-        inner = next(x for x in params.values() if isinstance(x, (Jaxpr, ClosedJaxpr)))
-        function = self._as_function(inner)
+        function = self._as_function(_called(equation))
         if name in ("remat", "remat2", "checkpoint"):
             return list(jax.checkpoint(function, policy=params.get("policy"))(*values))
         return list(function(*values))
@@ -136,6 +140,22 @@ def _scanned(params: dict[str, Any], values: Values) -> tuple[Values, Values, Va
         return consts, start, along
     fixed, carried = params["num_consts"], params["num_carry"]
     return values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
+
+
+def _called(equation: Any) -> Jaxpr | ClosedJaxpr | None:
+    """The function of an equation that calls one function on its own operands (jit, checkpoints, custom derivatives);
+    None of others, as linear solves, whose functions say more than the result, and kernels, whose take references.
+    """
+    if equation.primitive.name in ELSEWHERE:
+        return None
+    inner = [x for x in equation.params.values() if isinstance(x, (Jaxpr, ClosedJaxpr))]
+    if len(inner) != 1:
+        return None
+    jaxpr = _jaxprs(inner[0])[0]
+    fits = [[v.aval for v in jaxpr.invars], [v.aval for v in jaxpr.outvars]] == [
+        [v.aval for v in equation.invars], [v.aval for v in equation.outvars]
+    ]  # fmt: skip
+    return inner[0] if fits else None
 
 
 def _jaxprs(value: Any) -> list[Jaxpr]:

@@ -17,6 +17,10 @@ from hwsim.torch import convolutions
 from hwsim.torch.products import Place, multiply
 from hwsim.torch.tensors import layout
 
+DIFFERENTIATED = (
+    "inside hwsim.torch.emulate torch.func's derivatives are run eagerly, as torch.compile takes no tangents of a "
+    "registered operator: leave fullgraph=True out, or differentiate outside of what is compiled"
+)
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("hwsim", "DEF")
 _WHERE = "str key, str layer, str stage, str operation, str gradient"
@@ -69,10 +73,19 @@ def product(
 
 def call(name: str, *arguments: Any) -> torch.Tensor:
     """The operator hwsim::`name`, under transforms of torch.func and forward-mode differentiation too."""
+    if torch.compiler.is_dynamo_compiling() and _is_differentiated():
+        torch._dynamo.graph_break(msg=DIFFERENTIATED)
     function = FUNCTIONS[name].apply if _is_transformed() else getattr(torch.ops.hwsim, name)
     made = function(*arguments)
     assert isinstance(made, torch.Tensor)
     return made
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asked while the call is traced
+def _is_differentiated() -> bool:
+    """Whether torch.func differentiates what is compiled: a registered operator has no tangents there."""
+    kinds = torch._C._functorch.TransformType
+    return any(x.key() in (kinds.Grad, kinds.Jvp) for x in torch._C._functorch.get_interpreter_stack() or ())
 
 
 def _is_transformed() -> bool:

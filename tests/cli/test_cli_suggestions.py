@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from hwsim.cli.command import main
@@ -40,3 +42,29 @@ def test_a_list_may_begin_with_a_negative_number(capsys: pytest.CaptureFixture[s
     apart = main([*words, "--a", "-1,2"]), capsys.readouterr()
     assert joined == apart and joined[0] == 0
     assert "expected one argument" not in apart[1].err
+
+
+@pytest.mark.parametrize("value", ["-1e-3", "-2E+1", "-inf"])
+def test_a_number_with_an_exponent_may_be_negative(capsys: pytest.CaptureFixture[str], value: str) -> None:
+    """argparse alone takes -1e-3 and -inf for options."""
+    words = ["run", "--device", "h200", "--m", "2", "--n", "2", "--k", "2", "--no-timing", "--json"]
+    joined = main([*words, f"--alpha={value}"]), capsys.readouterr().err
+    apart = main([*words, "--alpha", value]), capsys.readouterr().err
+    assert joined == apart
+    assert "expected one argument" not in apart[1]
+
+
+def test_a_range_may_begin_at_a_negative_index(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--device", "h200", "--m", "4", "--n", "2", "--k", "2", "--no-timing", "--json"]
+    code, counted_from_the_end = main([*words, "--rows", "-3:-1"]), capsys.readouterr().out
+    assert code == 0
+    assert main([*words, "--rows=-3:-1"]) == 0
+    assert counted_from_the_end == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("before", [["--"], []])
+def test_words_of_another_program_stay_as_they_are(capfd: pytest.CaptureFixture[str], before: list[str]) -> None:
+    given = ["--a", "-1,2", "--b", "-3e-1", "--device", "-1,2"]
+    said = [sys.executable, "-c", "import sys; print(sys.argv[1:])", *given]
+    assert main(["blas", "--quiet", *before, *said]) == 0
+    assert capfd.readouterr().out == f"{given}\n"

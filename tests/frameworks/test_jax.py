@@ -212,3 +212,56 @@ def test_jax_says_what_does_not_fit(a, b, numbers):
     with pytest.raises(TypeError) as got:
         hwsim.jax.dot_general(**H200)(left, right, numbers)
     assert str(got.value) == str(plain.value)
+
+
+NUMBERS = (((1,), (0,)), ((), ()))
+
+
+@pytest.mark.parametrize("right", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("left", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_both_formats_of_8_bits_are_multiplied_and_mixed(left, right):
+    """NumPy's kind of e5m2 is that of float16, of e4m3 that of no number; JAX promotes neither to the other."""
+    a, b = drawn(5, 3, 67, dtype=left), drawn(6, 67, 4, dtype=right)
+    expected = hwsim.matmul(a, b, device="h200")
+    assert same(hwsim.jax.dot_general(device="h200")(a, b, NUMBERS, None, jnp.float32), expected)
+    product = functools.partial(jax.lax.dot_general, dimension_numbers=NUMBERS, preferred_element_type=jnp.float32)
+    of_a_function = hwsim.jax.emulated(product, device="h200")
+    assert same(of_a_function(a, b), expected) and not of_a_function.record.not_caught
+
+
+@pytest.mark.parametrize("accumulate", ["promoted", "fast"])
+def test_algorithms_of_8_bits_take_each_operand_s_own_format(accumulate):
+    name = "ANY_F8_ANY_F8_F32" + ("_FAST_ACCUM" if accumulate == "fast" else "")
+    a, b = drawn(5, 3, 300, dtype=ml_dtypes.float8_e4m3fn), drawn(6, 300, 4, dtype=ml_dtypes.float8_e5m2)
+    dot = hwsim.jax.dot_general(device="h200", scheme="precision")
+    expected = hwsim.matmul(a, b, device="h200", format="e4m3", format_b="e5m2", accumulate=accumulate)
+    assert same(dot(a, b, NUMBERS, name, jnp.float32), expected)
+
+
+def _kernel(x, y, out):
+    out[...] = x[...] @ y[...]
+
+
+def test_linear_solves_shards_and_kernels_are_jax_s_own_and_counted():
+    """Equations that hold products, and whose functions do not compute the equation's result from its operands."""
+    from jax.experimental import pallas
+
+    a, b = drawn(7, 8, 8) + 9 * np.eye(8, dtype=np.float32), drawn(8, 8, 8)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+    split = jax.sharding.PartitionSpec
+    summed = jax.shard_map(
+        lambda a, b: jax.lax.psum(a @ b, "x"),
+        mesh=mesh,
+        in_specs=(split(None, "x"), split("x", None)),
+        out_specs=split(),
+    )
+    kernel = pallas.pallas_call(_kernel, out_shape=jax.ShapeDtypeStruct((8, 8), jnp.float32), interpret=True)
+    for name, own in (("custom_linear_solve", jnp.linalg.solve), ("shard_map", summed), ("pallas_call", kernel)):
+        emulated = hwsim.jax.emulated(own, **H200)
+        assert same(emulated(a, b), own(a, b))
+        assert emulated.record.calls == 0 and emulated.record.not_caught == {name: 1}
+    emulated = hwsim.jax.emulated(lambda a, b: jnp.linalg.solve(a, a @ b), **H200)
+    gradient = jax.grad(lambda b: emulated(a, b).sum())(b)
+    (behind,) = jax.vjp(lambda y: jnp.linalg.solve(a, y), b)[1](jnp.ones((8, 8)))
+    assert same(gradient, hwsim.matmul(a.T, np.asarray(behind), **H200))
+    assert emulated.record.calls == 3  # the product and its two gradients

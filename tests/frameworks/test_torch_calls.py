@@ -338,3 +338,34 @@ with hwsim.torch.emulate(device="h200", format="bf16") as run:
 assert [float(batch.sum()) for batch in batches] == [48, 240] and run.record.total().calls == 1
 """
     subprocess.run([sys.executable, "-c", text], check=True, timeout=300)
+
+
+def _tangent(x, w):
+    return torch.func.jvp(lambda v: x @ v, (w,), (2 * w,))[1]
+
+
+def _gradient(x, w):
+    return torch.func.grad(lambda v: ((x @ v) ** 2).sum())(w)
+
+
+def _gradient_of_mapped(x, w):
+    return torch.func.grad(lambda v: torch.func.vmap(lambda row: ((row @ v) ** 2).sum())(x).sum())(w)
+
+
+@pytest.mark.parametrize("derivative", [_tangent, _gradient, _gradient_of_mapped])
+def test_derivatives_inside_what_is_compiled_are_run_eagerly(derivative):
+    """As part of a graph the operator's tangent was zero, and its gradient an error."""
+    x, w = torch.randn(5, 8), torch.randn(8, 2)
+    torch._dynamo.reset()
+    with hwsim.torch.emulate(device="h200", format="tf32") as eager:
+        expected = derivative(x, w)
+    with hwsim.torch.emulate(device="h200", format="tf32") as run:
+        got = torch.compile(derivative, backend="aot_eager")(x, w)
+    assert torch.equal(got, expected) and got.count_nonzero() == got.numel()
+    assert run.record.total().calls == eager.record.total().calls == 2
+    torch._dynamo.reset()
+    with (
+        hwsim.torch.emulate(device="h200", format="tf32"),
+        pytest.raises(Exception, match="derivatives are run eagerly"),
+    ):
+        torch.compile(derivative, backend="aot_eager", fullgraph=True)(x, w)
