@@ -83,7 +83,8 @@ EXAMPLES = {
     "completion": "completion bash",
     "info": "info",
 }
-NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)  # -1e-3, -inf, -1,2, -3:-1: argparse would see an option
+#: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
+NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
 WIDTH, COLUMN = 100, 13  # of help text
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
@@ -204,13 +205,18 @@ def _run(given: list[str]) -> int:
 
 
 def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, given: Sequence[str]) -> list[str]:
-    """The words, with a value that begins as a negative number joined to the option before it: --a=-1,2."""
+    """The words, with a value that begins as a negative number joined to the option before it: --a=-1,2.
+
+    Options of several values are left as they are.
+    """
     words: list[str] = []
-    if verb is not None and any(action.nargs == argparse.REMAINDER for action in _verb_parser(parser, verb)._actions):
+    of_verb = parser if verb is None else _verb_parser(parser, verb)
+    if any(action.nargs == argparse.REMAINDER for action in of_verb._actions):
         return list(given)  # among them is another program's command line
+    several = {name for name, action in of_verb._option_string_actions.items() if action.nargs not in (None, "?")}
     for word in given:
         after_option = bool(words) and words[-1].startswith("--") and len(words[-1]) > 2 and "=" not in words[-1]
-        if after_option and NEGATIVE.match(word):
+        if after_option and words[-1] not in several and NEGATIVE.match(word):
             words[-1] = f"{words[-1]}={word}"
         else:
             words.append(word)
