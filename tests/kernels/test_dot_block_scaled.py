@@ -148,3 +148,18 @@ def test_strides_of_operands_and_scales(name: str) -> None:
                 spec, np.ascontiguousarray(a.T).T, np.repeat(b, 3, 1)[:, ::3], c, _variant=variant, threads=2, **other
             )
             assert np.array_equal(got, expected), variant
+
+
+@pytest.mark.parametrize(("places", "expected"), [(0, 0), (1, 1)])
+def test_the_floor_cuts_tiny_groups(places: int, expected: int) -> None:
+    """By hand, C = 0: a floor of -139 keeps 35 places, down to 2^-174. One group is 2^-149, the least fp32; another of
+    -2^-174 takes it below, toward zero to 0; one of -2^-175 is cut.
+    """
+    spec, bias, one, minus_one = SPECS["mxf4"], format_of("ue8m0").bias, 2, 10
+    a, b = np.zeros((1, 64), np.uint8), np.zeros((64, 1), np.uint8)
+    a[0, 0], a[0, 32], b[0, 0], b[32, 0] = one, minus_one, one, one
+    scales = np.array([[bias - 75, bias - 87]], np.uint8), np.array([[bias - 74], [bias - 87 - places]], np.uint8)
+    c = np.zeros((1, 1), np.uint32)
+    assert agree(spec, a, b, c, scale_a=scales[0], scale_b=scales[1])[0, 0] == expected
+    own = {"scale_a": scales[0][0].tolist(), "scale_b": scales[1][:, 0].tolist()}
+    assert reference.dot(spec, a[0].tolist(), b[:, 0].tolist(), 0, **own) == expected
