@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -61,11 +60,6 @@ def test_a_range_may_begin_at_a_negative_index(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert main([*words, "--rows=-3:-1"]) == 0
     assert counted_from_the_end == capsys.readouterr().out
-
-
-def test_the_first_of_several_values_may_be_negative(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["plot", "error-over-exponent", "--format", "bf16", "--json", "--out", str(tmp_path / "x.svg")]
-    assert main([*words, "--at", "-8", "0"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("before", [["--"], []])
