@@ -26,7 +26,7 @@ class Times:
     """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
 
     program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
-    by_library: seconds, tflops and peak_fraction are of recorded times of a library's kernels; all else is the
+    by_library: seconds, tflops and peak_fraction are with recorded times of a library's kernels; all else is the
     program's.
     """
 
@@ -111,7 +111,7 @@ _CACHE: IdentityCache[dict[str, tuple[Device, Timing]]] = IdentityCache(PROGRAMS
 
 
 def _under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timing]:
-    """As hwsim.machines.load.under_load; a product that is asked for again is not timed again."""
+    """As hwsim.machines.load.under_load; a program that is asked for again is not timed again."""
     found = _CACHE.get(program, chip)
     if found is None:
         found = {}

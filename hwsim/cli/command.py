@@ -207,7 +207,7 @@ def _run(given: list[str]) -> int:
 def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, given: Sequence[str]) -> list[str]:
     """The words, with a value that begins as a negative number joined to the option before it: --a=-1,2.
 
-    Options of several values are left as they are.
+    Options of the verb's own that take several values are left as they are.
     """
     words: list[str] = []
     of_verb = parser if verb is None else _verb_parser(parser, verb)

@@ -184,6 +184,12 @@ def _backward(
     multiplier: Multiplier, settings: Settings, out: Any, saved: tuple[Array, Array], grad: Array
 ) -> tuple[Array, Array]:
     a, b = saved
+    taken = settings.of("", "forward").arguments or {}
+    if multiplier.by_precision and "accumulate" in taken and grad.dtype.itemsize > 1:
+        raise UnsupportedError(
+            f"a dot algorithm of 8-bit floats multiplies no gradient of {grad.dtype}: differentiate products of "
+            "another algorithm, or give the product a rule of its own (jax.custom_vjp) that casts the gradient"
+        )
     of_a = _differentiable(multiplier, settings, "backward_input", "a", a.dtype, grad, jnp.swapaxes(b, -1, -2))
     of_b = _differentiable(multiplier, settings, "backward_weight", "b", b.dtype, jnp.swapaxes(a, -1, -2), grad)
     return of_a, of_b

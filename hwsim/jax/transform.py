@@ -152,10 +152,13 @@ def _called(equation: Any) -> Jaxpr | ClosedJaxpr | None:
     if len(inner) != 1:
         return None
     jaxpr = _jaxprs(inner[0])[0]
-    fits = [[v.aval for v in jaxpr.invars], [v.aval for v in jaxpr.outvars]] == [
-        [v.aval for v in equation.invars], [v.aval for v in equation.outvars]
-    ]  # fmt: skip
+    fits = [_kinds(jaxpr.invars), _kinds(jaxpr.outvars)] == [_kinds(equation.invars), _kinds(equation.outvars)]
     return inner[0] if fits else None
+
+
+def _kinds(variables: Any) -> list[Any]:
+    """Shape and dtype of each variable; of what has none, as a reference to memory, all that JAX says of it."""
+    return [(x.aval.shape, x.aval.dtype) if isinstance(x.aval, jax.core.ShapedArray) else x.aval for x in variables]
 
 
 def _jaxprs(value: Any) -> list[Jaxpr]:
@@ -182,7 +185,7 @@ def emulated(function: Callable[..., Any], **arguments: Any) -> Emulated:
 
     arguments: as of `dot_general`. jit, grad and vmap go around it (jax.grad(hwsim.jax.emulated(loss))), so that the
     gradient's products are found. Inside, jit, scan, while, cond and checkpoints are followed; custom derivatives of
-    functions with products inside are not used: these are differentiated as they are written. Convolutions are left to
-    JAX and counted. Raises as `dot_general`.
+    functions with products inside are not used: these are differentiated as they are written. Convolutions, complex
+    products, linear solves, shard_map and Pallas kernels are left to JAX and counted. Raises as `dot_general`.
     """
     return Emulated(function, arguments)

@@ -29,9 +29,9 @@ class Version:
     of times and of what these are multiplied by, and the chips that it was asked on; and of how often estimates are
     right, for others.
 
-    devices, asked_on, same_with_c, taken, neighbours: as in the version file, where they are `asked.chips`,
-    `asked.alone` and so on (hwsim.libraries.version_model). evidence: of the trees. mixed_alike: the share of answers
-    for operands of two formats that are as for the first one's.
+    devices, asked_on, same_with_c: `chips`, `alone` and `same_with_c` under `asked` in the version file; taken and
+    neighbours stand there under their names (hwsim.libraries.version_model). evidence: of the trees. mixed_alike: the
+    share of answers for operands of two formats that are as for the first one's.
     """
 
     library: str

@@ -7,6 +7,7 @@ was finished). For GEMMs timed by this project it names sets; their times are in
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -100,6 +101,7 @@ class Selection(PaperRecord):
     why: str = ""
 
 
+KEY = re.compile(r"[A-Z0-9_]+")  # of a reason
 Explained = TypeVar("Explained", Measurement, Selection)
 
 
@@ -117,6 +119,8 @@ class File(PaperRecord):
     @model_validator(mode="after")
     def _reasons_are_shared(self) -> Self:
         used = Counter([*(one.why for one in self.points), *(one.why for one in self.times)])
+        if unknown := [why for why in used if KEY.fullmatch(why) and why not in self.reasons]:
+            raise ValueError(f"why: {', '.join(unknown)}; there is no such reason, there are {', '.join(self.reasons)}")
         if alone := [key for key in self.reasons if used[key] < 2]:
             raise ValueError(f"reasons {', '.join(alone)}: not the `why` of several points; write the text there")
         return self

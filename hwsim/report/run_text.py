@@ -124,7 +124,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
         )
-        time = f"{duration(result.seconds)} by recorded times of the library's kernels, {_without(result)}"
+        time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}"
         found = [("cycles", cycles), ("time", time)]
     else:
         found = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]

@@ -29,7 +29,11 @@ def tune_page(found: Landscape, title: str) -> Page:
     return Page(
         f"Search: {title}",
         [
-            PageSection("Summary", f"The configuration of least {what}, beside others.", [_table(named), Text(says)]),
+            PageSection(
+                "Summary",
+                f"The configuration of least {what}, or the choice of the formula that was asked for, beside others.",
+                [_table(named), Text(says)],
+            ),
             PageSection(
                 "Landscape",
                 f"By the tile's m and n: {what} of the best configuration of all, over those of the best one with this "

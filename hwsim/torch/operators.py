@@ -19,7 +19,8 @@ from hwsim.torch.tensors import layout
 
 DIFFERENTIATED = (
     "inside hwsim.torch.emulate torch.func's derivatives are run eagerly, as torch.compile takes no tangents of a "
-    "registered operator: leave fullgraph=True out, or differentiate outside of what is compiled"
+    "registered operator: leave fullgraph=True out, or call backward() or torch.autograd.grad outside of what is "
+    "compiled"
 )
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("hwsim", "DEF")

@@ -263,9 +263,9 @@ def test_quiet_says_nothing_on_stderr(cli):
 @pytest.mark.parametrize(
     ("sizes", "cycles", "time"),
     [
-        ((64, 64, 64), r"[\d,]+ cycles of the program", r"[\d.]+ ns by recorded times .*without launches and host"),
-        ((2, 2, 16), r"[\d,]+ cycles of the program", r"0 ns by recorded times"),  # no longer than a launch: no rate
-        ((1, 256, 256), r"none: the sm90 dataflow carries no sum", r"[\d.]+ [un]s by recorded times"),  # no tile
+        ((64, 64, 64), r"[\d,]+ cycles of the program", r"[\d.]+ ns with recorded times .*without launches and host"),
+        ((2, 2, 16), r"[\d,]+ cycles of the program", r"0 ns with recorded times"),  # no longer than a launch: no rate
+        ((1, 256, 256), r"none: the sm90 dataflow carries no sum", r"[\d.]+ [un]s with recorded times"),  # no tile
     ],
 )
 def test_a_librarys_time_is_named_for_what_it_is(cli, sizes, cycles, time):

@@ -265,3 +265,21 @@ def test_linear_solves_shards_and_kernels_are_jax_s_own_and_counted():
     (behind,) = jax.vjp(lambda y: jnp.linalg.solve(a, y), b)[1](jnp.ones((8, 8)))
     assert same(gradient, hwsim.matmul(a.T, np.asarray(behind), **H200))
     assert emulated.record.calls == 3  # the product and its two gradients
+
+
+def test_a_call_with_operands_of_another_weak_type_is_followed():
+    """Tangents may be weaker or stronger than the arguments that their function was written for."""
+    inner, x = jax.jit(lambda a, s: (a @ a) * s), jnp.asarray(drawn(7, 4, 4))
+    emulated = hwsim.jax.emulated(lambda x: jax.jvp(lambda s: inner(x, s), (2.0,), (jnp.float32(1.0),)), **H200)
+    assert same(emulated(x)[1], hwsim.matmul(np.asarray(x), np.asarray(x), **H200))
+    assert emulated.record.calls == 1 and not emulated.record.not_caught
+
+
+@pytest.mark.parametrize("right", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_algorithms_of_8_bits_have_no_gradient(right):
+    dot = hwsim.jax.dot_general(device="h200", scheme="precision")
+    a, b = drawn(5, 3, 32, dtype=ml_dtypes.float8_e4m3fn), drawn(6, 32, 4, dtype=right)
+    how = {"precision": "ANY_F8_ANY_F8_F32", "preferred_element_type": jnp.float32}
+    made, pull = jax.vjp(lambda x, y: dot(x, y, (((1,), (0,)), ((), ())), **how), jnp.asarray(a), jnp.asarray(b))
+    with pytest.raises(UnsupportedError, match="multiplies no gradient of float32"):
+        pull(jnp.ones_like(made))

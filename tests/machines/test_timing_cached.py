@@ -1,5 +1,5 @@
-"""What follows from a program alone is worked out once, whatever the clock; the timing machine runs at every call, and
-once for a product that is asked for again.
+"""What follows from a program alone is worked out once, whatever the clock; timing.run runs at every call, hwsim.run
+calls it once for a program, a device and an instruction.
 """
 
 from collections import Counter

@@ -254,6 +254,9 @@ def test_reasons_are_those_of_several_points(tmp_path):
     file.write_text(text.replace('why: "SIZES"', 'why: "sizes"', 2))
     with pytest.raises(InputError, match="reasons SIZES: not the `why` of several points"):
         anchor_data.read(file)
+    file.write_text(text.replace('why: "WMMA"', 'why: "WMA"', 1))
+    with pytest.raises(InputError, match="why: WMA; there is no such reason"):
+        anchor_data.read(file)
 
 
 def test_points_of_the_910b_keep_what_set_a_number(monkeypatch):
