@@ -185,7 +185,7 @@ def _backward(
 ) -> tuple[Array, Array]:
     a, b = saved
     taken = settings.of("", "forward").arguments or {}
-    if multiplier.by_precision and "accumulate" in taken and grad.dtype.itemsize > 1:
+    if multiplier.by_precision and "accumulate" in taken and a.dtype.itemsize == 1 < grad.dtype.itemsize:
         raise UnsupportedError(
             f"a dot algorithm of 8-bit floats multiplies no gradient of {grad.dtype}: differentiate products of "
             "another algorithm, or give the product a rule of its own (jax.custom_vjp) that casts the gradient"

@@ -283,3 +283,12 @@ def test_algorithms_of_8_bits_have_no_gradient(right):
     made, pull = jax.vjp(lambda x, y: dot(x, y, (((1,), (0,)), ((), ())), **how), jnp.asarray(a), jnp.asarray(b))
     with pytest.raises(UnsupportedError, match="multiplies no gradient of float32"):
         pull(jnp.ones_like(made))
+
+
+def test_an_accumulation_that_the_caller_asks_for_leaves_gradients():
+    dot = hwsim.jax.dot_general(device="h200", scheme="precision", accumulate="fast")
+    a, b = (jnp.asarray(drawn(i, 8, 8, dtype=ml_dtypes.bfloat16)) for i in (1, 2))
+    made, pull = jax.vjp(lambda x, y: dot(x, y, (((1,), (0,)), ((), ()))), a, b)
+    ones = jnp.ones_like(made)
+    expected = hwsim.matmul(np.asarray(ones), np.asarray(b).T, device="h200", format="bf16", output="bf16")
+    assert same(pull(ones)[0], expected)

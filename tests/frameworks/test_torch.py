@@ -413,3 +413,13 @@ def test_arguments_are_checked_at_once():
 def test_every_function_is_one_of_pytorch_s():
     assert all(callable(function) for function in FUNCTIONS)
     assert len(FUNCTIONS) > 30
+
+
+def test_seconds_of_a_library_s_kernel_without_cycles_count():
+    where = {"device": "h200", "library": "cublas", "format": "fp32"}
+    a, b = drawn(1, 1, 64), drawn(2, 64, 64)
+    expected = hwsim.run(a.numpy(), b.numpy(), **where)
+    with hwsim.torch.emulate(timing=True, **where) as run:
+        a @ b
+    total = run.record.total()
+    assert expected.cycles is None and total.cycles == 0 and total.seconds == expected.seconds > 0
