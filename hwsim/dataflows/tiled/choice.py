@@ -17,7 +17,8 @@ from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint, footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
-from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel, Shape
+from hwsim.dataflows.tiled.family import Family, Shape
+from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.formats import format_of

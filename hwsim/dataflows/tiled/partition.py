@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
+from hwsim.dataflows.tiled.family import Family
+from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError

@@ -16,9 +16,10 @@ from hwsim.dataflows.options import STAGING
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
-from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
+from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.storage import recorded_orders
