@@ -10,7 +10,7 @@ from hwsim.errors import InputError
 from hwsim.papers import anchor_data, anchors, ascend910b, ascend910b_data, measured
 from hwsim.papers.anchors_text import points_text, pooled_text, roles_text, spreads_text
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
+PAGE = (Path(__file__).parents[2] / "lab" / "docs" / "cycles.md").read_text()
 DATA = anchor_data.read()
 POINTS = {entry.id: entry for entry in DATA.points}
 QUICK = (
