@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hwsim_lab.papers.claims import PAPERS
 
 import hwsim
 import hwsim.schemes
