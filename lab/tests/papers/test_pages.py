@@ -12,7 +12,7 @@ from hwsim_lab.papers.assumptions import VARIED_KINDS
 from hwsim_lab.papers.claims import PAPERS
 from hwsim_lab.papers.reproduce_text import VERDICTS
 
-DOCS = Path(__file__).parents[2] / "lab" / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 MOST_BYTES = 3_000_000
 BEHIND = "the page is behind: run python docs/generate.py --papers"
 
@@ -57,7 +57,7 @@ def test_the_summary_adds_up() -> None:
     page = (DOCS / "papers.md").read_text(encoding="utf-8")
     every = [counts(page, paper) for paper in PAPERS]
     assert counts(page, "all") == [sum(column) for column in zip(*every, strict=True)]
-    assert f"{counts(page, 'all')[-1]} claims" in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"{counts(page, 'all')[-1]} claims" in (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -10,7 +10,7 @@ from hwsim_lab.papers.anchors_text import points_text, pooled_text, roles_text, 
 from hwsim.cli import main
 from hwsim.errors import InputError
 
-PAGE = (Path(__file__).parents[2] / "lab" / "docs" / "cycles.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
 DATA = anchor_data.read()
 POINTS = {entry.id: entry for entry in DATA.points}
 QUICK = (
