@@ -11,9 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hwsim_lab.golden.campaign import Summary, campaign_on_gpu
-from hwsim_lab.golden.questions import QUESTIONS, write_questions
-
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
@@ -28,6 +25,8 @@ from hwsim.golden.verify import Report, all_sets, verify
 from hwsim.host.files import check_writable, make_folder
 from hwsim.host.threads import MOST
 from hwsim.report.text.words import plural, table
+from hwsim_lab.golden.campaign import Summary, campaign_on_gpu
+from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
 JSON_HELP = "one JSON object on standard output"
 TREE = Path(__file__).resolve().parents[2] / "tests" / "golden"  # there in a checkout only

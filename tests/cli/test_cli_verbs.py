@@ -5,7 +5,6 @@ import json
 import time
 
 import pytest
-from hwsim_lab.papers import anchor_data, anchors
 
 import hwsim
 from hwsim import _kernels
@@ -14,6 +13,7 @@ from hwsim.cli.progress import Progress
 from hwsim.devices.registry import shipped
 from hwsim.errors import MismatchError
 from hwsim.resolve.device_programs import without_program
+from hwsim_lab.papers import anchor_data, anchors
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hwsim_lab.papers.sgemm_cube.moves import executed, moves
 from lowered import lower
 from operands import bits
 
@@ -19,6 +18,7 @@ from hwsim.machines import functional, reference
 from hwsim.program.check import check
 from hwsim.program.ir import LocalTile
 from hwsim.schemes import scheme_of
+from hwsim_lab.papers.sgemm_cube.moves import executed, moves
 
 CHIP = load("ascend910a")
 SMALL = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "n_fused": 2}

@@ -23,8 +23,6 @@ from typing import Any
 
 import hopper
 import numpy as np
-from hwsim_lab.golden.campaign import Summary, campaign
-from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
 from hwsim._kernels import gemm, variant
 from hwsim.devices import dot_spec, load
@@ -34,6 +32,8 @@ from hwsim.golden.recorder import Recorder, build, driver_version, select
 from hwsim.golden.recording import command_line, record, today
 from hwsim.golden.verify import all_sets, compute
 from hwsim.numerics.units import DotSpec
+from hwsim_lab.golden.campaign import Summary, campaign
+from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
 HERE = Path(__file__).resolve().parent
 

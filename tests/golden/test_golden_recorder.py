@@ -9,7 +9,6 @@ from typing import Any
 import hopper
 import numpy as np
 import pytest
-from hwsim_lab.golden.campaign import Summary, campaign
 
 from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
@@ -20,6 +19,7 @@ from hwsim.golden.instructions import parse
 from hwsim.golden.recorder import Recorder, build, generate, gpu_target, nvcc_path, select
 from hwsim.golden.recording import device_name, drawn, with_results
 from hwsim.golden.verify import compute
+from hwsim_lab.golden.campaign import Summary, campaign
 
 
 def names(arch: str, wgmma_n: Sequence[int] = (8,)) -> list[str]:

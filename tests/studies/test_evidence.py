@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hwsim_lab.golden.survey import read_survey
 
 import hwsim
 from hwsim import devices
@@ -16,6 +15,7 @@ from hwsim.resolve.evidence import of_schedule
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
+from hwsim_lab.golden.survey import read_survey
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

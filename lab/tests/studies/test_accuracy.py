@@ -15,9 +15,9 @@ import hwsim
 from hwsim.analysis import exact_product, inputs, metrics
 from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
-from hwsim.studies import accuracy
+from hwsim_lab.papers import accuracy
 
-DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
+DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"  # of the laboratory
 DEVICES = ("ascend910a", "a100", "b200", "mi300x", "tf64")
 NAMES = (
     "native fp32",
