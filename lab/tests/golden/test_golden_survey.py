@@ -15,7 +15,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim_lab.golden import survey
 
-HERE = Path(__file__).parent / "h200_cublas"
+HERE = Path(__file__).parents[3] / "tests" / "golden" / "h200_cublas"
 FILE = HERE / "survey.npz"
 
 
