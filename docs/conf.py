@@ -23,13 +23,18 @@ from hwsim._version import __version__  # noqa: E402
 
 project = "hwsim"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md"]  # the forge's index; the site's is index.md
 html_theme = "furo"
 html_title = f"hwsim {release}"
 html_copy_source = False
-myst_enable_extensions = ["colon_fence"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 4
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Fields", "params_style")]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
