@@ -52,6 +52,8 @@ from hwsim.schemes import OWN, scheme_of
 PAPERS_BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent
+#: Pages of what was measured, which belong to the lab.
+LAB = FOLDER.parent / "lab" / "docs"
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
 SOURCES = FOLDER.parent / "hwsim"
@@ -386,15 +388,15 @@ LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
 
 
 def papers(only_cached: bool, jobs: int, with_full: bool) -> None:
-    """Write docs/papers/*.md with figures, and the tables of papers.md.
+    """Write lab/docs/papers/*.md with figures, and the tables of papers.md.
 
     only_cached: assumptions that were varied. jobs: processes. with_full: the table of runs at full scale too.
     """
     if jobs > 1:
         processes.run(PAPERS, None, scale="quick", jobs=jobs)
     found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
-    reproduce_text.write_pages(FOLDER / "papers", found)
-    page = FOLDER / "papers.md"
+    reproduce_text.write_pages(LAB / "papers", found)
+    page = LAB / "papers.md"
     tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
     if with_full:
         tables["papers-full"] = at_full_scale(found.outcomes)
@@ -438,7 +440,7 @@ def main() -> None:
     if "--papers" in sys.argv[1:]:
         jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
         papers("--cached" in sys.argv[1:], jobs, "--full" in sys.argv[1:])
-    for path in sorted(FOLDER.glob("*.md")):
+    for path in sorted([*FOLDER.glob("*.md"), *LAB.glob("*.md")]):
         before = path.read_text(encoding="utf-8")
         after = current(before)
         if long:

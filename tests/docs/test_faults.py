@@ -1,4 +1,4 @@
-"""docs/faults.md: each fault names a test that is there."""
+"""lab/docs/faults.md: each fault names a test that is there."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ ROW = re.compile(
 
 def rows():
     """The rows of the tables of faults, apart from their headings."""
-    text = (ROOT / "docs/faults.md").read_text(encoding="utf-8").partition("\n## Open")[0]
+    text = (ROOT / "lab/docs/faults.md").read_text(encoding="utf-8").partition("\n## Open")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [line for line in lines if not line.startswith(("| fault |", "| --- |"))]
 

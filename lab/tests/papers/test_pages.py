@@ -1,4 +1,4 @@
-"""docs/papers: a page for each paper, in step with its claims; `python docs/generate.py --papers` writes them."""
+"""lab/docs/papers: a page for each paper, in step with its claims; `python docs/generate.py --papers` writes them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_summary_adds_up() -> None:
     page = (DOCS / "papers.md").read_text(encoding="utf-8")
     every = [counts(page, paper) for paper in PAPERS]
     assert counts(page, "all") == [sum(column) for column in zip(*every, strict=True)]
-    assert f"{counts(page, 'all')[-1]} claims" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{counts(page, 'all')[-1]} claims" in (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("paper", PAPERS)

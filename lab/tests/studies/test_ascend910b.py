@@ -1,4 +1,4 @@
-"""The 910B's published measurements beside the timing machine. What was calibrated on what: docs/ascend910b.md."""
+"""The 910B's published measurements beside the timing machine. What was calibrated on what: lab/docs/ascend910b.md."""
 
 from __future__ import annotations
 
