@@ -47,7 +47,7 @@ from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
 from hwsim.report.text.device_text import evidence_text
 from hwsim.request.declarations import declared
 from hwsim.resolve.planning import carries, plan_for
-from hwsim.schemes import OWN, scheme_of
+from hwsim.schemes import OWN
 
 PAPERS_BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -268,26 +268,6 @@ def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield path, data
 
 
-#: Schemes that share their options (or have none): the first stands for all.
-KIN = (
-    ("native",),
-    ("sgemm-cube",),
-    ("le-gemm",),
-    ("bf16x9", "bf16x6", "bf16x3"),
-    ("ape-fp32-f",),
-    ("ape-fp32-b",),
-    ("ape-fp32-t",),
-    ("ape-int16",),
-    ("ape",),
-    ("tf32x3", "tf32x1", "tf32x4"),
-    ("tf64x3", "tf64x1", "tf64x4"),
-    ("markidis", "egemm-tc"),
-    ("quantensor",),
-    ("ozaki-int8", "ozaki-fp16"),
-    ("ootomo-fp16", "ootomo-tf32"),
-)
-
-
 def schemes() -> str:
     """Every scheme, its operands, and the devices whose units carry it."""
     names = sorted(file.stem for file in PACKAGE.glob("*.yaml"))
@@ -312,23 +292,17 @@ def schemes() -> str:
     return table(("scheme", "what", "operands", "devices (bits)"), rows())
 
 
-def options(names: tuple[str, ...]) -> str:
-    """The options of schemes that have them in common."""
-    found = {name: scheme_of(name).options for name in names}
-    first = found[names[0]]
-    for name, others in found.items():
-        assert [x.name for x in others] == [x.name for x in first], f"{name} has options of its own"
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for position, option in enumerate(first):
+def scheme_options() -> str:
+    """The options of every scheme, one row for each declaration with the schemes that share it."""
+    sharing: dict[tuple[str, str, str, str], list[str]] = {}
+    for scheme in OWN:
+        for option in scheme.options:
             allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
-            defaults = {name: found[name][position].default for name in names}
-            same = len(set(defaults.values())) == 1
-            each = [("" if same else f" ({name})", value) for name, value in defaults.items()][: 1 if same else None]
-            default = ", ".join(f"{_default(value)}{name}" for name, value in each)
-            yield f"`{option.name}`", allowed, default, option.help
-
-    return table(("option", "allowed", "default", "meaning"), rows())
+            declaration = f"`{option.name}`", allowed, _default(option.default), option.help
+            sharing.setdefault(declaration, []).append(scheme.name)
+    ordered = sorted(sharing.items(), key=lambda item: item[0][0].strip("`"))
+    rows = ((name, ", ".join(names), *rest) for (name, *rest), names in ordered)
+    return table(("option", "schemes", "allowed", "default", "meaning"), rows)
 
 
 def gemm_options() -> str:
@@ -359,7 +333,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
     "schemes": schemes,
     "options": gemm_options,
-    **{f"options-{names[0]}": partial(options, names) for names in KIN},
+    "options-of-schemes": scheme_options,
     "devices": devices,
     "modules": modules,
     "ascend910a-parameters": partial(parameters, "ascend910a"),
