@@ -19,7 +19,10 @@ from hwsim.report.text.words import data
 from hwsim.request.declarations import declared
 from site_tables import citation_table, markdown, number_tables, unit
 
+LABORATORY = Path(__file__).parents[1] / "lab" / "docs"
 SCHEMAS = Path(__file__).parents[1] / "configs" / "schema"
+
+
 def _facts(device: Device) -> str:
     """What a reader asks first of a chip."""
     slower = ", ".join(f"{name} {mhz:,g}" for name, mhz in device.sustained_clock_mhz.items())
@@ -109,7 +112,9 @@ def option_page() -> str:
             for entry in entries
             if entry.kind == kind_name
         ]
-        text += f"\n## {kind_name[0].upper()}{kind_name[1:]}\n\n" + markdown(("option", "type", "default", "meaning"), rows, "options")
+        text += f"\n## {kind_name[0].upper()}{kind_name[1:]}\n\n" + markdown(
+            ("option", "type", "default", "meaning"), rows, "options"
+        )
     return text
 
 
@@ -199,9 +204,24 @@ def pages() -> dict[str, str]:
     return found
 
 
+def laboratory() -> dict[str, str]:
+    """{path below `docs/generated`: Markdown} of the laboratory's pages, where the checkout has them."""
+    found = {f"laboratory/{page.relative_to(LABORATORY)}": page for page in sorted(LABORATORY.rglob("*.md"))}
+    texts = {name: page.read_text(encoding="utf-8") for name, page in found.items() if page.name != "README.md"}
+    names = [name.removeprefix("laboratory/").removesuffix(".md") for name in texts]
+    about = (
+        "The laboratory's records: campaigns, measured times, and a page for each paper with a verdict on each claim."
+    )
+    return texts | {"laboratory/index.md": index("What was measured", about, names)}
+
+
 def write(folder: Path) -> None:
     """Write every page that changed; the others keep their times, so that they are not read again."""
-    for name, text in pages().items():
+    for picture in LABORATORY.rglob("*.png"):
+        copy = folder / "laboratory" / picture.relative_to(LABORATORY)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(picture.read_bytes())
+    for name, text in (pages() | laboratory()).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:

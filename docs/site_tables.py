@@ -74,7 +74,7 @@ def cell(text: str) -> str:
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], style: str) -> str:
     """A Markdown table in a block of a CSS class, under which `_static/site.css` gives its columns their widths."""
-    lines = [f":::{{div}} {style}", "", f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    lines = [f":::{{container}} {style}", "", f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
     return "\n".join([*lines, "", ":::", ""])
 
