@@ -48,7 +48,7 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def inside_only(text: str, page: Path) -> str:
-    """A page's Markdown with links to pages of the site as they are there, and links to other local files as plain text.
+    """A page's Markdown with links as the site has them; links to files outside of it become plain text.
 
     page: the page's file in the site. Pages of the laboratory are copies: their links are of the original's folder.
     """

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from site_tables import citation_table, markdown, number_tables, unit
+
 import hwsim
 from hwsim.devices.device import Device
 from hwsim.devices.registry import shipped
@@ -17,7 +19,6 @@ from hwsim.libraries.model import loader as libraries
 from hwsim.report.text.provenance_text import evidence_text
 from hwsim.report.text.words import data
 from hwsim.request.declarations import declared
-from site_tables import citation_table, markdown, number_tables, unit
 
 LABORATORY = Path(__file__).parents[1] / "lab" / "docs"
 SCHEMAS = Path(__file__).parents[1] / "configs" / "schema"
