@@ -29,7 +29,7 @@ FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "
 # Code that Cython writes for one call of a kernel; where the loops are in the .pyx itself it gets FLAGS.
 WRAPPER_FLAGS = {name: [*FLAGS, "-O1"] for name in ("convert", "dot", "engine", "lanes", "program")}
 # The platform that is built for. A cross-build names its own in _PYTHON_HOST_PLATFORM, as linux-aarch64, beside the
-# compiler in CC and LDSHARED and the names of extensions in SETUPTOOLS_EXT_SUFFIX (tools/wheels).
+# compiler in CC and LDSHARED and the names of extensions in SETUPTOOLS_EXT_SUFFIX (lab/tools/wheels).
 TARGET = sysconfig.get_platform()
 X86 = TARGET.rpartition("-")[2].lower() in ("x86_64", "amd64")
 VARIANTS = {"baseline": []}
@@ -45,7 +45,7 @@ if X86:
         "-mprefer-vector-width=512",
     ]
 # One build of the kernels alone: under the name baseline, for the instruction set that HWSIM_ALONE names. Such an
-# extension runs on processors with that set only; for tools/mutate and sanitizers.
+# extension runs on processors with that set only; for lab/tools/mutate and sanitizers.
 if ALONE := os.environ.get("HWSIM_ALONE"):
     if ALONE not in VARIANTS:
         raise SystemExit(f"HWSIM_ALONE: {ALONE!r} not known; allowed: {', '.join(VARIANTS)}")
@@ -54,7 +54,7 @@ if ALONE := os.environ.get("HWSIM_ALONE"):
 BUILT = os.environ.get("HWSIM_BUILT", "")
 USES = {"dot": ("lanes",)}  # an extension whose C calls that of another links its objects too
 
-# HWSIM_SANITIZE: AddressSanitizer and UBSan, the first report ends the process (tools/sanitize). These flags stand
+# HWSIM_SANITIZE: AddressSanitizer and UBSan, the first report ends the process (lab/tools/sanitize). These flags stand
 # after the interpreter's own: its -fwrapv makes signed overflow wrap and hides it, its -O3 takes far longer to compile.
 SANITIZE = [
     "-O1",
@@ -213,9 +213,9 @@ class BuildExt(build_ext):
         }
         try:
             with zipfile.ZipFile(wheel) as archive:
-                shim = f"hwsim/blas/{SHIM}"
+                shim = f"hwsim/frameworks/blas/{SHIM}"
                 if "HWSIM_EXTENSIONS" not in os.environ and shim in archive.namelist():
-                    outputs[shim] = str(Path(self.get_ext_fullpath("hwsim.blas.shim")).with_name(SHIM))
+                    outputs[shim] = str(Path(self.get_ext_fullpath("hwsim.frameworks.blas.shim")).with_name(SHIM))
                 for member, output in outputs.items():
                     Path(output).parent.mkdir(parents=True, exist_ok=True)
                     Path(output).write_bytes(archive.read(member))
@@ -225,7 +225,7 @@ class BuildExt(build_ext):
 
     def shim(self) -> Step:
         """The library of `hwsim blas`, which has no Python inside."""
-        output = Path(self.get_ext_fullpath("hwsim.blas.shim")).with_name(SHIM)
+        output = Path(self.get_ext_fullpath("hwsim.frameworks.blas.shim")).with_name(SHIM)
         source, dependencies = "kernels_ext/blas/shim.c", Path(self.build_temp, "shim.d")
         flags = ["-O2", "-std=c11", "-MMD", "-MF", str(dependencies), source, "-o", str(output)]
         flags += ["-ldl", "-lm", "-pthread", "-g0"]
@@ -234,10 +234,10 @@ class BuildExt(build_ext):
     def copy_extensions_to_source(self) -> None:
         """For builds in the source tree the shim as well."""
         super().copy_extensions_to_source()
-        inside = Path(self.build_lib, "hwsim", "blas", SHIM)
+        inside = Path(self.build_lib, "hwsim", "frameworks", "blas", SHIM)
         if inside.is_file():
-            (ROOT / "hwsim" / "blas").mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(inside), str(ROOT / "hwsim" / "blas" / SHIM))
+            (ROOT / "hwsim" / "frameworks" / "blas").mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(inside), str(ROOT / "hwsim" / "frameworks" / "blas" / SHIM))
 
     def run_chains(self, chains: list[tuple[Step, ...]], jobs: int, progress: Progress) -> None:
         with ThreadPoolExecutor(jobs) as pool:

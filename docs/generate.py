@@ -19,17 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hwsim
-from hwsim.api import program
-from hwsim.cli.options import APART
-from hwsim.datafiles.provenance import LEVELS
-from hwsim.dataflows.registry import dataflows
-from hwsim.devices.loader import DEFAULT
-from hwsim.errors import UnsupportedError
-from hwsim.gemm.problem import Problem
-from hwsim.machines import timing
-from hwsim.options import declared
-from hwsim.papers import (
+from hwsim_lab.papers import (
     anchor_data,
     ascend910b,
     block_size,
@@ -40,11 +30,22 @@ from hwsim.papers import (
     reproduce_text,
     underflow,
 )
-from hwsim.papers import anchors as measured
-from hwsim.papers.anchors_text import rows_text, times_text
-from hwsim.papers.claims import PAPERS
+from hwsim_lab.papers import anchors as measured
+from hwsim_lab.papers.anchors_text import rows_text, times_text
+from hwsim_lab.papers.claims import PAPERS
+
+import hwsim
+from hwsim.api import program
+from hwsim.cli.options import APART
+from hwsim.datafiles.provenance import LEVELS
+from hwsim.dataflows.registry import dataflows
+from hwsim.devices.loader import DEFAULT
+from hwsim.errors import UnsupportedError
+from hwsim.gemm.problem import Problem
+from hwsim.machines import timing
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
-from hwsim.report.device_text import evidence_text
+from hwsim.report.text.device_text import evidence_text
+from hwsim.request.declarations import declared
 from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import OWN, scheme_of
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import hwsim
 from hwsim.devices.registry import shipped
-from hwsim.libraries import loader as libraries
-from hwsim.report.device_text import device_text, sources_text
-from hwsim.report.provenance_text import evidence_text, provenance_table
+from hwsim.libraries.model import loader as libraries
+from hwsim.report.text.device_text import device_text, sources_text
+from hwsim.report.text.provenance_text import evidence_text, provenance_table
 
 SCHEMAS = Path(__file__).parents[1] / "configs" / "schema"
 #: What the end of a key's name says of its unit.

@@ -19,14 +19,14 @@ from hwsim._version import __version__
 
 if TYPE_CHECKING:
     from hwsim.api import device, matmul, run
-    from hwsim.convolution import conv2d
     from hwsim.devices.which import which
-    from hwsim.emulation import Array, emulate
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
-    from hwsim.questions import Variant, diff, explain, tune
+    from hwsim.frameworks.numpy.convolution import conv2d
+    from hwsim.frameworks.numpy.emulation import Array, emulate
     from hwsim.resolve.library_on_device import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
+    from hwsim.studies.questions import Variant, diff, explain, tune
     from hwsim.studies.sweep import sweep
     from hwsim.studies.workload import workload
 
@@ -59,21 +59,22 @@ __all__ = [
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
 _NAMES = {
     "api": ("device", "matmul", "run"),
-    "convolution": ("conv2d",),
-    "emulation": ("Array", "emulate"),
+    "frameworks.numpy.convolution": ("conv2d",),
+    "frameworks.numpy.emulation": ("Array", "emulate"),
     "resolve.library_on_device": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),
     "devices.which": ("which",),
     "studies.workload": ("workload",),
     "errors": ("ConfigError", "HwsimError", "InputError", "MismatchError", "ProgramError", "UnsupportedError"),
-    "questions": ("Variant", "diff", "explain", "tune"),
+    "studies.questions": ("Variant", "diff", "explain", "tune"),
     "result": ("Result",),
 }
 _MODULES = (
     *_NAMES,
-    *("_kernels", "analysis", "arithmetic", "contraction", "dataflows", "devices", "evaluate", "files", "formats"),
-    *("gemm", "machines", "numerics", "operands", "options", "product", "program", "resolve", "schemes", "threads"),
+    *("_kernels", "analysis", "arithmetic", "compute", "dataflows", "devices", "evaluate", "formats", "frameworks"),
+    *("gemm", "host", "libraries", "machines", "numerics", "operands", "program", "report", "request", "resolve"),
+    *("schemes", "studies"),
     *("format_arrays", "jax", "plots", "torch", "trace"),
 )
 

@@ -20,10 +20,11 @@ from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
+from hwsim.compute.bits import Arrays, compute
+from hwsim.compute.prepared import Prepared
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
-from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
 from hwsim.formats import code_dtype, format_of
@@ -32,12 +33,20 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule, schedule_of
-from hwsim.memory import check_memory
-from hwsim.operands import Operand, operand, selected_indices, to_common_format
-from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, DEFAULT_SIZE, GivenOptions, describe, sort_by_owner
-from hwsim.prepared import Prepared
-from hwsim.product import Arrays, compute
+from hwsim.host.environment import in_default_environment
+from hwsim.host.memory import check_memory
+from hwsim.host.threads import worker_count
+from hwsim.operands.operand import Operand, operand, selected_indices, to_common_format
 from hwsim.program.ir import Program
+from hwsim.request.declarations import (
+    AUTO,
+    DEFAULT_DEVICE,
+    DEFAULT_SCHEME,
+    DEFAULT_SIZE,
+    GivenOptions,
+    describe,
+    sort_by_owner,
+)
 from hwsim.resolve.auto_scheme import SchemeChoice, choose
 from hwsim.resolve.library_call import (
     OWN_OPTIONS,
@@ -57,7 +66,6 @@ from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
 from hwsim.resolve.split_k_advice import advice
 from hwsim.result import Result
 from hwsim.schemes import Scheme, scheme_of
-from hwsim.threads import worker_count
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
@@ -91,7 +99,7 @@ def run(
     progress: Progress | None = None,
     **options: Any,
 ) -> Result:
-    """Run one GEMM; replaced by RUN_TEXT and the options of hwsim.options."""
+    """Run one GEMM; replaced by RUN_TEXT and the options of hwsim.request.declarations."""
     if gemm is not None:
         return _rerun(gemm, device, scheme, a, b, c, options, progress)
     return _result(*_asked(a, b, c, device, scheme, options, progress))
@@ -426,7 +434,7 @@ def _operands(a: Array | None, b: Array | None, own: Mapping[str, Any], scheme: 
 def _check_memory(sizes: Mapping[str, int], matrices: int, own: Mapping[str, Any], is_drawn: bool) -> None:
     """Raise InputError where the operands to be drawn and the result do not fit in this machine's memory.
 
-    The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.product.
+    The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.compute.bits.
     """
     m, n, k = (int(sizes[name]) for name in "mnk")
     needed = 4 * (m * k + k * n) if is_drawn else 0

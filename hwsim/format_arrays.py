@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hwsim._kernels import convert
-from hwsim.environment import in_default_environment
 from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
+from hwsim.host.environment import in_default_environment
 
 Array = NDArray[Any]
 

@@ -19,15 +19,15 @@ from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
+from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.machines import timing
 from hwsim.machines.trace_rows import TraceWindow
-from hwsim.notebook import card
-from hwsim.product import Errors
-from hwsim.report.run_text import time_facts
-from hwsim.report.text import percent
-from hwsim.report_page.run_page import run_page
+from hwsim.report.notebook import card
+from hwsim.report.page.run_page import run_page
+from hwsim.report.text.run_text import time_facts
+from hwsim.report.text.words import percent
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"

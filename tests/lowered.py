@@ -13,8 +13,8 @@ from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.program.ir import Program
 from hwsim.resolve.cost import plan_input
-from hwsim.resolve.mapping import facts_of, mapped, program_of
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 
 _EPILOGUE = ("alpha", "beta", "c", "bias", "output", "batch")
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from hwsim.errors import InputError
-from hwsim.files import check_outputs, check_writable, whole_file, write_text
 from hwsim.golden.format import GoldenSet, Meta, write_sets
+from hwsim.host.files import check_outputs, check_writable, whole_file, write_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -147,7 +147,7 @@ def test_nothing_else_opens_a_file_to_write() -> None:
                 continue
             opens = called in ("open", "fdopen") and any(set(mode) & set("wax+") and len(mode) < 4 for mode in modes)
             to_file = bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id == "file"
-            own = isinstance(node.func, ast.Name)  # hwsim.files.write_text
+            own = isinstance(node.func, ast.Name)  # hwsim.host.files.write_text
             if opens or (called in WRITES and not to_file and not own):
                 found.append(f"{name}:{node.lineno} {called}")
     assert found == []

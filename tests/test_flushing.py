@@ -28,16 +28,16 @@ RUNS = """
 import hashlib, json, tempfile, threading
 from pathlib import Path
 import numpy as np
-import hwsim, hwsim.threads
+import hwsim, hwsim.host.threads
 from hwsim import format_arrays
-from hwsim.blas.server import BlasServer
+from hwsim.frameworks.blas.server import BlasServer
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
 from hwsim._kernels import gemm
 from hwsim._kernels.convert import environment
 from hwsim.devices import dot_spec, load
 
-hwsim.threads.MACS_PER_THREAD = hwsim.threads.ELEMENTS_PER_THREAD = 1  # threads for small products as well
+hwsim.host.threads.MACS_PER_THREAD = hwsim.host.threads.ELEMENTS_PER_THREAD = 1  # threads for small products as well
 SMALL = np.full(64, 2.0**-80, np.float32)
 SUBNORMAL = (np.arange(1, 601, dtype=np.uint32) << 11).view(np.float32).reshape(20, 30)
 OUT = np.zeros((4, 4), np.float32)

@@ -17,18 +17,15 @@ ROOT = Path(__file__).parent.parent
 
 #: Rows from the bottom of the dependency order up. A module is in the row of its longest listed prefix.
 ROWS: tuple[tuple[str, ...], ...] = (
-    (
-        *("hwsim.errors", "hwsim._version", "hwsim.plugins", "hwsim.threads", "hwsim.memory", "hwsim.memory_limits"),
-        "hwsim.worker_processes",
-    ),
-    ("hwsim.formats", "hwsim.files", "hwsim.input_files", "hwsim.notebook"),
+    ("hwsim.errors", "hwsim._version", "hwsim.host"),
+    ("hwsim.formats", "hwsim.report.notebook"),
     ("hwsim.numerics",),
     ("hwsim._kernels",),
-    ("hwsim.datafiles", "hwsim.configs"),
+    ("hwsim.datafiles", "hwsim.configs", "hwsim.host.cache", "hwsim.host.environment"),
     ("hwsim.devices",),
-    ("hwsim.libraries",),
-    ("hwsim.operands", "hwsim.powers", "hwsim.gemm"),
-    ("hwsim.library_calls",),
+    ("hwsim.libraries.model",),
+    ("hwsim.operands", "hwsim.gemm"),
+    ("hwsim.libraries.cublas",),
     ("hwsim.schemes",),
     ("hwsim.program",),
     ("hwsim.arithmetic",),
@@ -37,10 +34,10 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.machines",),
     ("hwsim.analysis",),
     ("hwsim.resolve",),
-    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies"),
+    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy"),
     ("hwsim.frameworks",),
-    ("hwsim.papers", "hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots", "hwsim.blas"),
-    ("hwsim.recording",),
+    ("hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
+    ("hwsim.libraries.recording",),
     ("hwsim.cli", "hwsim.__main__"),
 )
 

@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 import numpy as np
-from hwsim.memory import keep_freed_pages
+from hwsim.host.memory import keep_freed_pages
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

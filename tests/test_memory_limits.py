@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import api, memory, memory_limits
+from hwsim import api
+from hwsim.host import memory, memory_limits
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the files of Linux's /proc")

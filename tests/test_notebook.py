@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 import hwsim
-from hwsim.notebook import MOST_ROWS, card
+from hwsim.report.notebook import MOST_ROWS, card
 
 
 def texts(html: str) -> str:

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.versions import versions
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -35,7 +35,7 @@ def test_data_files_are_listed():
 
 def test_measurements_stay_in_the_source_tree():
     """What the papers' tables are compared with is no part of what is installed."""
-    assert (ROOT / "configs/measured/gemm_times.csv").exists()
+    assert (ROOT / "lab/hwsim_lab/configs/measured/gemm_times.csv").exists()
     assert SETUPTOOLS["include-package-data"] is False
     shipped = {
         path
@@ -56,8 +56,8 @@ def test_data_of_each_library_version_is_installed():
 
 
 def test_the_oldest_dependencies_are_the_lower_bounds():
-    """constraints/oldest.txt pins what pyproject.toml allows; a marker gives later Pythons another release."""
-    text = (ROOT / "constraints/oldest.txt").read_text(encoding="utf-8")
+    """lab/constraints/oldest.txt pins what pyproject.toml allows; a marker gives later Pythons another release."""
+    text = (ROOT / "lab/constraints/oldest.txt").read_text(encoding="utf-8")
     pinned = dict(re.findall(r'^([\w-]+)==([\d.]+)(?:; python_version < "3.13")?$', text, re.MULTILINE))
     project = PYPROJECT["project"]
     requirements = [

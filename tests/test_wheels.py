@@ -1,4 +1,4 @@
-"""The scripts of tools/wheels: targets, environment of a cross-build, headers that do not fit, tags."""
+"""The scripts of lab/tools/wheels: targets, environment of a cross-build, headers that do not fit, tags."""
 
 from __future__ import annotations
 

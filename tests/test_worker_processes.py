@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hwsim.files import whole_file
-from hwsim.worker_processes import WorkerGroup
+from hwsim.host.files import whole_file
+from hwsim.host.processes import WorkerGroup
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc of Linux")
 
@@ -93,7 +93,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, method: str, stop: signal
     script = tmp_path / "script.py"
     script.write_text(
         "import signal, sys; from pathlib import Path\n"
-        "from hwsim.worker_processes import WorkerGroup; from test_worker_processes import run_for_ever\n"
+        "from hwsim.host.processes import WorkerGroup; from test_worker_processes import run_for_ever\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         f"    with WorkerGroup({method!r}) as group:\n"

@@ -80,7 +80,7 @@ def test_actions_are_of_a_version_and_jobs_end() -> None:
 
 def test_ci_checks_the_workflows_and_the_wheel() -> None:
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "vendor.github-workflows .github/workflows/*.yml" in text and "tools/wheels/check.py" in text
+    assert "vendor.github-workflows .github/workflows/*.yml" in text and "lab/tools/wheels/check.py" in text
     assert "HWSIM_REQUIRE_EXTRAS=test,all,torch,jax pytest" in text
     said = " record --than ", "HWSIM_RECORD_IMPORTS=", "without_extras.py run "
     assert sorted(said, key=text.index) == list(said)  # in this order

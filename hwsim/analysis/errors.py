@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hwsim._kernels import gemm
 from hwsim.analysis.exact_product import MOST_SLICES, reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
+from hwsim.host.threads import worker_count
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.threads import worker_count
 
 Array = NDArray[Any]
 METRIC_BYTES = 80  # of an element of C while its error is computed: fp64, ten at once

@@ -19,8 +19,8 @@ from hwsim._kernels.convert import decode, encode
 from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, widened
 from hwsim.formats import Format, code_dtype, format_of
+from hwsim.host.threads import for_elements
 from hwsim.numerics.units import DotSpec, IntegerUnit
-from hwsim.threads import for_elements
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hwsim.blas.program import run_program
 from hwsim.errors import InputError
-from hwsim.files import check_outputs, write_text
-from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.frameworks.blas.launcher import run_program
+from hwsim.host.files import check_outputs, write_text
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,10 @@ def execute(arguments: argparse.Namespace) -> int:
     }
     code, record = run_program(command, given)
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps({"schema": "hwsim.blas/1", "exit_code": code} | record.to_dict()) + "\n")
+        write_text(
+            arguments.json,
+            json.dumps({"schema": "hwsim.frameworks.blas/1", "exit_code": code} | record.to_dict()) + "\n",
+        )
     if not arguments.quiet:
         print(f"hwsim blas: {arguments.scheme} on {arguments.device}\n{record.text()}", file=sys.stderr)
     return code

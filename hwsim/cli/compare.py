@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hwsim.cli.options import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
-from hwsim.files import check_outputs, write_whole
-from hwsim.recording.kernel_map import read_kernel_map
-from hwsim.recording.ncu_csv import read_ncu_csv
-from hwsim.report.measured_text import check_measured_plot, measured_dict, measured_text, write_measured_plot
+from hwsim.host.files import check_outputs, write_whole
+from hwsim.libraries.recording.kernel_map import read_kernel_map
+from hwsim.libraries.recording.ncu_csv import read_ncu_csv
+from hwsim.report.text.measured_text import check_measured_plot, measured_dict, measured_text, write_measured_plot
 from hwsim.result import plain
 from hwsim.studies.measured import compare_measured
 

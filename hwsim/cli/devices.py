@@ -8,9 +8,9 @@ import json
 from hwsim.devices import expanded, load, names
 from hwsim.devices.templates import DEFAULT, new_device_file, templates
 from hwsim.errors import ConfigError, InputError
-from hwsim.report.compare_text import chip_row, compare_devices, compare_text
-from hwsim.report.device_text import device_text, evidence_text, sources_text
-from hwsim.report.text import table
+from hwsim.report.text.compare_text import chip_row, compare_devices, compare_text
+from hwsim.report.text.device_text import device_text, evidence_text, sources_text
+from hwsim.report.text.words import table
 from hwsim.resolve.device_programs import check_programs
 
 

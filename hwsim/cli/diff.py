@@ -15,11 +15,11 @@ from hwsim.cli.options import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
-from hwsim.files import check_outputs
-from hwsim.options import DEFAULT_SCHEME, own
-from hwsim.report_page.diff_page import diff_page
+from hwsim.host.files import check_outputs
+from hwsim.host.threads import MOST, worker_count
+from hwsim.report.page.diff_page import diff_page
+from hwsim.request.declarations import DEFAULT_SCHEME, own
 from hwsim.studies.diff import Variant, diff
-from hwsim.threads import MOST, worker_count
 
 SIZE = 256  # m = n = k of random matrices
 

@@ -14,7 +14,7 @@ from hwsim.errors import InputError
 from hwsim.golden.format import GoldenSet
 from hwsim.golden.verify import all_sets
 from hwsim.report.explain import explain, number
-from hwsim.report.explain_text import explain_text
+from hwsim.report.text.explain_text import explain_text
 
 NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)")  # the beginning of a list such as -1,2
 

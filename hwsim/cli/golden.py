@@ -11,22 +11,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hwsim_lab.golden.campaign import Summary, campaign_on_gpu
+from hwsim_lab.golden.questions import QUESTIONS, write_questions
+
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.devices.registry import shipped
 from hwsim.errors import InputError, nearest
-from hwsim.files import check_writable, make_folder
 from hwsim.golden import gemms, self_made, simulated
-from hwsim.golden.campaign import Summary, campaign_on_gpu
 from hwsim.golden.distributions import DISTRIBUTIONS
-from hwsim.golden.questions import QUESTIONS, write_questions
-from hwsim.golden.record import record
 from hwsim.golden.recorder import DEFAULT_WGMMA_N
+from hwsim.golden.recording import record
 from hwsim.golden.sums import NAME, check_sums, renew_sums, write_sums
 from hwsim.golden.verify import Report, all_sets, verify
-from hwsim.report.text import plural, table
-from hwsim.threads import MOST
+from hwsim.host.files import check_writable, make_folder
+from hwsim.host.threads import MOST
+from hwsim.report.text.words import plural, table
 
 JSON_HELP = "one JSON object on standard output"
 TREE = Path(__file__).resolve().parents[2] / "tests" / "golden"  # there in a checkout only

@@ -11,9 +11,9 @@ from typing import Any
 
 from hwsim import _kernels
 from hwsim._version import __version__
-from hwsim.cache import cache_folder
 from hwsim.devices.registry import search_path
-from hwsim.report.text import facts
+from hwsim.host.cache import cache_folder
+from hwsim.report.text.words import facts
 
 PACKAGES = ("numpy", "ml_dtypes", "pydantic", "pyyaml", "tqdm")
 

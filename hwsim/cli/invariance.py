@@ -11,11 +11,11 @@ from typing import Any
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
-from hwsim.files import check_outputs
-from hwsim.library_calls.choice import LibraryChoice
-from hwsim.library_calls.sweeps import CallKind
-from hwsim.report.text import plural
-from hwsim.report_page.invariance_page import invariance_page
+from hwsim.host.files import check_outputs
+from hwsim.libraries.cublas.choice import LibraryChoice
+from hwsim.libraries.cublas.sweeps import CallKind
+from hwsim.report.page.invariance_page import invariance_page
+from hwsim.report.text.words import plural
 from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
 
 RANGES, KERNELS = 6, 3  # that a line shows

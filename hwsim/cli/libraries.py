@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from hwsim.libraries import load, names
-from hwsim.report.library_text import library_text, sources_text
-from hwsim.report.provenance_text import evidence_text
-from hwsim.report.text import table
+from hwsim.libraries.model import load, names
+from hwsim.report.text.library_text import library_text, sources_text
+from hwsim.report.text.provenance_text import evidence_text
+from hwsim.report.text.words import table
 
 JSON = {"action": "store_true", "default": argparse.SUPPRESS, "help": "one JSON object on standard output"}
 
@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
         found = [load(name) for name in names()]
         if arguments.json:
             rows = [{"name": x.name, "title": x.title, "families": list(x.families)} for x in found]
-            print(json.dumps({"schema": "hwsim.libraries/1", "libraries": rows}))
+            print(json.dumps({"schema": "hwsim.libraries.model/1", "libraries": rows}))
         else:
             shown = [(x.name, x.title, ", ".join(x.families)) for x in found]
             print("\n".join(table(shown, ("name", "title", "families"), indent="")))

@@ -12,12 +12,12 @@ from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.calls import ACCUMULATES, LAYOUTS
-from hwsim.library_calls.versions import calls_taken
-from hwsim.recording.machine import this_machine
-from hwsim.recording.record import check_out, record
-from hwsim.recording.report import recording_dict, recording_text
-from hwsim.recording.shapes import wanted
+from hwsim.libraries.cublas.calls import ACCUMULATES, LAYOUTS
+from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.recording.machine import this_machine
+from hwsim.libraries.recording.report import recording_dict, recording_text
+from hwsim.libraries.recording.session import check_out, record
+from hwsim.libraries.recording.shapes import wanted
 
 DEFAULT_FORMAT = "bf16"
 DEFAULT_SAMPLE = 24

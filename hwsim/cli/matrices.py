@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.input_files import check_regular
+from hwsim.host.input_files import check_regular
 
 MAGIC = b"\x93NUMPY"
 MAP_FROM_BYTES = 1 << 26  # larger files are mapped, not read at once

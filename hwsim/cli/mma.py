@@ -19,10 +19,10 @@ from hwsim.cli.explain import add_operands, one_element
 from hwsim.cli.operands import FORMS, is_file, read_array
 from hwsim.devices import dot_spec, instruction, load, numerics_evidence
 from hwsim.errors import InputError
-from hwsim.files import check_writable, write_whole
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
+from hwsim.host.files import check_writable, write_whole
 from hwsim.report.explain import number
-from hwsim.report.text import plural, table
+from hwsim.report.text.words import plural, table
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, array_dtype, code_dtype, decode, format_of, round_to
-from hwsim.report.number_text import code_text, decimal
+from hwsim.report.text.number_text import code_text, decimal
 
 FORMS = "codes as 0x3c00, numbers as 1.5, -2e-3, 0x1.8p+3, inf, nan; v: before a number is allowed, as v:-1"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.options), and their parsing."""
+"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.request.declarations), and their parsing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.cli.matrices import read_array
-from hwsim.gemm.options import ARRAY, TRUTH
-from hwsim.options import Declared, declared
+from hwsim.gemm.option_types import ARRAY, TRUTH
+from hwsim.request.declarations import Declared, declared
 
 DEST = "gemm_option_"
 #: Options that a verb says in its own way, or that have no sense on a command line.

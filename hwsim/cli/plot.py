@@ -15,9 +15,9 @@ from hwsim.api import run
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.errors import InputError, nearest
-from hwsim.questions import tune
 from hwsim.report.plot_style import checked_plot_path, save
-from hwsim.report.text import table
+from hwsim.report.text.words import table
+from hwsim.studies.questions import tune
 from hwsim.studies.sweep import sweep
 
 SIZES = (256, 512, 1024, 2048, 4096, 8192)

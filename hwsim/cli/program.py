@@ -6,7 +6,7 @@ import argparse
 
 from hwsim.api import program
 from hwsim.cli.options import add_options, given_options
-from hwsim.report.program_text import program_text
+from hwsim.report.text.program_text import program_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

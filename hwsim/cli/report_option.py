@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hwsim.report_page.page import check_page
+from hwsim.report.page.page import check_page
 
 
 def add_report(group: argparse.ArgumentParser | argparse._ArgumentGroup, example: str) -> None:

@@ -20,13 +20,13 @@ from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.files import check_outputs, write_whole
-from hwsim.input_files import MOST_TABLE_BYTES, read_text
-from hwsim.options import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
-from hwsim.report.gantt import gantt_text
-from hwsim.report.run_text import run_text
-from hwsim.report.whatif_text import changed_text, roofline_text, what_if_text
-from hwsim.report_page.run_page import run_page
+from hwsim.host.files import check_outputs, write_whole
+from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
+from hwsim.report.page.run_page import run_page
+from hwsim.report.text.gantt import gantt_text
+from hwsim.report.text.run_text import run_text
+from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
+from hwsim.request.declarations import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
 

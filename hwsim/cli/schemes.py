@@ -11,7 +11,7 @@ from hwsim.devices import load
 from hwsim.errors import HwsimError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.report.text import facts, table
+from hwsim.report.text.words import facts, table
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import Option, Scheme, scheme_of, schemes
 

@@ -10,9 +10,9 @@ from hwsim.api import program
 from hwsim.cli.options import add_options, given_options
 from hwsim.cli.progress import progress_bar
 from hwsim.machines.load import under_load
-from hwsim.options import DEFAULT_SCHEME
-from hwsim.report.sensitivity_text import sensitivity_text
-from hwsim.resolve.mapping import facts_of
+from hwsim.report.text.sensitivity_text import sensitivity_text
+from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.resolve.mapping_choice import facts_of
 from hwsim.studies.sensitivity import SPREAD, sensitivity
 
 

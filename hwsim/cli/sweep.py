@@ -10,12 +10,12 @@ from pathlib import Path
 from hwsim.cli.options import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
-from hwsim.files import check_outputs
+from hwsim.host.files import check_outputs
+from hwsim.host.threads import MOST
+from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.table_file import table_csv
-from hwsim.report_page.sweep_page import sweep_page
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
-from hwsim.threads import MOST
 
 EXAMPLE = """example study:
 

@@ -13,14 +13,14 @@ from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
-from hwsim.files import check_outputs, write_whole
 from hwsim.gemm.problem import Problem
-from hwsim.options import DEFAULT_SCHEME
-from hwsim.questions import library_kernel
-from hwsim.report.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
-from hwsim.report_page.tune_page import tune_page
+from hwsim.host.files import check_outputs, write_whole
+from hwsim.report.page.tune_page import tune_page
+from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
+from hwsim.studies.questions import library_kernel
 from hwsim.studies.tune import tune
 
 BUDGET = 400

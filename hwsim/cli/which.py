@@ -6,7 +6,7 @@ import argparse
 import json
 
 from hwsim.devices.which import MODELS, ROUNDINGS, Matching, which
-from hwsim.report.text import table
+from hwsim.report.text.words import table
 
 ABSENT = "-"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwsim.errors import InputError
-from hwsim.input_files import read_text
+from hwsim.host.input_files import read_text
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

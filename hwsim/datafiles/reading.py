@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from hwsim._version import __version__
 from hwsim.datafiles import messages
+from hwsim.datafiles.base import Provenance
 from hwsim.datafiles.provenance import UNSOURCED, AttributedTree, Attribution, Level, is_fact, split
-from hwsim.datafiles.record import Provenance
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.errors import ConfigError
 

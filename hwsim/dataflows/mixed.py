@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.devices import instruction
-from hwsim.gemm.mixed import one_for_all, short_name
+from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node, Program, Tile
 

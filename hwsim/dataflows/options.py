@@ -6,7 +6,7 @@ The module imports no dataflow, so that all options are known without importing 
 from __future__ import annotations
 
 from hwsim.gemm.layouts import ORDERS
-from hwsim.gemm.options import PAIR, TILE, TRUTH, Option
+from hwsim.gemm.option_types import PAIR, TILE, TRUTH, Option
 
 AUTO = "auto"  # split_k: as many slices as take the least estimated time
 

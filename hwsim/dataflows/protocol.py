@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import Tile
-    from hwsim.gemm.options import Option
+    from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
     from hwsim.program.ir import Program
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
-from hwsim.plugins import entry_points
+from hwsim.host.plugins import entry_points
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.options import Option
+    from hwsim.gemm.option_types import Option
 
 GROUP = "hwsim.dataflows"
 

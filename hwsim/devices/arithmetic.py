@@ -17,9 +17,9 @@ from hwsim.devices.patterns import Choices, spell
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
+from hwsim.host.threads import worker_count
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec
-from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.model import DeviceModel, InstructionModel

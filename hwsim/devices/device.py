@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hwsim.devices import arithmetic
 from hwsim.devices.model import DeviceModel
-from hwsim.notebook import card
+from hwsim.report.notebook import card
 
 
 class Device(DeviceModel):

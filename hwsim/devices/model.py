@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from hwsim.datafiles.base import Name, Names, Provenance, StrictRecord
 from hwsim.datafiles.provenance import Level as Level
-from hwsim.datafiles.record import Name, Names, Provenance, StrictRecord
 from hwsim.devices.ranges import (
     Bits,
     ChipBytes,
@@ -438,7 +438,7 @@ class FlagsModel(StrictRecord):
 
 
 class LibraryModel(StrictRecord):
-    """The GEMM library that runs on the chip: the name of a file in configs/libraries (hwsim.libraries).
+    """The GEMM library that runs on the chip: the name of a file in configs/libraries (hwsim.libraries.model).
 
     observations: by their name in that file, what it was seen to do, where that holds for this chip.
     """
@@ -531,7 +531,7 @@ class DeviceModel(StrictRecord):
         return {}
 
     @cached_property
-    def _observed(self) -> dict[tuple[str, str], Any]:  # hwsim.libraries.observed
+    def _observed(self) -> dict[tuple[str, str], Any]:  # hwsim.libraries.model.observed
         return {}
 
     @cached_property

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles import places
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.plugins import entry_points
+from hwsim.host.plugins import entry_points
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hwsim.datafiles import places
 from hwsim.errors import InputError, nearest
-from hwsim.files import write_text
+from hwsim.host.files import write_text
 
 DEFAULT = "accelerator"
 NAME = re.compile(r"^name: .*$", re.MULTILINE)

@@ -20,7 +20,7 @@ from hwsim.devices import dot_spec, find, instruction_taking
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import SIDES
 from hwsim.numerics.units import FusedUnit, IntegerUnit
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 
 if TYPE_CHECKING:
     from hwsim.arithmetic.lanes import AdditionSpecials

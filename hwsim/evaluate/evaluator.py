@@ -29,7 +29,7 @@ from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Layout, Run, Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.libraries import observed
+from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

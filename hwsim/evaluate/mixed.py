@@ -17,13 +17,13 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import Pieces, pieces_of
-from hwsim.gemm.mixed import BlockCounts, one_for_all
+from hwsim.gemm.mixed_plan import BlockCounts, one_for_all
 from hwsim.gemm.plan import SIDES, Mixed, Plan
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
 
 Array = NDArray[Any]
 

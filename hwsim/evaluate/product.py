@@ -22,8 +22,8 @@ from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
-from hwsim.operands import Operand, operand, selected_indices
-from hwsim.threads import worth_starting
+from hwsim.host.threads import worth_starting
+from hwsim.operands.operand import Operand, operand, selected_indices
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

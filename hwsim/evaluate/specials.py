@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.epilogue import EpilogueEvaluator
     from hwsim.evaluate.join import Join
     from hwsim.evaluate.split import Pieces
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
 
 Array = NDArray[Any]
 MATRIX = 2  # dimensions

@@ -16,9 +16,9 @@ from hwsim._kernels.convert import encode, split
 from hwsim.arithmetic.vector import VectorUnit, widened
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.operands import Operand
-from hwsim.powers import as_they_lie, encoded, times_power
-from hwsim.threads import for_elements
+from hwsim.host.threads import for_elements
+from hwsim.operands.operand import Operand
+from hwsim.operands.powers import as_they_lie, encoded, times_power
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.environment import in_default_environment
+from hwsim.compute.repeated import Ready
 from hwsim.formats import format_of
 from hwsim.frameworks.settings import PassSettings
-from hwsim.operands import operand
-from hwsim.powers import exponent_for, times_power
-from hwsim.repeated import Ready
-from hwsim.threads import worker_count
+from hwsim.host.environment import in_default_environment
+from hwsim.host.threads import worker_count
+from hwsim.operands.operand import operand
+from hwsim.operands.powers import exponent_for, times_power
 
 Array = NDArray[Any]
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to

@@ -17,7 +17,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Image, OperandScale, Problem, Sparsity
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.notebook import card
+from hwsim.report.notebook import card
 
 SCHEMA = "hwsim.gemm/1"
 By = Literal["user", "scheme", "device", "library", "estimate", "default"]

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.errors import InputError
-from hwsim.files import make_folder, write_npz
 from hwsim.golden.archive import HEADER_BYTES, LIMIT, Archive, open_archive, text_of
-from hwsim.input_files import read_text
+from hwsim.host.files import make_folder, write_npz
+from hwsim.host.input_files import read_text
 
 Codes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]

@@ -1,4 +1,4 @@
-"""The recorder's shared library: built with nvcc from tools/record, called through ctypes. Needs an NVIDIA GPU to run.
+"""The recorder's shared library: built with nvcc from lab/tools/record, called through ctypes. Needs an NVIDIA GPU to run.
 
 It knows how to build and call the library, not what the operands mean.
 """
@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.files import make_folder, write_text
 from hwsim.golden.format import Codes
 from hwsim.golden.instructions import Instruction, parse
+from hwsim.host.files import make_folder, write_text
 
 #: Targets whose matrix instructions need a suffix on the capability.
 SUFFIX = {90: "a", 100: "a", 103: "a"}
@@ -45,7 +45,7 @@ def source_folder() -> Path:
         if all((folder / name).exists() for name in SOURCES):
             return folder
     raise UnsupportedError(
-        f"the recorder's sources ({', '.join(SOURCES)}) are not installed; they are in tools/record "
+        f"the recorder's sources ({', '.join(SOURCES)}) are not installed; they are in lab/tools/record "
         "of hwsim's source tree"
     )
 

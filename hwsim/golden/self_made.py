@@ -20,7 +20,7 @@ from hwsim.formats import Exact, Format, code_dtype, encode, format_of
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
-from hwsim.golden.record import stream
+from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 `patterns/*.npz` are golden archives cut from those of the source tree: for every dot unit of every device one set that
 hwsim computed (a regression), and sets captured on silicon. `patterns/runs.json` has whole GEMMs with the SHA-256 of
-their bits and their cycles. tools/selftest_patterns.py writes both. Devices are those of the package, also where a
+their bits and their cycles. lab/tools/selftest_patterns.py writes both. Devices are those of the package, also where a
 device file of the user's has the same name.
 """
 

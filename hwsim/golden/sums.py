@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hwsim.errors import InputError
-from hwsim.files import write_text
-from hwsim.input_files import read_text
+from hwsim.host.files import write_text
+from hwsim.host.input_files import read_text
 
 NAME = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.files import ScratchFile
+from hwsim.host.files import ScratchFile
 
 # Ticks count from the start of the program. `core` is the first of `cores` that do the same. `array` with `row`
 # and `col` say the tile in global memory that a copy moves (-1: none); `slot` (not yet taken modulo the buffer's

@@ -1,1 +1,1 @@
-"""Reports as text for people: runs, programs, devices, single results step by step."""
+"""What people read: text, HTML pages and plots of runs, devices and studies."""

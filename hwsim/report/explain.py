@@ -29,7 +29,7 @@ from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import FixedPoint, TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
-from hwsim.report.number_text import code_text, decimal, hex_float, power_form
+from hwsim.report.text.number_text import code_text, decimal, hex_float, power_form
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.files import whole_file
+from hwsim.host.files import whole_file
 
 #: Okabe and Ito's colours, which are told apart with every kind of colour vision, and markers for those who print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.files import check_writable, write_whole
+from hwsim.host.files import check_writable, write_whole
 from hwsim.result import plain
 
 Columns = Sequence[str]

@@ -22,7 +22,7 @@ from hwsim.schemes import Scheme, schemes
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
 
 AUTO = "auto"
 METRIC = "relative_frobenius"

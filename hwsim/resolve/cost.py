@@ -13,8 +13,8 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
-from hwsim.resolve.mapping import facts_of, mapped, program_of
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

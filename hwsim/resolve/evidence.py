@@ -15,13 +15,13 @@ from hwsim.devices.patterns import ARITHMETIC
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.libraries import observed, observed_level
+from hwsim.libraries.model import observed, observed_level
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
     from hwsim.gemm.record import Gemm
-    from hwsim.libraries.model import InOrderModel
+    from hwsim.libraries.model.kernels import InOrderModel
 
 TILE = 128  # of C, m and n: what InOrderModel.tiles counts
 

@@ -1,6 +1,6 @@
 """The library call that a request stands for, and what follows from it: the order of summation, format and decisions.
 
-A request is called as PyTorch calls cuBLAS (`hwsim.library_calls.pytorch`). The module knows libraries and requests; it
+A request is called as PyTorch calls cuBLAS (`hwsim.libraries.cublas.pytorch`). The module knows libraries and requests; it
 computes no bit and no time.
 """
 
@@ -15,20 +15,20 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.calls import Unasked, operand_of, result_format
-from hwsim.library_calls.choice import LibraryChoice
-from hwsim.library_calls.choose import LibraryOnDevice
-from hwsim.library_calls.lookup import ANSWERED
-from hwsim.library_calls.orders import is_rounded_before_bias
-from hwsim.library_calls.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.library_calls.times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
-from hwsim.library_calls.versions import calls_taken, rules_text
+from hwsim.libraries.cublas.calls import Unasked, operand_of, result_format
+from hwsim.libraries.cublas.choice import LibraryChoice
+from hwsim.libraries.cublas.choose import LibraryOnDevice
+from hwsim.libraries.cublas.fitted_times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
+from hwsim.libraries.cublas.lookup import ANSWERED
+from hwsim.libraries.cublas.orders import is_rounded_before_bias
+from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
+from hwsim.libraries.cublas.versions import calls_taken, rules_text
 from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times
     from hwsim.devices.device import Device
-    from hwsim.library_calls.forest import Forest
+    from hwsim.libraries.cublas.forest import Forest
     from hwsim.resolve.resolver import Resolved
 
 #: Codes of warnings.

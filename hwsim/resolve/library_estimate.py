@@ -16,13 +16,13 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.libraries import library_of
-from hwsim.library_calls.calls import result_format
-from hwsim.library_calls.estimated import EstimatedTile
+from hwsim.libraries.cublas.calls import result_format
+from hwsim.libraries.cublas.estimated import EstimatedTile
+from hwsim.libraries.model import library_of
 from hwsim.machines import timing
-from hwsim.resolve.mapping import mapped, program_of
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
-    from hwsim.library_calls.calls import Call
+    from hwsim.libraries.cublas.calls import Call
 
 CACHED = 4096  # estimates
 
 
 @dataclass(frozen=True, eq=False)
 class DataflowEstimator:
-    """The estimate of hwsim.library_calls.estimated.Estimator on a chip, by the dataflow of its family.
+    """The estimate of hwsim.libraries.cublas.estimated.Estimator on a chip, by the dataflow of its family.
 
     m is taken as whole tiles of C, of the greatest size that divides all of them: the kernels compute as much.
     """

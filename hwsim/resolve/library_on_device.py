@@ -1,6 +1,6 @@
 """`hwsim.library`: a library's choices on a device, known ones where it was asked, else estimated ones.
 
-It joins hwsim.library_calls with the estimate, which only chips need on which the library was not asked.
+It joins hwsim.libraries.cublas with the estimate, which only chips need on which the library was not asked.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from hwsim.library_calls import choose
-from hwsim.library_calls.estimated import Estimates, generation_of
+from hwsim.libraries.cublas import choose
+from hwsim.libraries.cublas.estimated import Estimates, generation_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.libraries.model import CallsModel
-    from hwsim.library_calls.choose import LibraryOnDevice
+    from hwsim.libraries.cublas.choose import LibraryOnDevice
+    from hwsim.libraries.model.kernels import CallsModel
 
 #: What estimates; its imports take longer than an answer on a chip that was asked.
 ESTIMATOR = "hwsim.resolve.library_estimate:DataflowEstimator"

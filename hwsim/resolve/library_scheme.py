@@ -14,8 +14,8 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.calls import result_format
-from hwsim.library_calls.versions import calls_taken
+from hwsim.libraries.cublas.calls import result_format
+from hwsim.libraries.cublas.versions import calls_taken
 from hwsim.resolve.planning import plan_for
 
 if TYPE_CHECKING:

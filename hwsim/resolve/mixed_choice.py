@@ -14,7 +14,7 @@ from hwsim.dataflows.mixed import DECIDE, ProgramSequence, add_block_counting
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.mixed import count_block_products, types_of_operands
-from hwsim.gemm.mixed import HYBRID, BlockCounts, block_counts_of, short_name
+from hwsim.gemm.mixed_plan import HYBRID, BlockCounts, block_counts_of, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
@@ -23,7 +23,7 @@ from hwsim.resolve.mixed_parts import counters, depths_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
 
 SAMPLE = 8  # blocks of K whose cost, and that of half as many, is looked at to predict that of more
 PERCENT = 100

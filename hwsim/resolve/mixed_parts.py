@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.mixed import classifies_blocks
-from hwsim.gemm.mixed import block_counts_of, one_for_all
+from hwsim.gemm.mixed_plan import block_counts_of, one_for_all
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

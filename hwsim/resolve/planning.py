@@ -13,13 +13,13 @@ from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.resolve import hybrid
+from hwsim.resolve.gemm_record import check_mixed
 from hwsim.resolve.mixed_choice import surveyed
 from hwsim.resolve.planned import Planned
-from hwsim.resolve.record import check_mixed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
     from hwsim.schemes import Scheme
 
 

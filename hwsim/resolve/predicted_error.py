@@ -35,7 +35,7 @@ from hwsim.gemm.schedule import Schedule
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
 
 Array = NDArray[np.float64]
 SAMPLE = 192  # rows of A and columns of B that are looked at; the largest and the least element are of all

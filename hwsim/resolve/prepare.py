@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.planning import plan_for, with_epilogue
-from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.problem import Problem
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
     from hwsim.schemes import Scheme
 
 

@@ -21,17 +21,17 @@ from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
-from hwsim.library_calls.versions import known_libraries
+from hwsim.libraries.cublas.versions import known_libraries
 from hwsim.resolve import evidence
+from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.library_scheme import as_calls
-from hwsim.resolve.mapping import facts_of, mapped, program_of
+from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.record import record_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.problem import Problem
-    from hwsim.operands import Operand
+    from hwsim.operands.operand import Operand
     from hwsim.program.ir import Program
     from hwsim.resolve.library_call import LibraryCall
     from hwsim.resolve.planned import Planned
@@ -91,7 +91,7 @@ class Resolved:
 
     @cached_property
     def needs(self) -> dict[Any, int]:
-        """Bytes that its products take, without C as given and joined stacks; filled by who asks (hwsim.product).
+        """Bytes that its products take, without C as given and joined stacks; filled by who asks (hwsim.compute.bits).
 
         By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values
         are made of the unit's results before they are codes, host threads).

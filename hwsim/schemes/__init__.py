@@ -8,8 +8,8 @@ from __future__ import annotations
 import warnings
 
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.options import Option
-from hwsim.plugins import entry_points
+from hwsim.gemm.option_types import Option
+from hwsim.host.plugins import entry_points
 from hwsim.schemes import ape, bf16, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
 from hwsim.schemes.scheme import Notice, Scheme
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import below, counted, fp16_pieces, outside

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hwsim.errors import InputError
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces

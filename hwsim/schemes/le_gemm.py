@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import fp16_pieces

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.errors import InputError
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.gemm.options import Option, checked
+from hwsim.gemm.option_types import Option, checked
 from hwsim.gemm.plan import Mixed, Piece, Plan, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.notices import counted, finite_magnitudes, fp16_pieces

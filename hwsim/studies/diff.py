@@ -22,13 +22,13 @@ from hwsim.evaluate.split import Pieces
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.notebook import card
-from hwsim.operands import Operand, operand, selected_indices, to_common_format
-from hwsim.options import DEFAULT_SCHEME
+from hwsim.host.threads import worker_count
+from hwsim.operands.operand import Operand, operand, selected_indices, to_common_format
+from hwsim.report.notebook import card
+from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import scheme_of
 from hwsim.studies.diff_units import UnitStep, exact_sum, relative_error, unit_steps
-from hwsim.threads import worker_count
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

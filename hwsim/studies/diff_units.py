@@ -15,7 +15,7 @@ import numpy as np
 from hwsim.devices import dot_spec, instruction_taking
 from hwsim.evaluate.chains import Chains
 from hwsim.formats import format_of
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.report.explain import explain
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.library_calls.calls import result_format
+from hwsim.libraries.cublas.calls import result_format
 from hwsim.numerics.units import IntegerUnit
 from hwsim.resolve import library_on_device
 from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
@@ -28,8 +28,8 @@ from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.library_calls.choice import LibraryChoice
-    from hwsim.library_calls.sweeps import CallKind
+    from hwsim.libraries.cublas.choice import LibraryChoice
+    from hwsim.libraries.cublas.sweeps import CallKind
 
 Label = tuple[Any, ...]
 

@@ -100,7 +100,7 @@ def compare_measured(
 ) -> MeasuredComparison:
     """Run every kernel's GEMM with exact=False and put its time beside the measured one.
 
-    rows: measured kernels (hwsim.recording.ncu_csv.read_ncu_csv reads them); equal GEMMs run once. device, library,
+    rows: measured kernels (hwsim.libraries.recording.ncu_csv.read_ncu_csv reads them); equal GEMMs run once. device, library,
     options: of hwsim.run, for all kernels; those of a kernel's own GEMM take precedence. progress: called with shares
     of the work, 0 to 1.
 

@@ -16,7 +16,7 @@ from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
-from hwsim.resolve.mapping import facts_of
+from hwsim.resolve.mapping_choice import facts_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError
-from hwsim.notebook import card
-from hwsim.options import AUTO
+from hwsim.host.threads import worker_count
+from hwsim.report.notebook import card
 from hwsim.report.table_file import checked_table_path, write_table
+from hwsim.request.declarations import AUTO
 from hwsim.schemes import scheme_of
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
 from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
-from hwsim.threads import worker_count
 
 
 @dataclass(frozen=True, slots=True)

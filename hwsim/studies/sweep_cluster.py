@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hwsim.cache import sources_digest
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.cache import sources_digest
 from hwsim.studies.sweep_journal import SweepJournal, device_digest
 from hwsim.studies.sweep_pool import BATCH, Row, SweepTask, row_of
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.cache import cache_folder, sources_digest
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.files import make_folder
-from hwsim.input_files import read_bytes
+from hwsim.host.cache import cache_folder, sources_digest
+from hwsim.host.files import make_folder
+from hwsim.host.input_files import read_bytes
 from hwsim.studies.sweep_study import SweepPoint
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from hwsim.api import run
 from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.host.processes import WorkerGroup
 from hwsim.studies.sweep_journal import SweepJournal
 from hwsim.studies.sweep_study import SweepPoint
-from hwsim.worker_processes import WorkerGroup
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (

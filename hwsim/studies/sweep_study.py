@@ -10,9 +10,9 @@ from typing import Any
 
 from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse, plain
 from hwsim.errors import ConfigError, InputError, nearest
-from hwsim.gemm.options import ARRAY
-from hwsim.input_files import read_text
-from hwsim.options import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
+from hwsim.gemm.option_types import ARRAY
+from hwsim.host.input_files import read_text
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
 KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
@@ -240,7 +240,7 @@ class _Reader:
         return found
 
     def _value(self, name: str, node: Node, path: str) -> Any:
-        """An option's value; those that hwsim.options declares are checked here, the others by the run."""
+        """An option's value; those that hwsim.request.declarations declares are checked here, the others by the run."""
         value = plain(node)
         if name in self.known:
             try:

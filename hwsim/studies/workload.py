@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwsim.errors import InputError
-from hwsim.input_files import MOST_TABLE_BYTES, read_text
+from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.studies.workload_onnx import onnx_products
 
 CONV_COLUMNS = ("IFMAP height", "IFMAP width", "filter height", "filter width", "channels", "num filter", "strides")

@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.files import npz_member
+from hwsim.host.files import npz_member
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
 ROWS_PER_WRITE = 1 << 16

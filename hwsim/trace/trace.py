@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.files import write_whole
+from hwsim.host.files import write_whole
 from hwsim.machines.trace_rows import RowStore
 from hwsim.trace import csv, npz, parquet, perfetto, pftrace
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows

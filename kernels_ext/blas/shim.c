@@ -28,7 +28,7 @@ enum { FULL, UPPER, LOWER };
 /* Of the server. A result follows DONE, and its flags: OVERFLOWED, INVALID or both. */
 enum { DONE, REFUSED = 2, OVERFLOWED = 4, INVALID = 8 };
 
-/* One request; hwsim/blas/server.py has the same layout. */
+/* One request; hwsim/frameworks/blas/server.py has the same layout. */
 typedef struct {
     char magic[8];
     char routine[8];

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import memory
-from hwsim.blas.program import SHIM, run_program
-from hwsim.blas.server import BlasServer
 from hwsim.cli import main
 from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.frameworks.blas.launcher import SHIM, run_program
+from hwsim.frameworks.blas.server import BlasServer
+from hwsim.host import memory
 
 pytestmark = pytest.mark.skipif(not SHIM.is_file(), reason="the library of hwsim blas is built on Linux only")
 ARGUMENTS = {"device": "h200", "scheme": "tf32x3"}

@@ -13,8 +13,8 @@ from hwsim.formats import decode, format_of
 from hwsim.golden.distributions import draw
 from hwsim.golden.instructions import Instruction
 from hwsim.report.explain import explain
-from hwsim.report.explain_text import binary, explain_text
-from hwsim.report.number_text import decimal, hex_float
+from hwsim.report.text.explain_text import binary, explain_text
+from hwsim.report.text.number_text import decimal, hex_float
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WGMMA = "wgmma.m64n8k16.f32.f16.f16"

@@ -13,7 +13,9 @@ def test_show(cli):
     for part in ("nvjet: matrix, wgmma, operands of 8, 16 bits", "320 x 128", "one wave", "K up to 640", "h200"):
         assert part in text
     sources = cli("libraries", "show", "cublas-13", "--sources").out
-    assert "kernels.nvjet.rows.128x112.max_waves" in sources and "configs/measured/gemm_times.csv" in sources
+    assert (
+        "kernels.nvjet.rows.128x112.max_waves" in sources and "lab/hwsim_lab/configs/measured/gemm_times.csv" in sources
+    )
     found = cli("libraries", "show", "cublas-13", "--json").json
     assert found["library"]["kernels"]["nvjet"]["rows"]["320x128"]["tile"] == [320, 128]
 

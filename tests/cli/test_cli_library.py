@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hwsim.cli.library
-from hwsim.recording import machine as real
+from hwsim.libraries.recording import machine as real
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "libraries"))
 from fake_gpu import FakeRunner, machine

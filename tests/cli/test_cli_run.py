@@ -211,7 +211,7 @@ def test_the_human_report_says_the_same(cli):
 
 
 def test_the_largest_stall_of_an_engine_comes_first(cli):
-    from hwsim.report.run_text import cause_text
+    from hwsim.report.text.run_text import cause_text
 
     result, lines = cli(*SMALL, "--json").json, cli(*SMALL).out.splitlines()
     line = next(line for line in lines if line.split()[:1] == ["M"])

@@ -5,6 +5,7 @@ import json
 import time
 
 import pytest
+from hwsim_lab.papers import anchor_data, anchors
 
 import hwsim
 from hwsim import _kernels
@@ -12,7 +13,6 @@ from hwsim.cli.command import VERBS, parser_for
 from hwsim.cli.progress import Progress
 from hwsim.devices.registry import shipped
 from hwsim.errors import MismatchError
-from hwsim.papers import anchor_data, anchors
 from hwsim.resolve.device_programs import without_program
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hwsim_lab.papers.sgemm_cube.moves import executed, moves
 from lowered import lower
 from operands import bits
 
@@ -15,7 +16,6 @@ from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference
-from hwsim.papers.sgemm_cube.moves import executed, moves
 from hwsim.program.check import check
 from hwsim.program.ir import LocalTile
 from hwsim.schemes import scheme_of

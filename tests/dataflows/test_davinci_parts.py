@@ -21,7 +21,7 @@ from hwsim.devices.variants import changed
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910a")

@@ -21,9 +21,9 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.machines import functional, timing
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.program.check import check
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
 from hwsim.schemes import scheme_of
 
 CHIPS = {flow.name: load(name) for flow, name in ((COUPLED, "ascend910a"), (SEPARATED, "ascend910b3"))}

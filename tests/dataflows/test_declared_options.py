@@ -21,7 +21,7 @@ from hwsim.dataflows.protocol import Dataflow, Features, SplitK
 from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.gemm.mapping import Tile
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.program.ir import Program

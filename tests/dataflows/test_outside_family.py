@@ -25,8 +25,8 @@ from hwsim.devices import dot_spec
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.numerics import reference
-from hwsim.options import declared
-from hwsim.resolve.mapping import program_of
+from hwsim.request.declarations import declared
+from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune

@@ -11,7 +11,7 @@ from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.options import STAGES
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.dataflows.registry import OWN, OwnFamily, dataflows
-from hwsim.options import declared
+from hwsim.request.declarations import declared
 
 #: Runs `statement` and prints which of hwsim's own dataflows have been imported.
 LOADED = """
@@ -33,7 +33,7 @@ def test_a_row_says_what_its_dataflow_has(name: str) -> None:
     ("statement", "loaded"),
     [
         ("import hwsim; hwsim.run", ""),
-        ("from hwsim.options import declared; assert len(declared()) > 30", ""),
+        ("from hwsim.request.declarations import declared; assert len(declared()) > 30", ""),
         ("assert len(dataflows()) >= len(OWN) and 'sm90' in dataflows()", ""),
         ("import hwsim; hwsim.run(m=16, n=16, k=16, device='ascend910a', scheme='sgemm-cube')", "davinci"),
         ("import hwsim; hwsim.run(m=16, n=16, k=16, device='h200', exact=False)", "sm90"),

@@ -18,12 +18,12 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import CORE, Affine, GlobalTile, Instr, Loop, Sync
-from hwsim.report.program_text import program_text
-from hwsim.resolve.mapping import mapped, program_of
-from hwsim.resolve.record import record_of
+from hwsim.report.text.program_text import program_text
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.schemes import scheme_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "fuzz"))
@@ -353,7 +353,7 @@ def test_peers_are_equally_many_and_begin_at_zero(shared_program):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_programs_are_refused_or_have_the_same_bits(seed):
-    """Waits removed, signals given elsewhere, counts changed, slots and bytes taken: as tools/fuzz/programs.py does."""
+    """Waits removed, signals given elsewhere, counts changed, slots and bytes taken: as lab/tools/fuzz/programs.py does."""
     rng = fuzzed.random.Random(seed)
     sizes = m, n, k = 64, 40, 70
     cut = Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 3)))

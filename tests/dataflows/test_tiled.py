@@ -19,7 +19,7 @@ from hwsim.evaluate.product import Evaluator
 from hwsim.formats import array_of, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference, timing
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import Instr, Loop
 from hwsim.schemes import scheme_of

@@ -19,7 +19,7 @@ from hwsim.dataflows.tiled.program import mapping_of
 from hwsim.devices import instruction_for, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
 from hwsim.schemes import scheme_of
 
 

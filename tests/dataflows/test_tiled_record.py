@@ -24,7 +24,7 @@ from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Region
 from hwsim.machines import functional
 from hwsim.program.check import check
-from hwsim.resolve.record import record_of
+from hwsim.resolve.gemm_record import record_of
 from hwsim.schemes import scheme_of
 
 FAMILIES = ("v100", "a100", "h200", "b200", "mi210")

@@ -15,7 +15,7 @@ from hwsim.errors import InputError, ProgramError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference, timing
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import GlobalArray, Program

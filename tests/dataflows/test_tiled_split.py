@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import libraries
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.choice import TileRequest
 from hwsim.dataflows.tiled.dataflow import least_seconds
@@ -15,9 +14,10 @@ from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries import model as libraries
 from hwsim.resolve.cost import cost
+from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 

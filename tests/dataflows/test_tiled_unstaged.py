@@ -15,7 +15,7 @@ from hwsim.errors import InputError
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference, timing
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.program.check import check
 from hwsim.schemes import scheme_of
 

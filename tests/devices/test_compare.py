@@ -7,7 +7,7 @@ import pytest
 import hwsim
 from hwsim.cli import main
 from hwsim.devices import names
-from hwsim.report.compare_text import ABSENT, compare_devices
+from hwsim.report.text.compare_text import ABSENT, compare_devices
 
 
 def rows_of(*wanted: str) -> dict[str, tuple[str, ...]]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from hwsim import devices, libraries
+from hwsim import devices
 from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import parse, plain
 from hwsim.devices import model, registry
 from hwsim.devices.json_schema import schema_text
+from hwsim.libraries import model as libraries
 from hwsim.numerics import units
 
 SCHEMAS = Path(__file__).parents[2] / "configs/schema"

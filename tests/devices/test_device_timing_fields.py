@@ -6,7 +6,7 @@ import pytest
 
 from hwsim import devices
 from hwsim.errors import ConfigError, InputError
-from hwsim.report.device_text import device_text, sources_text
+from hwsim.report.text.device_text import device_text, sources_text
 
 TIMING = "    timing: {issue_interval_cycles: 1}\n"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hwsim_lab.papers.claims import PAPERS
 
 import hwsim
 import hwsim.schemes
 from hwsim.cli import main
 from hwsim.cli.command import VERBS, parser_for
-from hwsim.papers.claims import PAPERS
 
 ROOT = Path(__file__).parents[2]
 #: Without what a build of the site has left.

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 import hwsim
-from hwsim.libraries import names as library_names
+from hwsim.libraries.model import names as library_names
 
 for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")

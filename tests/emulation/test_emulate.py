@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
-import hwsim.repeated
+import hwsim.compute.repeated
 from hwsim.errors import InputError
 
 WHERE = {"device": "h200", "scheme": "tf32x3"}
@@ -47,13 +47,13 @@ def test_matmul_dot_tensordot_and_einsum_give_the_bits_of_matmul():
 
 @pytest.mark.parametrize("where", [WHERE, {"device": "h200", "library": "cublas", "format": "bf16"}])
 def test_a_shape_is_resolved_once(monkeypatch, where):
-    asked, own = [], hwsim.repeated.prepared
+    asked, own = [], hwsim.compute.repeated.prepared
 
     def prepared(a, b, **given):
         asked.append(a.shape)
         return own(a, b, **given)
 
-    monkeypatch.setattr(hwsim.repeated, "prepared", prepared)
+    monkeypatch.setattr(hwsim.compute.repeated, "prepared", prepared)
     with hwsim.emulate(timing=True, **where) as engine:
         cycles = []
         for m in (5, 5, 6, 5):
@@ -108,7 +108,7 @@ def test_the_mean_of_equal_errors_is_not_above_the_largest():
     for _ in range(7):  # no sum(), which compensates from Python 3.12 on
         squares += error * error
     assert math.sqrt(squares / 7) > error
-    engine = hwsim.emulation.Engine({})
+    engine = hwsim.frameworks.numpy.emulation.Engine({})
     one = np.ones((1, 1))
     for _ in range(7):
         engine._compare(one, one, one + error)

@@ -12,7 +12,7 @@ from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS, code_dtype, decode, round_to
 from hwsim.gemm.plan import Depth, OperandSum, Plan, Scaled, Sum, TermValue
 from hwsim.gemm.schedule import Schedule
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 
 KS = (1, 3, 67)
 

@@ -143,7 +143,7 @@ def test_matrix_instructions_begin_anew_with_each_block() -> None:
 
 @pytest.mark.parametrize("fmt", ["fp16", "bf16"])
 def test_reductions_add_and_store_in_their_own_formats(fmt: str) -> None:
-    """Each part rounded to `stored` first, each addition to `format`: found unread by tools/fuzz/reference.py."""
+    """Each part rounded to `stored` first, each addition to `format`: found unread by lab/tools/fuzz/reference.py."""
     a, b = operands(3)
     parts = [by_hand(chain, a, b).astype(np.float32) for chain in BLOCKS]
 

@@ -12,7 +12,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import reference
-from hwsim.operands import operand
+from hwsim.operands.operand import operand
 from hwsim.schemes import scheme_of
 
 # One of each model of a matrix unit and of each family's dataflow; where results can underflow, they do.

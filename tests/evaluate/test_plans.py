@@ -18,7 +18,7 @@ from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.gemm.schedule import Schedule
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 
 M, N = 5, 4
 TWO = (Piece("fp16"), Piece("fp16", scale_exponent=11))

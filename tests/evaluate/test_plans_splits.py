@@ -19,7 +19,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec, FmaChainUnit
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.schemes import scheme_of
 
 M, N = 5, 4

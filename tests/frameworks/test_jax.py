@@ -14,9 +14,9 @@ from jax.test_util import check_grads  # noqa: E402
 import hwsim  # noqa: E402
 import hwsim.jax  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
+from hwsim.frameworks.jax.algorithms import ALGORITHMS  # noqa: E402
 from hwsim.frameworks.product import multiplied  # noqa: E402
 from hwsim.frameworks.settings import settings_of  # noqa: E402
-from hwsim.jax.algorithms import ALGORITHMS  # noqa: E402
 
 B200 = {"device": "b200", "scheme": "bf16x9"}
 H200 = {"device": "h200", "format": "bf16"}

@@ -16,8 +16,8 @@ from hwsim.formats import decode, format_of
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
 from hwsim.gemm.plan import Piece, Plan, TermValue, chain
-from hwsim.operands import Operand
-from hwsim.powers import encoded, exponent_for, power_of_two, times_power
+from hwsim.operands.operand import Operand
+from hwsim.operands.powers import encoded, exponent_for, power_of_two, times_power
 
 SETTINGS = {
     "h200 e4m3": {"device": "h200", "format": "e4m3"},

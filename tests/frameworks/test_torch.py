@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
-from hwsim.powers import power_of_two  # noqa: E402
-from hwsim.torch.functions import FUNCTIONS  # noqa: E402
-from hwsim.torch.tensors import array_of, layout, tensor_of  # noqa: E402
+from hwsim.frameworks.torch.functions import FUNCTIONS  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of, layout, tensor_of  # noqa: E402
+from hwsim.operands.powers import power_of_two  # noqa: E402
 
 F = torch.nn.functional
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

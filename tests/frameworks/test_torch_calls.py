@@ -18,7 +18,7 @@ from torch_cases import FP32, H200, A, B, C, drawn, network, same  # noqa: E402
 
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
-from hwsim.torch.tensors import array_of  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
 
 F = torch.nn.functional
 X, W = drawn(4, 1, 3, 8, 8), drawn(5, 4, 3, 3, 3)
@@ -234,7 +234,7 @@ assert run.record.layers["", "linear", "forward"].calls == 2 and not run.not_cau
 
 
 def test_functions_that_differentiate_keep_closures_and_keyword_defaults():
-    from hwsim.torch.emulation import _unasked
+    from hwsim.frameworks.torch.emulation import _unasked
 
     factor = 3
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_cases import FP32, H200, A, B, C, drawn, network, same  # noqa: E402
 
 import hwsim.torch  # noqa: E402
-from hwsim.torch.tensors import array_of  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
 
 F = torch.nn.functional
 AUTOCAST = {

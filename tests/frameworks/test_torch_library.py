@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
-from hwsim.torch.tensors import array_of  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.errors import InputError, UnsupportedError  # noqa: E402
-from hwsim.torch.tensors import array_of  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
 
 ONES = torch.ones(2, 1)
 

@@ -23,15 +23,15 @@ from typing import Any
 
 import hopper
 import numpy as np
+from hwsim_lab.golden.campaign import Summary, campaign
+from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
 from hwsim._kernels import gemm, variant
 from hwsim.devices import dot_spec, load
 from hwsim.errors import HwsimError, UnsupportedError
-from hwsim.golden.campaign import Summary, campaign
 from hwsim.golden.distributions import DISTRIBUTIONS
-from hwsim.golden.questions import QUESTIONS, write_questions
-from hwsim.golden.record import command_line, record, today
 from hwsim.golden.recorder import Recorder, build, driver_version, select
+from hwsim.golden.recording import command_line, record, today
 from hwsim.golden.verify import all_sets, compute
 from hwsim.numerics.units import DotSpec
 

@@ -9,16 +9,16 @@ from typing import Any
 import hopper
 import numpy as np
 import pytest
+from hwsim_lab.golden.campaign import Summary, campaign
 
 from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.golden import recorder
-from hwsim.golden.campaign import Summary, campaign
 from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.format import Meta, read_meta, read_sets, write_sets
 from hwsim.golden.instructions import parse
-from hwsim.golden.record import device_name, drawn, with_results
 from hwsim.golden.recorder import Recorder, build, generate, gpu_target, nvcc_path, select
+from hwsim.golden.recording import device_name, drawn, with_results
 from hwsim.golden.verify import compute
 
 

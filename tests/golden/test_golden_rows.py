@@ -1,4 +1,4 @@
-"""What tools/measure appends to configs/measured: the tables' own columns, rows that the reader takes back."""
+"""What lab/tools/measure appends to lab/hwsim_lab/configs/measured: the tables' own columns, rows that the reader takes back."""
 
 import csv
 import json
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from hwsim.papers import measured
+from hwsim_lab.papers import measured
 
 TOOLS = Path(__file__).parents[2] / "tools" / "measure"
 
 
 @pytest.fixture
 def tool(monkeypatch):
-    """A module of tools/measure by its name."""
+    """A module of lab/tools/measure by its name."""
     monkeypatch.syspath_prepend(str(TOOLS))
 
     def load(name):

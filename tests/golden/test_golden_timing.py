@@ -1,13 +1,13 @@
-"""The own timings of an H200 (configs/measured): what may set parameters and what may only be compared with."""
+"""The own timings of an H200 (lab/hwsim_lab/configs/measured): what may set parameters and what may only be compared with."""
 
 import csv
 
 import pytest
 import yaml
+from hwsim_lab.papers import anchor_data, measured
 
 from hwsim.devices import instruction, load
 from hwsim.errors import InputError
-from hwsim.papers import anchor_data, measured
 
 ROWS = measured.gemm_times()
 GEMMS = [row for row in ROWS if row.role != "launch"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import hwsim
-from hwsim.recording.compare import Ran
-from hwsim.recording.cublaslt import REFUSED, LtAnswer
-from hwsim.recording.machine import GpuFacts, Machine
+from hwsim.libraries.recording.compare import Ran
+from hwsim.libraries.recording.cublaslt import REFUSED, LtAnswer
+from hwsim.libraries.recording.machine import GpuFacts, Machine
 
 NVJET, STAGES, COMPUTE_TYPE = 66, 31, 2
 TILE, CLUSTER = 20, 2

@@ -1,6 +1,6 @@
 """GEMMs that an H200 ran through PyTorch, with cuBLASLt's answer for each: tests/golden/h200_library.
 
-Recorded by tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22); hwsim/recording/gemm_list.py draws the
+Recorded by lab/tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22); hwsim/libraries/recording/gemm_list.py draws the
 operands again.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from hwsim.recording.gemm_list import drawn, parse
+from hwsim.libraries.recording.gemm_list import drawn, parse
 
 ROOT = Path(__file__).parents[2]
 

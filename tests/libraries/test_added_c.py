@@ -7,10 +7,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from hwsim_lab.golden.survey import BLOCK, read_survey
 
 import hwsim
-from hwsim.golden.survey import BLOCK, read_survey
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.versions import versions
 
 FILE = Path(__file__).parents[1] / "golden" / "h200_cublas" / "survey.npz"
 DTYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32}

@@ -13,17 +13,17 @@ from hwsim.datafiles.yaml_text import parse
 from hwsim.errors import ConfigError, UnsupportedError
 from hwsim.formats import FORMATS
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.libraries import facts
-from hwsim.libraries.framework_model import Framework
-from hwsim.libraries.sums_model import LibrarySums
-from hwsim.libraries.version_model import LibraryVersion, TakenModel
-from hwsim.library_calls.answer import Answer
-from hwsim.library_calls.calls import Call, check_mixed, checked_call, operand_of
-from hwsim.library_calls.gemv import lanes_by_m
-from hwsim.library_calls.orders import order_of
-from hwsim.library_calls.raster import grid_of
-from hwsim.library_calls.shared_k import clusters_at_once, known
-from hwsim.library_calls.versions import RULES, Version, calls_taken, version_on, versions
+from hwsim.libraries.cublas.answer import Answer
+from hwsim.libraries.cublas.calls import Call, check_mixed, checked_call, operand_of
+from hwsim.libraries.cublas.gemv import lanes_by_m
+from hwsim.libraries.cublas.orders import order_of
+from hwsim.libraries.cublas.raster import grid_of
+from hwsim.libraries.cublas.shared_k import clusters_at_once, known
+from hwsim.libraries.cublas.versions import RULES, Version, calls_taken, version_on, versions
+from hwsim.libraries.model import facts
+from hwsim.libraries.model.framework_model import Framework
+from hwsim.libraries.model.sums_model import LibrarySums
+from hwsim.libraries.model.version_model import LibraryVersion, TakenModel
 
 ROOT = Path(__file__).parents[2] / "configs"
 VERSION, SUMS = ROOT / "libraries/cublas-13.1.version.yaml", ROOT / "libraries/cublas-13.1.sums.yaml"

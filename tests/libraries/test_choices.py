@@ -13,13 +13,13 @@ import hwsim
 import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.explicit import elements
-from hwsim.library_calls.answer import Answer
-from hwsim.library_calls.calls import Call
-from hwsim.library_calls.features import BATCH_NAMES, NAMES, batch_features, features
-from hwsim.library_calls.orders import order_of
-from hwsim.library_calls.store import store
-from hwsim.library_calls.tree import LEAF, Tree, unpack
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.answer import Answer
+from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.features import BATCH_NAMES, NAMES, batch_features, features
+from hwsim.libraries.cublas.orders import order_of
+from hwsim.libraries.cublas.store import store
+from hwsim.libraries.cublas.tree import LEAF, Tree, unpack
+from hwsim.libraries.cublas.versions import versions
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 5_000_000
@@ -78,7 +78,7 @@ def test_choices_are_cublaslts() -> None:
     for kind, (share, count) in shares.items():
         least = LEAST_RIGHT[kind]
         assert share > least - 3 * np.sqrt(least * (1 - least) / count), (kind, share)
-    assert max(map(abs, off.values())) < 0.02, off  # by kind, on more rows: tools/library/confidence.py
+    assert max(map(abs, off.values())) < 0.02, off  # by kind, on more rows: lab/tools/library/confidence.py
 
 
 def test_wheel_stays_small() -> None:

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import libraries
 from hwsim.api import program
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
-from hwsim.library_calls.answer import HOPPER, Answer
-from hwsim.library_calls.calls import Call
-from hwsim.library_calls.estimated import GemmKind, generation_of, shares
-from hwsim.library_calls.orders import order_of
-from hwsim.library_calls.versions import versions
+from hwsim.libraries import model as libraries
+from hwsim.libraries.cublas.answer import HOPPER, Answer
+from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.estimated import GemmKind, generation_of, shares
+from hwsim.libraries.cublas.orders import order_of
+from hwsim.libraries.cublas.versions import versions
 
 ROOT = Path(__file__).parents[2]
 SHARES = versions()[0].shares

@@ -7,11 +7,12 @@ import pydantic
 import pytest
 
 import hwsim
-from hwsim import devices, libraries
+from hwsim import devices
 from hwsim.dataflows.registry import dataflows
 from hwsim.dataflows.tiled import cdna, sm70, sm80, sm90, sm100
 from hwsim.formats import FORMATS
-from hwsim.libraries.json_schema import KINDS, schema_text
+from hwsim.libraries import model as libraries
+from hwsim.libraries.model.json_schema import KINDS, schema_text
 
 ROOT = Path(__file__).parents[2]
 NAMES = libraries.names()
@@ -32,7 +33,7 @@ def test_they_are_those_of_the_folder_and_named_as_their_files():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_schema_files_are_current(kind):
     path = ROOT / f"configs/schema/{kind}.schema.json"
-    assert path.read_text() == schema_text(kind), f"write hwsim.libraries.json_schema.schema_text({kind!r}) to it"
+    assert path.read_text() == schema_text(kind), f"write hwsim.libraries.model.json_schema.schema_text({kind!r}) to it"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +68,7 @@ def test_families_have_tiles_on_the_matrix_unit_and_on_the_lanes(family):
 
 def names_of_kernels() -> set[str]:
     """Names of kernels beside cuBLAS's times."""
-    text = (ROOT / "configs/measured/gemm_times.csv").read_text()
+    text = (ROOT / "lab/hwsim_lab/configs/measured/gemm_times.csv").read_text()
     return set(re.findall(r"(?:nvjet|cutlass|sm[89]0_xmma)\w+", text))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hwsim import libraries
 from hwsim.errors import ConfigError, InputError, UnsupportedError
+from hwsim.libraries import model as libraries
 
 SMALL = textwrap.dedent("""\
     schema_version: 1

@@ -10,7 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import UnsupportedError
-from hwsim.recording.gemm_list import pair, parse
+from hwsim.libraries.recording.gemm_list import pair, parse
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h200_library"
 CALL = {"m": 96, "n": 512, "k": 1024, "output": "bf16", "b_layout": "columns"}

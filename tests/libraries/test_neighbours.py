@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import hwsim
-from hwsim.libraries import load
-from hwsim.library_calls.neighbours import near
-from hwsim.library_calls.sweeps import CallKind, read, shipped, write
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.neighbours import near
+from hwsim.libraries.cublas.sweeps import CallKind, read, shipped, write
+from hwsim.libraries.cublas.versions import versions
+from hwsim.libraries.model import load
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 sys.path.append(str(Path(__file__).parents[2] / "tools" / "record"))

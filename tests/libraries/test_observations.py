@@ -2,8 +2,9 @@
 
 import pytest
 
-from hwsim import devices, libraries
+from hwsim import devices
 from hwsim.errors import ConfigError, UnsupportedError
+from hwsim.libraries import model as libraries
 
 MMA = "mma.m16n8k8.f32.tf32.tf32.f32"
 

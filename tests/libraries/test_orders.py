@@ -12,12 +12,12 @@ from recorded import Recorded, recorded
 
 import hwsim
 from hwsim.gemm.schedule import Epilogue
-from hwsim.library_calls.answer import Answer
-from hwsim.library_calls.calls import Call
-from hwsim.library_calls.orders import FAMILIES, is_rounded_before_bias, order_of
-from hwsim.library_calls.pytorch import NARROW
-from hwsim.library_calls.store import store
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.answer import Answer
+from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.orders import FAMILIES, is_rounded_before_bias, order_of
+from hwsim.libraries.cublas.pytorch import NARROW
+from hwsim.libraries.cublas.store import store
+from hwsim.libraries.cublas.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 import compare_tiles
@@ -98,7 +98,7 @@ def test_tiles_that_ctas_share() -> None:
 
 
 def test_parts_of_k_in_shared_tiles() -> None:
-    """1,120 tf32 GEMMs of an H100 whose bits say into how many parts CTAs cut K (tools/library/shared_parts.py)."""
+    """1,120 tf32 GEMMs of an H100 whose bits say into how many parts CTAs cut K (lab/tools/library/shared_parts.py)."""
     with (compare_tiles.RECORDED.parent / "shared_parts.csv").open() as file:
         rows = list(csv.DictReader(file))
     right = 0

@@ -17,16 +17,16 @@ import hwsim
 from hwsim.cli.command import main
 from hwsim.devices import names
 from hwsim.errors import ConfigError, InputError, UnsupportedError
-from hwsim.golden.record import device_name
-from hwsim.library_calls.sweeps import read
-from hwsim.recording.answers import ask_all, version_name
-from hwsim.recording.compare import Ran, block_of, sample
-from hwsim.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
-from hwsim.recording.machine import gpu_facts, this_machine
-from hwsim.recording.record import record
-from hwsim.recording.report import recording_dict, recording_text
-from hwsim.recording.shapes import GemmShape, form_of, read_shapes, wanted
-from hwsim.recording.sweep import grid, runs
+from hwsim.golden.recording import device_name
+from hwsim.libraries.cublas.sweeps import read
+from hwsim.libraries.recording.answers import ask_all, version_name
+from hwsim.libraries.recording.compare import Ran, block_of, sample
+from hwsim.libraries.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
+from hwsim.libraries.recording.machine import gpu_facts, this_machine
+from hwsim.libraries.recording.report import recording_dict, recording_text
+from hwsim.libraries.recording.rows_asked import grid, runs
+from hwsim.libraries.recording.session import record
+from hwsim.libraries.recording.shapes import GemmShape, form_of, read_shapes, wanted
 
 MIB = 1 << 20
 BF16 = {"format": "bf16", "output": "bf16", "b_layout": "columns"}
@@ -593,7 +593,7 @@ def test_no_driver_is_no_gpu() -> None:
 
 
 def test_recorders_modules_need_nothing_of_hwsim() -> None:
-    """tools/record loads them by path, on machines where hwsim is not built."""
+    """lab/tools/record loads them by path, on machines where hwsim is not built."""
     folder = Path(hwsim.__file__).parent / "recording"
     for name in ("cublaslt", "gemm_list", "pytorch_gemms", "sweep"):
         assert "hwsim" not in imported(folder / f"{name}.py")
@@ -632,7 +632,7 @@ class StubLt:
 
 
 def answered(monkeypatch, **stub):
-    monkeypatch.setattr("hwsim.recording.cublaslt.ctypes.CDLL", lambda path: StubLt(**stub))
+    monkeypatch.setattr("hwsim.libraries.recording.cublaslt.ctypes.CDLL", lambda path: StubLt(**stub))
     return CublasLt("stub").ask(Kind("bf16", "bf16"), 8, 64, 128, batch=2, b_columns=True)
 
 

@@ -16,8 +16,8 @@ import hwsim.api
 from hwsim.cli.command import main
 from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.versions import versions
-from hwsim.options import declared
+from hwsim.libraries.cublas.versions import versions
+from hwsim.request.declarations import declared
 from hwsim.resolve.library_call import warnings_of
 
 RNG = np.random.default_rng(11)

@@ -8,9 +8,9 @@ import pytest
 
 import hwsim
 from hwsim.errors import ConfigError, UnsupportedError
-from hwsim.library_calls.lookup import ANSWERED
-from hwsim.library_calls.sweeps import CallKind, read, shipped, write
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.lookup import ANSWERED
+from hwsim.libraries.cublas.sweeps import CallKind, read, shipped, write
+from hwsim.libraries.cublas.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
 import pack_layers

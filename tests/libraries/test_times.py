@@ -13,8 +13,7 @@ import hwsim
 import hwsim.api
 from hwsim.analysis.energy import energy
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.library_calls.forest import LEAF, unpack
-from hwsim.library_calls.times import (
+from hwsim.libraries.cublas.fitted_times import (
     FACTS,
     QUANTITIES,
     TimeRow,
@@ -24,7 +23,8 @@ from hwsim.library_calls.times import (
     rows_of,
     with_factor,
 )
-from hwsim.library_calls.versions import versions
+from hwsim.libraries.cublas.forest import LEAF, unpack
+from hwsim.libraries.cublas.versions import versions
 from hwsim.resolve import library_call
 
 ROOT = Path(__file__).parents[2]

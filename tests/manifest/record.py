@@ -18,7 +18,7 @@ import yaml
 
 import hwsim
 import hwsim.api
-from hwsim.resolve.mapping import facts_of
+from hwsim.resolve.mapping_choice import facts_of
 
 HERE = Path(__file__).parent
 MANIFEST, CHANGED, VALUES = HERE / "manifest.json", HERE / "changed.yaml", HERE / "changed.json"

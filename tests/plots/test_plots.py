@@ -13,7 +13,7 @@ from hwsim.cli import main
 from hwsim.cli.plot import KINDS
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.report.compare_text import peak_tflops
+from hwsim.report.text.compare_text import peak_tflops
 
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ROWS = [

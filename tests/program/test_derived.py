@@ -24,7 +24,7 @@ from hwsim.program.ir import (
     Program,
     variable,
 )
-from hwsim.report.program_text import program_text
+from hwsim.report.text.program_text import program_text
 
 DEVICE = load("ascend910a")
 UNIT = "mmad.m16n16k16.f32.f16.f16"

@@ -14,7 +14,7 @@ from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, LocalTile, Program
-from hwsim.report.program_text import program_text
+from hwsim.report.text.program_text import program_text
 
 UNIT = "mmad.m16n16k16.f32.f16.f16"
 SIZE, K = 16, 16

@@ -13,8 +13,8 @@ import pytest
 import hwsim
 from hwsim.cli import main
 from hwsim.cli.report_option import check_report
-from hwsim.report.text import count
-from hwsim.report_page.diff_page import diff_page
+from hwsim.report.page.diff_page import diff_page
+from hwsim.report.text.words import count
 from hwsim.studies.diff import Variant, diff
 
 pytest.importorskip("plotly")

@@ -15,12 +15,12 @@ import hwsim
 from hwsim.analysis.error_map import CELLS, error_map
 from hwsim.analysis.errors import LinearEpilogue
 from hwsim.cli import main
-from hwsim.report.text import count
-from hwsim.report_page import page as page_module
-from hwsim.report_page.critical_path import critical_path
-from hwsim.report_page.page import Code, Facts, Page, PageSection, Plot, Table, Text
-from hwsim.report_page.run_page import run_page
-from hwsim.report_page.units import unit_of
+from hwsim.report.page import page as page_module
+from hwsim.report.page.critical_path import critical_path
+from hwsim.report.page.page import Code, Facts, Page, PageSection, Plot, Table, Text
+from hwsim.report.page.run_page import run_page
+from hwsim.report.page.units import unit_of
+from hwsim.report.text.words import count
 from hwsim.result import Result
 
 TITLES = (

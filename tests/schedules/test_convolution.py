@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.convolution import conv_shape, im2col
 from hwsim.errors import InputError
+from hwsim.frameworks.numpy.convolution import conv_shape, im2col
 
 CASES = [
     {},

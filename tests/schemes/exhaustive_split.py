@@ -16,7 +16,7 @@ import numpy as np
 from hwsim.devices import load
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
-from hwsim.operands import Operand
+from hwsim.operands.operand import Operand
 from hwsim.schemes import scheme_of
 
 CHUNK = 1 << 18

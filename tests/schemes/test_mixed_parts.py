@@ -11,8 +11,8 @@ import hwsim
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mixed_parts import with_parts
-from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.operands import operand
+from hwsim.operands.operand import operand
 from hwsim.resolve.auto_scheme import choose
 from hwsim.schemes import schemes as all_schemes
 

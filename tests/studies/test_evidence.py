@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hwsim_lab.golden.survey import read_survey
 
 import hwsim
 from hwsim import devices
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
-from hwsim.golden.survey import read_survey
 from hwsim.resolve.evidence import of_schedule
+from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.prepare import prepare
-from hwsim.resolve.record import record_of
 from hwsim.schemes import scheme_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"

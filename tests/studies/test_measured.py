@@ -7,8 +7,8 @@ import pytest
 
 import hwsim
 from hwsim.errors import ConfigError, InputError, UnsupportedError
-from hwsim.recording.kernel_map import read_kernel_map
-from hwsim.recording.ncu_csv import read_ncu_csv
+from hwsim.libraries.recording.kernel_map import read_kernel_map
+from hwsim.libraries.recording.ncu_csv import read_ncu_csv
 from hwsim.studies.measured import ComparedKernel, MeasuredComparison, MeasuredKernel, compare_measured
 
 RAW = """==PROF== Connected to process 4242 (/home/user/app)

@@ -11,7 +11,7 @@ import hwsim
 from hwsim.gemm.plan import chain
 from hwsim.gemm.problem import Problem
 from hwsim.numerics.units import CompositeUnit, DotSpec, FmaChainUnit, FusedUnit, IntegerUnit, PairwiseUnit
-from hwsim.operands import operand
+from hwsim.operands.operand import operand
 from hwsim.resolve.planning import plan_for
 from hwsim.resolve.predicted_error import (
     _large_products,

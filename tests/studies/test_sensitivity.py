@@ -9,7 +9,7 @@ from hwsim.api import program
 from hwsim.devices import changed
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
-from hwsim.report.sensitivity_text import sensitivity_text
+from hwsim.report.text.sensitivity_text import sensitivity_text
 from hwsim.studies.sensitivity import SPREAD, sensitivity
 
 

@@ -14,7 +14,7 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
-from hwsim.report.tune_text import BEST, alike, heat, plotting, tune_csv, tune_text, write_heat
+from hwsim.report.text.tune_text import BEST, alike, heat, plotting, tune_csv, tune_text, write_heat
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.analytic_tiles import eq11, parallelism, tlp

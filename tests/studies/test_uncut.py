@@ -5,7 +5,7 @@ import pytest
 
 import hwsim
 from hwsim.dataflows.tiled import dataflow
-from hwsim.libraries import load
+from hwsim.libraries.model import load
 from hwsim.resolve.split_k_advice import CODE
 
 NOTABLE = load("cublas-13").split_k.advise_below

@@ -8,7 +8,7 @@ from hwsim.analysis.what_if import what_if
 from hwsim.errors import UnsupportedError
 from hwsim.machines.timing import run
 from hwsim.program.ir import Instr, LocalTile, Loop, variable
-from hwsim.report.whatif_text import roofline_text, what_if_text
+from hwsim.report.text.whatif_text import roofline_text, what_if_text
 
 
 def pipeline():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwsim.report.gantt import gantt_text
+from hwsim.report.text.gantt import gantt_text
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
 

@@ -21,7 +21,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import has_integer_parts
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
-from hwsim.gemm.options import Option, keyed_tile
+from hwsim.gemm.option_types import Option, keyed_tile
 from hwsim.gemm.plan import Plan, TermValue
 from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, Program

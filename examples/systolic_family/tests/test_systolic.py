@@ -16,7 +16,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.machines import reference
-from hwsim.resolve.mapping import program_of
+from hwsim.resolve.mapping_choice import program_of
 from hwsim.schemes import Scheme
 
 DEVICE, SIDE = "wsa128", 128

@@ -31,7 +31,7 @@ from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_e
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:

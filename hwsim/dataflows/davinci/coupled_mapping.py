@@ -20,7 +20,7 @@ from hwsim.devices import dot_spec
 from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
-from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.numerics.units import IntegerUnit
 

@@ -21,7 +21,7 @@ from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of
 from hwsim.devices import instruction
 from hwsim.gemm.mapping import Tile
-from hwsim.gemm.options import Option
+from hwsim.gemm.option_types import Option
 from hwsim.program.ir import Program
 
 if TYPE_CHECKING:

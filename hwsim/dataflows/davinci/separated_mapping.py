@@ -14,7 +14,7 @@ from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, wh
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
-from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:

@@ -33,14 +33,14 @@ from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, stora
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
-from hwsim.gemm.options import keyed_tile
+from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
-from hwsim.libraries import observed
+from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.options import Option
+    from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
     from hwsim.program.ir import Program
 

@@ -26,7 +26,7 @@ from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.libraries import observed
+from hwsim.libraries.model import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed

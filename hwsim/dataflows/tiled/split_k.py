@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hwsim.libraries.model import SplitKModel
+    from hwsim.libraries.model.kernels import SplitKModel
 
 AUTO = "auto"
 

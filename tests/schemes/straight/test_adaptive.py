@@ -14,7 +14,7 @@ from straight_wide import ape_fp32_b, native
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.mixed import count_block_products, types_of
-from hwsim.gemm.mixed import BlockCounts
+from hwsim.gemm.mixed_plan import BlockCounts
 
 F_RANGE, B_RANGE = (2.0**-14, 65504.0), (7.7e-34, 3.4e38)
 CHIP = "a100"

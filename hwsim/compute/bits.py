@@ -1,0 +1,354 @@
+"""The bits of a run: operands, C and bias through the evaluator or the program, for all of C or some rows and columns.
+
+The module knows resolved records and arrays; it makes no decision about how a GEMM is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.analysis.error_map import ErrorMap, error_map
+from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
+from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.need import bytes_needed
+from hwsim.evaluate.product import subset
+from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.host.environment import in_default_environment
+from hwsim.host.memory import check_memory
+from hwsim.machines import functional
+from hwsim.machines.need import bytes_needed as program_need
+from hwsim.operands.operand import Operand, selected_indices
+
+if TYPE_CHECKING:
+    from hwsim.evaluate.product import Evaluator
+    from hwsim.resolve.resolver import Resolved
+
+_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
+WHOLE_BYTE = 8  # bits
+VALUE_BYTES = 8  # of an operand's element as a number, at most
+Array = NDArray[Any]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arrays of a run: A (..., m, k), B (..., k, n), leading dimensions of the product, C, bias (n,), selected rows
+    and columns.
+    """
+
+    a: Operand
+    b: Operand
+    lead: tuple[int, ...] = ()
+    c: Any = None
+    bias: Any = None
+    rows: Any = None
+    cols: Any = None
+    at: tuple[Array, Array] | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only some rows or columns of C are computed."""
+        return self.rows is not None or self.cols is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """A callable that computes the error metrics of a product; nothing is computed before it is called.
+
+    alpha, beta, c, bias: of the epilogue; c: codes in the output's format, or None.
+    """
+
+    a: Operand
+    b: Operand
+    product: Array
+    alpha: float
+    beta: float = 0.0
+    c: Operand | None = None
+    bias: Array | None = None
+
+    @in_default_environment
+    def __call__(self) -> dict[str, Any]:
+        self._check_memory()
+        return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
+
+    @in_default_environment
+    def by_place(self) -> ErrorMap | None:
+        """Where the error is (see `error_map`)."""
+        self._check_memory()
+        return error_map(self.a.values(), self.b.values(), self.product, self._epilogue())
+
+    def _epilogue(self) -> LinearEpilogue:
+        added = [] if self.c is None or not self.beta else [(self.beta, as_fp64(self.c.values()))]
+        added += [] if self.bias is None else [(1.0, self.bias)]
+        return LinearEpilogue(self.alpha, tuple(added))
+
+    def _check_memory(self) -> None:
+        """Raise InputError where the errors need more memory than there is."""
+        (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
+        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b, self.c) if x is not None)
+        is_fp64 = self.product.dtype == np.float64
+        own = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
+        check_memory(
+            values + own,
+            f"the errors of a product of m, n, k = {m}, {n}, {k}{_times(lead)}",
+            "leave them out (timing and c do not need them), or compute a part of the result (rows=, cols=)",
+        )
+
+
+def compute(
+    resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
+) -> tuple[Array, Errors]:
+    """The product of a resolved run, and a callable for its errors. Raises UnsupportedError where no program gives
+    these bits.
+    """
+    if by_program:
+        return _by_program(resolved, arrays, threads, progress)
+    evaluator, record = resolved.evaluator, resolved.gemm
+    shape = arrays.a.shape[0], arrays.b.shape[1]
+    bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
+    codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*arrays.lead, *shape))
+    places = arrays.at
+    if places is None and record.schedule.regions:
+        places = np.arange(shape[0]), np.arange(shape[1])
+    if arrays.at is not None and not evaluator.by_rows:
+        raise UnsupportedError(
+            f"at: what scheme {record.scheme} does to a row follows from the whole matrices; give these, and rows= and "
+            "cols= for a part of the result"
+        )
+    part = _part(arrays, codes_c, bias, places)
+    if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
+        all_of_it = replace(arrays, rows=None, cols=None)
+        whole, _ = compute(resolved, all_of_it, by_program=False, threads=threads, progress=progress)
+        product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
+        product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
+    else:
+        product = _computed(resolved, part, threads, progress)
+    # Its own copy, as C is often where the caller puts the result.
+    added = None if part.c is None else Operand(part.c.copy(), record.output)
+    epilogue = record.epilogue
+    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What of the arrays the selected rows and columns need. lead: as of Arrays. c: codes. places: numbers of the rows
+    and columns in the whole matrices, where the order of a sum depends on them.
+    """
+
+    a: Operand
+    b: Operand
+    lead: tuple[int, ...]
+    c: Array | None
+    bias: Array | None
+    places: tuple[Array, Array] | None
+
+
+def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Array, Array] | None) -> _Part:
+    """The part for the selected rows and columns; c, bias, places: of whole matrices."""
+    a, b = arrays.a, arrays.b
+    if arrays.rows is not None:
+        index = selected_indices("rows", arrays.rows, a.shape[0])
+        a = subset(a, rows=arrays.rows)
+        places = places and (places[0][index], places[1])
+        c = None if c is None else c[..., index, :]
+    if arrays.cols is not None:
+        index = selected_indices("cols", arrays.cols, b.shape[1])
+        b = subset(b, cols=arrays.cols)
+        places = places and (places[0], places[1][index])
+        c = None if c is None else c[..., index]
+        bias = None if bias is None else bias[index]
+    return _Part(a, b, arrays.lead, c, bias, places)
+
+
+def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> Array:
+    """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
+    evaluator = resolved.evaluator
+    a, b, lead, bias = part.a, part.b, part.lead, part.bias
+    # Of one B, and rows that do not know of each other, a stack is one product.
+    is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
+    sizes = (a.shape[0], b.shape[1], a.shape[1])
+    at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
+    _check_memory(resolved, (a, b), part.c, bias, lead, 0 if is_tall else at_once, threads)
+
+    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+        codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
+        return evaluator.typed(codes)
+
+    if is_tall:
+        tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
+        start = None if part.c is None else part.c.reshape(-1, b.shape[1])
+        return one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+    if at_once > 1:
+        return evaluator.typed(_as_stack(evaluator, a, b, part.c, bias, lead, threads, progress))
+    return _stacked(a, b, part.c, lead, one, progress)
+
+
+def _check_memory(
+    resolved: Resolved,
+    operands: tuple[Operand, Operand],
+    codes_c: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    at_once: int,
+    threads: int,
+) -> None:
+    """Raise InputError where the product needs more memory than there is. at_once: matrices of a stack in a call; 0:
+    all as one product.
+    """
+    a, b = operands
+    makes_values = resolved.evaluator.makes_values(codes_c, bias)
+    kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
+    needed = resolved.needs.get(kind)
+    if needed is None:
+        needed = resolved.needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
+    if not at_once:
+        needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
+    elif at_once > 1:
+        stacks = [np.broadcast_to(x.codes, (*lead, *x.shape)) for x in operands]
+        needed += sum(_joined_bytes(x, len(lead)) for x in (*stacks, codes_c) if x is not None)
+    needed += 0 if codes_c is None else codes_c.size * codes_c.itemsize
+    (m, k), n = a.shape, b.shape[1]
+    check_memory(
+        needed,
+        f"scheme {resolved.gemm.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
+        "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
+    )
+
+
+def _need(
+    resolved: Resolved,
+    operands: tuple[Operand, Operand],
+    lead: tuple[int, ...],
+    at_once: int,
+    makes_values: bool,
+    threads: int,
+) -> int:
+    """Bytes that the product takes, however its operands lie; arguments as of `_check_memory`."""
+    record, (a, b) = resolved.gemm, operands
+    (m, k), n, count = a.shape, b.shape[1], math.prod(lead)
+    rows, matrices = (m, at_once) if at_once else (count * m, 1)
+    needed = bytes_needed(
+        record,
+        (rows, n, k),
+        (a.format, b.format),
+        threads,
+        matrices=matrices,
+        makes_values=makes_values,
+        are_words_rounded=resolved.evaluator.are_words_rounded,
+    )
+    return needed + (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
+
+
+def _joined_bytes(x: Array, dimensions: int) -> int:
+    """Bytes of the copy that is made where the first dimensions of an array become one; 0 where they lie so."""
+    long = [(size, stride) for size, stride in zip(x.shape[:dimensions], x.strides, strict=False) if size != 1]
+    lie_so = all(stride == size * inner for (_, stride), (size, inner) in pairwise(long))
+    return 0 if lie_so else x.size * x.itemsize
+
+
+def _times(lead: tuple[int, ...]) -> str:
+    return f", {math.prod(lead)} times," if lead else ""
+
+
+def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
+    """The product as the functional machine computes it from the device's program."""
+    program, device, given = resolved.program, resolved.device, arrays.c is not None or arrays.bias is not None
+    if program is None or not program.computes or resolved.has_stack_program or given or arrays.is_partial:
+        raise UnsupportedError(
+            "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
+            "whole matrices, without C and bias"
+        )
+    taken = resolved.gemm.single.input_format
+    if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
+        raise UnsupportedError(
+            f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
+            f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
+        )
+    output = next(x for x in program.arrays if x.name == program.output)
+    (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
+    converted = sum(
+        count * (VALUE_BYTES + code_dtype(format_of(taken)).itemsize)
+        for count, side in ((m * k, arrays.a), (k * n, arrays.b))
+        if side.format != taken
+    )
+    results = math.prod(lead) * m * n * code_dtype(format_of(output.format)).itemsize if lead else 0
+    check_memory(
+        converted + results + program_need(program, device, threads),
+        f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
+        "leave functional out, or compute cycles alone (exact=False)",
+    )
+
+    def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
+        codes = [np.ascontiguousarray(side.converted(taken).codes) for side in (x, y)]
+        inputs = dict(zip(program.inputs, codes, strict=True))
+        out = functional.run(program, device, inputs, threads=threads, progress=report)
+        return array_of(out, format_of(output.format))
+
+    product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
+    return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
+
+
+def _checked_bias(given: Any, n: int) -> Array:
+    bias: Array = np.asarray(given)
+    if bias.dtype.name in _NARROW:
+        bias = bias.astype(np.float32)
+    if bias.shape != (n,) or bias.dtype.kind not in "iuf":
+        raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
+    return bias
+
+
+def _as_stack(
+    evaluator: Evaluator,
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    threads: int,
+    progress: Progress | None,
+) -> Array:
+    """Codes (*lead, m, n) of a stack, several matrices in each call."""
+    (m, k), n = a.shape, b.shape[1]
+    count = math.prod(lead)
+    left = Operand(np.broadcast_to(a.codes, (*lead, m, k)).reshape(count, m, k), a.format)
+    right = Operand(np.broadcast_to(b.codes, (*lead, k, n)).reshape(count, k, n), b.format)
+    start = None if c is None else c.reshape(count, m, n)
+    codes = evaluator.stack(left, right, c=start, bias=bias, threads=threads, progress=progress)
+    return codes.reshape(*lead, m, n)
+
+
+def _stacked(
+    a: Operand,
+    b: Operand,
+    c: Array | None,
+    lead: tuple[int, ...],
+    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    progress: Progress | None,
+) -> Array:
+    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    if not lead:
+        return one(a, b, c, progress)
+    left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
+    product: Array | None = None
+    total = math.prod(lead)
+    for index, at in enumerate(np.ndindex(*lead)):
+
+        def report(share: float, index: int = index) -> None:
+            if progress is not None:
+                progress((index + share) / total)
+
+        pair = Operand(left[at], a.format), Operand(right[at], b.format)
+        part = one(*pair, None if c is None else c[at], report)
+        if product is None:
+            product = np.empty((*lead, *part.shape), part.dtype)
+        product[at] = part
+    assert product is not None
+    return product

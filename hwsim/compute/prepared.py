@@ -1,0 +1,71 @@
+"""One resolved product for many operands of its shapes and formats, as a training step repeats it.
+
+Resolving a request, though its record is kept, costs more than a small product. The module knows resolved records and
+arrays; it does not know how a request is resolved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from hwsim.compute.bits import Arrays, compute
+from hwsim.formats import format_of
+from hwsim.host.environment import in_default_environment
+from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.operands.powers import encoded
+
+if TYPE_CHECKING:
+    from hwsim.gemm.plan import Side
+    from hwsim.resolve.resolver import Resolved
+
+Array = NDArray[Any]
+UNSCALED = (0, 0)  # exponents of the powers of two that A and B are multiplied by
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A resolved product, called with each pair of operands. It keeps no operand data.
+
+    taken: the format that both operands are converted to. lead: leading dimensions of the product. input_format,
+    format: as given to `hwsim.run`, which say whose codes unsigned arrays hold. threads: of the host.
+    """
+
+    resolved: Resolved
+    taken: str
+    lead: tuple[int, ...]
+    input_format: str | None
+    format: str | None
+    threads: int
+
+    @in_default_environment
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        c: Array | None = None,
+        bias: Array | None = None,
+        exponents: tuple[int, int] = UNSCALED,
+    ) -> Array:
+        """The product of a (..., m, k) and b (..., k, n), of the shapes and dtypes that it was made for; c (..., m, n)
+        and bias (n,) where it was made with them. exponents: of powers of two by which a and b, finite fp32 arrays
+        where theirs is not 0, are multiplied first. Raises InputError for a c or bias of another shape.
+        """
+        left, right = (
+            operand(name, x, input_format=self.input_format, format=self.format) for name, x in (("A", a), ("B", b))
+        )
+        left, right = to_common_format(left, right)
+        left, right = self._converted(left, "a", exponents[0]), self._converted(right, "b", exponents[1])
+        arrays = Arrays(left, right, self.lead, c, bias)
+        return compute(self.resolved, arrays, by_program=False, threads=self.threads, progress=None)[0]
+
+    def _converted(self, given: Operand, side: Side, exponent: int) -> Operand:
+        """An operand in the format that is taken, or, multiplied by a power of two, in the unit's own."""
+        if not exponent:
+            return given.converted(self.taken)
+        if given.format == self.taken:
+            return self.resolved.evaluator.scaled(given, side, exponent, self.threads)
+        taken = format_of(self.taken)
+        return Operand(encoded(given.array, exponent, taken, threads=self.threads), self.taken)

@@ -1,0 +1,54 @@
+"""Runs a program whose BLAS products go to a server of this process.
+
+It knows the shim's file and the environment of a program; what is computed is the server's.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hwsim.frameworks.blas
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.frameworks.blas.server import BlasRecord, BlasServer
+from hwsim.frameworks.numpy.emulation import new_engine
+
+SHIM = Path(hwsim.frameworks.blas.__file__).with_name("libhwsim_blas.so")
+SOCKET, PRELOAD = "HWSIM_BLAS_SOCKET", "LD_PRELOAD"
+SIZES = (3, 5, 4)  # of the product that tells whether device and scheme go together
+
+
+def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[int, BlasRecord]:
+    """Run a command with its products on a simulated device; its exit code (128 + the number of a signal), and what it
+    asked for.
+
+    arguments: those of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
+    float64 products run, InputError for a command that cannot be started, and as `hwsim.run` for wrong arguments.
+    """
+    if not sys.platform.startswith("linux") or not SHIM.is_file():
+        raise UnsupportedError(f"hwsim blas needs Linux and {SHIM.name} beside {SHIM.parent}: build hwsim there")
+    engine = new_engine(dict(arguments))
+    m, n, k = SIZES
+    engine.multiply(np.ones((m, k), np.float32), np.ones((k, n), np.float32))
+    with tempfile.TemporaryDirectory(prefix="hwsim-blas-") as folder:
+        path = Path(folder) / "socket"
+        with BlasServer(path, arguments) as server:
+            listener = threading.Thread(target=server.serve_forever, daemon=True)
+            listener.start()
+            before = os.environ.get(PRELOAD, "")
+            environment = {**os.environ, SOCKET: str(path), PRELOAD: f"{SHIM}:{before}" if before else str(SHIM)}
+            try:
+                code = subprocess.run(list(command), env=environment, check=False).returncode
+            except OSError as error:
+                raise InputError(f"cannot run {command[0]}: {error.strerror}") from error
+            finally:
+                server.shutdown()
+            return (code if code >= 0 else 128 - code), server.record

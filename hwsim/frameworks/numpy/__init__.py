@@ -1,0 +1,1 @@
+"""NumPy's products, contractions and convolutions on a simulated device."""

@@ -1,0 +1,27 @@
+"""PyTorch on a simulated device: the matrix products of a model, forward and backward, with the bits of a chip.
+
+with hwsim.torch.emulate(device="b200", scheme="native", format="bf16") as run:   # eager or torch.compile
+    loss = model(x).sum(); loss.backward()
+print(run.report())                                     # per layer: calls, MACs, errors, overflows; what was not caught
+hwsim.torch.swap(model, device="h200", library="cublas")  # modules that compute there from now on, no `with` needed
+hwsim.torch.diff(model, x, "h200", "b200")              # the first product and element at which two chips part
+
+Needs the extra `torch` (CPU PyTorch suffices).
+"""
+
+from hwsim.errors import UnsupportedError
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise UnsupportedError("hwsim.torch needs PyTorch: pip install 'hwsim[torch]'") from None
+
+from hwsim.frameworks.torch.difference import Parting, diff
+from hwsim.frameworks.torch.emulation import Emulation, emulate
+from hwsim.frameworks.torch.swapping import swap, unswap
+
+del _torch
+
+__all__ = ["Emulation", "Parting", "diff", "emulate", "swap", "unswap"]

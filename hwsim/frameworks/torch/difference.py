@@ -1,0 +1,235 @@
+"""`hwsim.torch.diff`: where two devices, schemes or libraries part in a model, and how far the difference grows.
+
+The module knows the record of products; how they are computed is others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import hwsim
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.product import Evaluator
+from hwsim.frameworks.product import scaled_operands
+from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.multiplication import Place, active
+from hwsim.frameworks.torch.tensors import array_of, format_name
+from hwsim.gemm.plan import Mixed
+from hwsim.operands.powers import times_power
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.frameworks.settings import PassSettings
+    from hwsim.gemm.record import Gemm
+    from hwsim.studies.diff import Difference
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One product of the model: its layer, operation and pass, how many of its elements differ in bits, and the largest
+    difference relative to the largest value.
+    """
+
+    layer: str
+    operation: str
+    stage: str
+    shape: tuple[int, ...]
+    differing: int
+    largest_difference: float
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The answer of `diff`.
+
+    steps: every product in order. first: index of the first one with a difference, None where all bits are equal;
+    element: index of its first differing element; values: that element on both sides; row, column: the operands of it,
+    as the left side takes them. sides: the settings of both in words. refused: why that row and column do not explain
+    the element, or empty. records: how each side computes its sum.
+    """
+
+    sides: tuple[str, str]
+    steps: tuple[Step, ...]
+    first: int | None = None
+    element: tuple[int, ...] = ()
+    values: tuple[float, float] = (0.0, 0.0)
+    row: Any = None
+    column: Any = None
+    refused: str = field(default="", repr=False)
+    records: tuple[hwsim.Variant, ...] = field(default=(), repr=False)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all products have the same bits."""
+        return self.first is None
+
+    def explain(self) -> Difference:
+        """The element, looked into: `hwsim.diff` of its row and column by both sides' resolved records (where they part
+        along K, and what the units did there). alpha, C, the bias and the output format are left out: where sums are
+        equal, the two sides part there. Raises InputError where nothing differs, and UnsupportedError where the two
+        sides multiply unlike operands, or an element is no product of a row and a column alone.
+        """
+        if self.first is None:
+            raise InputError("nothing to explain: all products have the same bits")
+        if self.refused:
+            raise UnsupportedError(f"explain: {self.refused}")
+        return hwsim.diff(self.row, self.column, *self.records, element=(0, 0))
+
+    def __str__(self) -> str:
+        left, right = self.sides
+        lines = [f"left:  {left}", f"right: {right}"]
+        if self.first is None:
+            return "\n".join([*lines, f"all {len(self.steps)} products have the same bits"])
+        step = self.steps[self.first]
+        where = step.layer or "(outside of modules)"
+        lines.append(
+            f"they part at product {self.first + 1} of {len(self.steps)}: {where}, {step.operation}, {step.stage}, "
+            f"element {list(self.element)}: {self.values[0]!r} and {self.values[1]!r}"
+        )
+        lines.append(f"{'layer':<32} {'operation':<18} {'differing':>12} {'largest difference':>20}")
+        for one in self.steps[self.first :]:
+            total = 1
+            for size in one.shape:
+                total *= size
+            share = f"{one.differing / total:.1%}" if total else "-"
+            lines.append(f"{one.layer or '-':<32} {one.operation:<18} {share:>12} {one.largest_difference:>20.2e}")
+        return "\n".join(lines)
+
+
+def diff(
+    model: Callable[..., Any],
+    x: Any,
+    left: str | Mapping[str, Any],
+    right: str | Mapping[str, Any],
+    **common: Any,
+) -> Parting:
+    """Run `model` on x (a tensor, or a tuple of arguments) in two ways, and compare its products bit by bit, in order.
+
+    left, right: a device, or a mapping of arguments of `emulate`; common: arguments of both. The model must multiply in
+    the same order both times (dropout is as the model's mode says: eval() first). Raises InputError where the two runs
+    have unlike products, and as `emulate`.
+    """
+    given = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
+    runs: list[list[tuple[Place, torch.Tensor]]] = [[], []]
+    records: list[list[Gemm]] = [[], []]
+    operands: list[tuple[torch.Tensor, torch.Tensor]] = []
+    sides, settings = [], []
+    inputs = x if isinstance(x, tuple) else (x,)
+    state = torch.get_rng_state()
+    parted: int | None = None
+    for index, arguments in enumerate(given):
+        torch.set_rng_state(state)
+
+        def observe(place: Place, a: Any, b: Any, out: Any, record: Gemm, index: int = index) -> None:
+            nonlocal parted
+            runs[index].append((place, out.detach().clone()))
+            records[index].append(record)
+            at = len(runs[index]) - 1
+            if index and parted is None and at < len(runs[0]) and _differs(runs[0][at][1], out).any():
+                parted = at
+                operands.append((a.detach().clone(), b.detach().clone()))
+
+        with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            run.record.observer = observe
+            model(*inputs)
+        sides.append(run.report().partition("\n")[0])
+        settings.append(run.settings)
+    names = [[(place.layer, place.operation, tuple(out.shape)) for place, out in run] for run in runs]
+    if names[0] != names[1]:
+        raise InputError(
+            f"the two runs have unlike products: {len(names[0])} and {len(names[1])}; is the model random?"
+        )
+    steps = tuple(
+        Step(place.layer, place.operation, place.stage, tuple(one.shape), *_compared(one, other))
+        for (place, one), (_, other) in zip(*runs, strict=True)
+    )
+    if parted is None:
+        return Parting((sides[0], sides[1]), steps)
+    place, one = runs[0][parted]
+    other = runs[1][parted][1]
+    element = tuple(int(i) for i in _differs(one, other).nonzero()[0])
+    chosen = [own.of(place.layer, place.stage) for own in settings]
+    taken = [_taken(own, *operands[0], element) for own in chosen]  # no product before parted: these are equal
+    pair = records[0][parted], records[1][parted]
+    return Parting(
+        (sides[0], sides[1]),
+        steps,
+        parted,
+        element,
+        (float(one[element]), float(other[element])),
+        *taken[0],
+        _refusal(pair, taken),
+        _variants(pair, [(own.arguments or {})["device"] for own in chosen], element, one.dtype),
+    )
+
+
+def _taken(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tuple[int, ...]) -> tuple[Array, Array]:
+    """The row and the column of an element's operands, as the settings take them."""
+    *lead, row, column = element
+    left, right, exponents = array_of(a), array_of(b), (0, 0)
+    if chosen.scale is not None:
+        left, right, exponents = scaled_operands(chosen, left, right, "")
+    parts = left[tuple(lead)][row : row + 1], right[tuple(lead)][:, column : column + 1]
+    first, second = (times_power(x, own) if own else x for x, own in zip(parts, exponents, strict=True))
+    return np.ascontiguousarray(first), np.ascontiguousarray(second)
+
+
+def _refusal(records: tuple[Gemm, Gemm], taken: list[tuple[Array, Array]]) -> str:
+    """Why one row and one column do not show where the element parts; empty where they do."""
+    mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
+    if mixed:
+        return f"what scheme {mixed[0]} does to a row follows from the whole matrices; no element has sums of its own"
+    if any(one.dtype != other.dtype or one.tobytes() != other.tobytes() for one, other in zip(*taken, strict=True)):
+        return (
+            "the two sides multiply their operands by unlike powers of two first; compare settings with one format and "
+            "scale"
+        )
+    return ""
+
+
+def _variants(
+    records: tuple[Gemm, Gemm], devices: list[Device], element: tuple[int, ...], dtype: torch.dtype
+) -> tuple[hwsim.Variant, ...]:
+    """The sums of one element as both records fix them, without alpha, C, bias and the rounding to the output."""
+    own = {record.single.output_format for record in records}
+    output = (own.pop() if len(own) == 1 else None) or format_name(dtype)
+    found = []
+    for record, device in zip(records, devices, strict=True):
+        schedule = Evaluator(record, device).schedule_at(*element[-2:])
+        ending = replace(schedule.epilogue, alpha=1.0, beta=0.0, contraction=None, output_format=output)
+        bare = replace(
+            record,
+            problem=replace(record.problem, has_c=False, bias=None),
+            schedule=replace(schedule, epilogue=ending),
+            output=output,
+            mapping=None,
+            parts=(),
+        )
+        found.append(hwsim.Variant(device, record.scheme, gemm=bare))
+    return tuple(found)
+
+
+def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one dtype differ in bits."""
+    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
+    return one.contiguous().view(integer) != other.contiguous().view(integer)
+
+
+def _compared(one: torch.Tensor, other: torch.Tensor) -> tuple[int, float]:
+    count = int(_differs(one, other).sum())
+    if not count:
+        return 0, 0.0
+    x, y = one.double(), other.double()
+    largest = float(torch.maximum(x.abs(), y.abs()).nan_to_num().max())
+    return count, float((x - y).abs().nan_to_num().max()) / largest if largest else 0.0
+
+
+__all__ = ["Parting", "Step", "active", "diff"]

@@ -1,0 +1,259 @@
+"""`with hwsim.torch.emulate(...)`: a model's matrix products on a simulated device, eager and compiled.
+
+Two modes together: one sees PyTorch's functions, above autograd and inside torch.compile, and puts hwsim's operators in
+their place, whose gradients know their pass; the other sees what PyTorch's C++ functions call below. The module knows
+PyTorch's modes and modules' names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hwsim.frameworks.settings import Given, Settings, Stage, describe, settings_of
+from hwsim.frameworks.torch import convolutions
+from hwsim.frameworks.torch.autocast import cast, is_on
+from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
+from hwsim.frameworks.torch.layer_record import EVERY, Record
+from hwsim.frameworks.torch.multiplication import Place, activated
+from hwsim.frameworks.torch.names import Names, naming
+from hwsim.frameworks.torch.operators import PLAIN_TENSORS
+from hwsim.frameworks.torch.uncaught import multiplies, runs_products
+
+#: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
+#: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
+BACKWARD: dict[Any, Any] = {
+    one: inspect.unwrap(function)
+    for function in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+    for one in (function, inspect.unwrap(function))
+}
+_NOBODY = {"has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False}
+CHECKPOINT = (
+    "inside hwsim.torch.emulate checkpoints are run eagerly, as torch.compile shows nobody the products in them: leave "
+    "fullgraph=True out, or the checkpoints"
+)
+HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
+CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
+
+
+def _backward_of(func: Any) -> Any:
+    """PyTorch's own function where `func` is one that differentiates, or was wrapped around one by another library."""
+    if func in BACKWARD or torch.compiler.is_compiling():
+        return BACKWARD.get(func)
+    return BACKWARD.get(getattr(func, "__wrapped__", None))
+
+
+def _unasked(function: FunctionType) -> FunctionType:
+    """The same function without its question whether somebody overrides it."""
+    namespace = {**function.__globals__, **_NOBODY}
+    made = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+class Emulation:
+    """What `emulate` yields: the settings in use, and the record of the products."""
+
+    def __init__(self, settings: Settings, record: Record) -> None:
+        self.settings, self.record = settings, record
+
+    def report(self) -> str:
+        """A table of layers and passes: calls, multiply-adds, errors, overflows; then what was not caught."""
+        return f"{describe(self.settings)}\n\n{self.record.text()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"settings": describe(self.settings).splitlines(), **self.record.to_dict()}
+
+    @property
+    def not_caught(self) -> Mapping[str, int]:
+        """{operator: calls} of products that PyTorch computed itself."""
+        return self.record.not_caught
+
+
+class _Functions(TorchFunctionMode):
+    """Puts hwsim's operators in the place of PyTorch's functions."""
+
+    def __init__(self, key: str, names: Names) -> None:
+        super().__init__()
+        self.key, self.names = key, names
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        own = _backward_of(func)
+        if own is not None and all(x in PLAIN_TENSORS for x in types):  # a subclass may override it
+            with self:
+                return _unasked(own)(*args, **given)
+        if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only
+            torch._dynamo.graph_break(msg=CHECKPOINT)
+        function = FUNCTIONS.get(func)
+        if function is None:
+            return func(*args, **given)
+        made = self._replaced(func, function, args, given)
+        return func(*args, **given) if made is None else made
+
+    def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+        """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
+        caller = Caller(self.key, self.names.current, *self._pass())
+        device = None if func in UNCAST else is_on(*args, *given.values())
+        if device is None:
+            return function(caller, *args, **given)
+        args, given = cast(args, given, device)
+        with torch.autocast(device, enabled=False):
+            return function(caller, *args, **given)
+
+    def _pass(self) -> tuple[Stage, str]:
+        """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
+        if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
+            return "forward", ""
+        return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
+
+
+class _Kind:
+    """What an operator of PyTorch is to `emulate`: caught by a function of hwsim's, counted, or something else."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func  # kept, so that no other operator gets its id
+        self.function = OPERATORS.get(func)
+        self.runs = isinstance(func, HigherOrderOperator)
+        self.multiplies = not self.runs and multiplies(func)
+        self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
+
+
+_KINDS: dict[int, _Kind] = {}  # by identity: PyTorch hashes operators in Python, and all go through here
+
+
+class _Operators(TorchDispatchMode):
+    """Catches products that PyTorch's C++ functions call, and counts those that nothing catches."""
+
+    supports_higher_order_operators = True
+    is_of_hwsim = True  # for hwsim.frameworks.torch.operators, which may compute at once under this mode alone
+
+    def __init__(self, key: str, names: Names, record: Record) -> None:
+        super().__init__()
+        self.key, self.names, self.record = key, names, record
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """torch.compile compiles under this mode as without it."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kind = _KINDS.get(id(func))
+        if kind is None:
+            kind = _KINDS[id(func)] = _Kind(func)
+        if kind.is_other:
+            if kind.runs and runs_products(func, args):
+                self.record.not_caught[func.name()] += 1
+            return func(*args, **(kwargs or {}))
+        given, made = kwargs or {}, None
+        if func is CONVOLUTION_BACKWARD:
+            made = self._convolution_backward(*args)
+        elif kind.function is not None:
+            made = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **given)
+        if made is not None:
+            return made
+        if kind.multiplies and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
+            space = "" if func.namespace == "aten" else f"{func.namespace}::"
+            self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
+        return func(*args, **given)
+
+    def _convolution_backward(self, *args: Any) -> Any:
+        dy, x, w, _, stride, padding, dilation, is_transposed, _, groups, wanted = args
+        if is_transposed or not takes(dy, x, w):
+            return None
+        window = convolutions.Window(stride, padding, dilation, groups)
+        layer = self.names.current
+        of_x = of_w = of_bias = None
+        if wanted[0]:
+            place = Place(self.key, layer, "backward_input", "convolution", "a")
+            of_x = convolutions.of_input(dy, w, x.shape, window, place)
+        if wanted[1]:
+            place = Place(self.key, layer, "backward_weight", "convolution", "a")
+            of_w = convolutions.of_weight(dy, x, w.shape, window, place)
+        if wanted[2]:
+            of_bias = dy.sum([0, *range(2, dy.dim())])
+        return of_x, of_w, of_bias
+
+
+def _stage(func: Any, args: tuple[Any, ...]) -> tuple[Stage, str]:
+    """The pass of a product below autograd, and which operand is the gradient.
+
+    In a backward node of a product one operand is what the node saved: its second one for the gradient of the first.
+    """
+    node = torch._C._current_autograd_node()
+    if node is None:
+        return "forward", ""
+    operands = args[-2:] if len(args) >= 2 else args
+    saved: dict[str, Any] = {}
+    for name in ("mat2", "self", "mat1", "batch1", "batch2", "vec", "tensor"):
+        with contextlib.suppress(AttributeError, RuntimeError):
+            saved[name] = getattr(node, f"_saved_{name}")
+    seconds = [saved[name] for name in ("mat2", "batch2", "vec") if isinstance(saved.get(name), torch.Tensor)]
+    for place, operand in zip("ab", operands, strict=False):
+        if any(_shares(operand, other) for other in seconds):
+            return "backward_input", "b" if place == "a" else "a"
+    firsts = [saved[name] for name in ("self", "mat1", "batch1") if isinstance(saved.get(name), torch.Tensor)]
+    for place, operand in zip("ab", operands, strict=False):
+        if any(_shares(operand, other) for other in firsts):
+            return "backward_weight", "b" if place == "a" else "a"
+    return "backward_input", ""
+
+
+def _shares(x: Any, y: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def _dtypes(args: tuple[Any, ...]) -> str:
+    found = next((x.dtype for x in args if isinstance(x, torch.Tensor)), None)
+    return str(found).removeprefix("torch.")
+
+
+@contextlib.contextmanager
+def emulate(
+    *,
+    modules: Mapping[str, Given] | None = None,
+    measure_every: int = EVERY,
+    timing: bool = False,
+    **arguments: Any,
+) -> Iterator[Emulation]:
+    """Context manager: inside it PyTorch's matrix products run on a simulated device; yields an `Emulation`.
+
+    arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all three
+    passes; forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients of the operand
+    that comes first in a product and of the second; a layer's weight is the second; None takes an argument back), or
+    "plain" for PyTorch's own product; scale="power-of-two": each operand is first scaled into `format`'s range by a
+    power of two; gradient_format: format of the operand that is a gradient. modules: {pattern of qualified names
+    ("blocks.*.attn"): the arguments that hold there instead, or "plain"}. measure_every: the error of the first and
+    then of every so many products of a layer is measured (0: none). timing: add up the simulated device's time.
+
+    Caught: mm, bmm, matmul, addmm, baddbmm, mv, dot, inner, tensordot, einsum, linear, convolutions and transposed ones
+    with their gradients, scaled_dot_product_attention in its math form, _scaled_mm with one scale per tensor, _int_mm;
+    what PyTorch multiplies otherwise is counted by name (`not_caught`). Results have the dtypes that PyTorch gives. The
+    gradients of products follow the settings of their forward pass, wherever backward() is called; products that
+    PyTorch's C++ functions call, and recomputation by checkpoints, need it to be called inside.
+    Raises InputError, UnsupportedError and ConfigError, for arguments at once.
+    """
+    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(activated(settings, record))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
+        names = stack.enter_context(naming())
+        stack.enter_context(_Operators(settings.key, names, record))
+        stack.enter_context(_Functions(settings.key, names))
+        yield Emulation(settings, record)

@@ -1,0 +1,622 @@
+"""PyTorch's functions with matrix products, as calls of hwsim's operators: what `emulate` puts in their place.
+
+Each takes a `Caller` and the function's own arguments, and returns None for operands that it leaves to PyTorch. The
+module knows PyTorch's signatures and shapes; it knows no device and no setting.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor
+
+from hwsim.errors import UnsupportedError
+from hwsim.frameworks.numpy import contraction
+from hwsim.frameworks.torch import operators
+from hwsim.frameworks.torch.tensors import is_known
+
+MATRIX, STACK = 2, 3  # dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The settings' key and the layer's name of the products of a call; below autograd also the pass, and the operand
+    that is a gradient.
+    """
+
+    key: str
+    layer: str
+    stage: str = "forward"
+    gradient: str = ""
+
+    def product(self, a: Tensor, b: Tensor, c: Tensor | None, operation: str, **more: Any) -> Tensor:
+        """See hwsim.frameworks.torch.operators.product."""
+        return operators.product(
+            a, b, c, self.key, self.layer, operation, stage=self.stage, gradient=self.gradient, **more
+        )
+
+
+def takes(*tensors: Any) -> bool:
+    """Whether these are dense tensors of one dtype that hwsim multiplies (no integers: `_int_mm` alone takes these)."""
+    first = tensors[0]
+    return all(
+        isinstance(x, Tensor)
+        and x.layout == torch.strided
+        and x.is_floating_point()
+        and is_known(x)
+        and x.dtype == first.dtype
+        for x in tensors
+    )
+
+
+def _multiplies(a: Tensor, b: Tensor, dim: int = MATRIX) -> bool:
+    """Whether a and b are matrices (`dim` 2) or stacks of as many (3) whose sizes fit; PyTorch says what is wrong."""
+    return a.dim() == b.dim() == dim and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
+
+
+def _spreads(c: Tensor, *shape: Any) -> bool:
+    """Whether c broadcasts to `shape`."""
+    own = tuple(c.shape)
+    return len(own) <= len(shape) and all(x in (1, y) for x, y in zip(own, shape[len(shape) - len(own) :], strict=True))
+
+
+def _sums_in(out_dtype: torch.dtype | None, a: Tensor) -> bool:
+    """Whether PyTorch has products of such matrices with results of `out_dtype`: fp32 for those of 16 bits."""
+    return out_dtype in (None, a.dtype) or (out_dtype == torch.float32 and a.dtype in (torch.float16, torch.bfloat16))
+
+
+def mm(
+    caller: Caller, input: Tensor, mat2: Tensor, out_dtype: torch.dtype | None = None, *, out: Any = None
+) -> Tensor | None:
+    """torch.mm"""
+    if out is not None or not takes(input, mat2) or not _multiplies(input, mat2) or not _sums_in(out_dtype, input):
+        return None
+    return caller.product(input, mat2, None, "mm", dtype=out_dtype)
+
+
+def bmm(
+    caller: Caller, input: Tensor, mat2: Tensor, out_dtype: torch.dtype | None = None, *, out: Any = None
+) -> Tensor | None:
+    """torch.bmm"""
+    if out is not None or not takes(input, mat2) or not _multiplies(input, mat2, STACK):
+        return None
+    return caller.product(input, mat2, None, "bmm", dtype=out_dtype) if _sums_in(out_dtype, input) else None
+
+
+def matmul(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> Tensor | None:
+    """torch.matmul: a stack by one matrix is one product, as in PyTorch."""
+    if out is not None or not takes(input, other):
+        return None
+    return _matmul(caller, input, other, "matmul")
+
+
+def rmatmul(caller: Caller, input: Tensor, other: Tensor) -> Tensor | None:
+    """Tensor.__rmatmul__"""
+    return matmul(caller, other, input)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(..., k) as a matrix; -1 would not do where x has no elements."""
+    if x.dim() == MATRIX:
+        return x
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _stack(x: Tensor) -> Tensor:
+    """(..., m, k) as one stack."""
+    if x.dim() == STACK:
+        return x
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | None:
+    if a.dim() == 0 or b.dim() == 0:
+        return None
+    left = a.unsqueeze(0) if a.dim() == 1 else a
+    right = b.unsqueeze(-1) if b.dim() == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        return None  # PyTorch says what is wrong
+    if left.dim() == right.dim() == MATRIX:
+        made = caller.product(left, right, None, operation)
+    elif right.dim() == MATRIX:
+        made = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
+    else:
+        lead = left.shape[:-2]
+        if right.shape[:-2] != lead:
+            lead = torch.broadcast_shapes(lead, right.shape[:-2])
+            left, right = left.expand(*lead, *left.shape[-2:]), right.expand(*lead, *right.shape[-2:])
+        made = caller.product(_stack(left), _stack(right), None, operation)
+        made = made if len(lead) == 1 else made.reshape(*lead, *made.shape[-2:])
+    if a.dim() == 1:
+        made = made.squeeze(-2)
+    return made.squeeze(-1) if b.dim() == 1 else made
+
+
+def addmm(
+    caller: Caller,
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Tensor | None:
+    """torch.addmm"""
+    if out is not None or not takes(mat1, mat2) or not _multiplies(mat1, mat2) or not _sums_in(out_dtype, mat1):
+        return None
+    if not _is_added(input, mat1, out_dtype, (mat1.shape[0], mat2.shape[1])) or not _are_real(alpha, beta):
+        return None
+    return caller.product(mat1, mat2, input, "addmm", alpha=alpha, beta=beta, dtype=out_dtype)
+
+
+def baddbmm(
+    caller: Caller,
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    out_dtype: torch.dtype | None = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+) -> Tensor | None:
+    """torch.baddbmm"""
+    if out is not None or not takes(batch1, batch2) or not _multiplies(batch1, batch2, STACK):
+        return None
+    shape = (batch1.shape[0], batch1.shape[1], batch2.shape[2])
+    if not _sums_in(out_dtype, batch1) or not _is_added(input, batch1, out_dtype, shape):
+        return None
+    if not _are_real(alpha, beta):
+        return None
+    added = input.expand(shape)
+    return caller.product(batch1, batch2, added, "baddbmm", alpha=alpha, beta=beta, dtype=out_dtype)
+
+
+def _is_added(c: Tensor, a: Tensor, out_dtype: torch.dtype | None, shape: tuple[Any, ...]) -> bool:
+    """Whether c may be added to a product with the operand a."""
+    return takes(c) and c.dtype in (a.dtype, out_dtype) and _spreads(c, *shape)
+
+
+def _are_real(*factors: Any) -> bool:
+    return not any(isinstance(x, complex) for x in factors)
+
+
+def mv(caller: Caller, input: Tensor, vec: Tensor, *, out: Any = None) -> Tensor | None:
+    """torch.mv"""
+    if out is not None or not takes(input, vec) or input.dim() != MATRIX or vec.dim() != 1:
+        return None
+    if input.shape[1] != vec.shape[0]:
+        return None
+    return caller.product(input, vec.unsqueeze(1), None, "mv").squeeze(1)
+
+
+def dot(caller: Caller, input: Tensor, tensor: Tensor, *, out: Any = None) -> Tensor | None:
+    """torch.dot, torch.inner of vectors"""
+    if out is not None or not takes(input, tensor) or input.dim() != 1 or input.shape != tensor.shape:
+        return None
+    return caller.product(input.unsqueeze(0), tensor.unsqueeze(1), None, "dot").reshape(())
+
+
+def inner(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> Tensor | None:
+    """torch.inner"""
+    if out is not None or not takes(input, other) or not input.dim() or not other.dim():
+        return None
+    if input.shape[-1] != other.shape[-1]:
+        return None
+    flat = caller.product(_rows(input), _rows(other).mT, None, "inner")
+    return flat.reshape(*input.shape[:-1], *other.shape[:-1])
+
+
+def tensordot(caller: Caller, a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor | None:
+    """torch.tensordot"""
+    if out is not None or not takes(a, b) or isinstance(dims, Tensor):
+        return None
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.dim(), b.dim()):
+            return None  # here and below PyTorch says what is wrong
+        left, right = list(range(a.dim() - dims, a.dim())), list(range(dims))
+    else:
+        if len(dims) != 2:
+            return None
+        first, second = _dimensions(dims[0], a), _dimensions(dims[1], b)
+        if first is None or second is None:
+            return None
+        left, right = first, second
+    rows, columns = [i for i in range(a.dim()) if i not in left], [i for i in range(b.dim()) if i not in right]
+    depth = math.prod([a.shape[i] for i in left])
+    if [a.shape[i] for i in left] != [b.shape[i] for i in right]:
+        return None
+    high, wide = [a.shape[i] for i in rows], [b.shape[i] for i in columns]
+    one = a.permute(rows + left).reshape(math.prod(high), depth)
+    other = b.permute(right + columns).reshape(depth, math.prod(wide))
+    return caller.product(one, other, None, "tensordot").reshape([*high, *wide])
+
+
+def _dimensions(given: Any, x: Tensor) -> list[int] | None:
+    """Dimensions of x, none twice, as numbers from 0; None where these are none."""
+    if not isinstance(given, (list, tuple)) or not all(-x.dim() <= i < x.dim() for i in given):
+        return None
+    own = [i % x.dim() for i in given]
+    return own if len(set(own)) == len(own) else None
+
+
+def einsum(caller: Caller, equation: Any, *operands: Any) -> Tensor | None:
+    """torch.einsum with plain letters; anything else is PyTorch's, and its products are caught below."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    if not isinstance(equation, str) or len(operands) < MATRIX or not takes(*operands):
+        return None
+    parsed = contraction.parse(equation, len(operands))
+    if parsed is None or not _fit(parsed[0], operands):
+        return None
+
+    def multiply(a: Any, b: Any) -> Any:
+        lead = a.shape[:-2]
+        if not lead:
+            return caller.product(a, b, None, "einsum")
+        made = caller.product(_stack(a), _stack(b), None, "einsum")
+        return made.reshape(*lead, *made.shape[-2:])
+
+    made: Any = contraction.einsum(*parsed, operands, multiply, torch.einsum)
+    return made
+
+
+def _fit(terms: list[str], operands: tuple[Tensor, ...]) -> bool:
+    """Whether each index letter has one size; a size 1 that stands for others is PyTorch's."""
+    sizes: dict[str, Any] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        if len(term) != operand.dim():
+            return False
+        if any(sizes.setdefault(letter, size) != size for letter, size in zip(term, operand.shape, strict=True)):
+            return False
+    return True
+
+
+def linear(caller: Caller, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """torch.nn.functional.linear"""
+    if not takes(input, weight, *(() if bias is None else (bias,))) or weight.dim() not in (1, MATRIX):
+        return None
+    if not input.dim() or input.shape[-1] != weight.shape[-1]:
+        return None
+    if bias is not None and weight.dim() == MATRIX and bias.shape != weight.shape[:1]:
+        return None
+    if weight.dim() == 1:
+        made = _matmul(caller, input, weight, "linear")
+        return made if bias is None or made is None else made + bias
+    made = caller.product(_rows(input), weight.t(), bias, "linear")
+    return made.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def attention(
+    caller: Caller,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """torch.nn.functional.scaled_dot_product_attention in its math form: two products and a softmax between, each
+    rounded to the tensors' dtype. Rows that a mask hides entirely are 0.
+    """
+    if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
+        return None
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        return None  # PyTorch says what is wrong
+    if not query.shape[-1] or (enable_gqa and _shared_heads(query, key, value) is None):
+        return None
+    if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, torch.float32, query.dtype)):
+        return None
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        shared = _shared_heads(query, key, value)
+        assert shared is not None
+        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
+    scores = _matmul(caller, query, key.mT, "attention scores")
+    if scores is None:
+        return None
+    scores = scores * factor
+    hidden: Any = None
+    if is_causal:
+        hidden = ~torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    elif attn_mask is not None and attn_mask.dtype == torch.bool:
+        hidden = ~attn_mask
+    elif attn_mask is not None:
+        scores = scores + attn_mask.to(scores.dtype)
+        hidden = scores == -math.inf
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -math.inf)
+    weights = torch.softmax(scores, -1)
+    if attn_mask is not None:
+        weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0)
+    if dropout_p > 0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return _matmul(caller, weights, value, "attention values")
+
+
+def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] | None:
+    """How many heads of the query share one of the key, and of the value; None where PyTorch refuses."""
+    if min(query.dim(), key.dim(), value.dim()) < STACK or not key.shape[-3] or not value.shape[-3]:
+        return None
+    heads = query.shape[-3]
+    if heads % key.shape[-3] or heads % value.shape[-3]:
+        return None
+    return heads // key.shape[-3], heads // value.shape[-3]
+
+
+def scaled_mm(
+    caller: Caller,
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor | None:
+    """torch._scaled_mm with one scale per tensor. Raises UnsupportedError for scales by row or block."""
+    if scale_a.numel() != 1 or scale_b.numel() != 1:
+        raise UnsupportedError(
+            f"_scaled_mm: scales of shapes {tuple(scale_a.shape)} and {tuple(scale_b.shape)}; hwsim.torch takes one "
+            "scale per tensor (by rows and by blocks: not yet)"
+        )
+    if scale_result is not None:
+        raise UnsupportedError("_scaled_mm: scale_result is not taken; scale the result outside")
+    if not is_known(input) or not is_known(mat2) or not _multiplies(input, mat2):
+        return None
+    dtype = out_dtype or input.dtype
+    product = caller.product(input, mat2, None, "_scaled_mm", dtype=torch.float32)
+    made = product * (scale_a * scale_b)
+    if bias is not None:
+        made = made + bias.float()
+    return made.to(dtype)
+
+
+def scaled_mm_v2(
+    caller: Caller,
+    a: Tensor,
+    b: Tensor,
+    scale_a: list[Tensor],
+    recipe_a: Any,
+    swizzle_a: Any,
+    scale_b: list[Tensor],
+    recipe_b: Any,
+    swizzle_b: Any,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    contraction_dim: Any = (),
+    use_fast_accum: bool = False,
+) -> Tensor | None:
+    """aten::_scaled_mm_v2, below torch.nn.functional.scaled_mm. Raises UnsupportedError for more than one scale per
+    tensor.
+    """
+    if len(scale_a) != 1 or len(scale_b) != 1:
+        raise UnsupportedError(
+            f"_scaled_mm_v2: {len(scale_a)} and {len(scale_b)} tensors of scales; hwsim.torch takes one scale per "
+            "tensor (by rows and by blocks: not yet)"
+        )
+    return scaled_mm(caller, a, b, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
+
+
+def int_mm(caller: Caller, input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor | None:
+    """torch._int_mm: int8 by int8 to int32"""
+    if out is not None or input.dtype != torch.int8 or mat2.dtype != torch.int8 or not _multiplies(input, mat2):
+        return None
+    return caller.product(input, mat2, None, "_int_mm", dtype=torch.int32)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+def _tuple(value: Any, count: int) -> list[int]:
+    """A number for each of `count` dimensions; [] where there are others."""
+    if isinstance(value, int):
+        return [value] * count
+    values = [int(x) for x in value]
+    if len(values) == 1:
+        return values * count
+    return values if len(values) == count else []
+
+
+def _is_window(steps: list[int], around: list[int], gaps: list[int], groups: int) -> bool:
+    """Whether PyTorch takes such strides, paddings, dilations and groups."""
+    if not steps or not around or not gaps:
+        return False
+    return min(steps) > 0 and min(around) >= 0 and min(gaps) > 0 and groups > 0
+
+
+def convolution(count: int) -> Callable[..., Tensor | None]:
+    """torch.nn.functional.conv1d, conv2d or conv3d: `count` spatial dimensions."""
+
+    def conv(
+        caller: Caller,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor | None:
+        if not takes(input, weight, *(() if bias is None else (bias,))):
+            return None
+        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
+            return None  # here and below PyTorch says what is wrong
+        is_single = input.dim() == count + 1
+        image = input.unsqueeze(0) if is_single else input
+        steps, gaps = _tuple(stride, count), _tuple(dilation, count)
+        if padding == "valid":
+            around = [0] * count
+        elif padding == "same":
+            if any(step != 1 for step in steps) or not gaps:
+                return None
+            reach = [d * (r - 1) for d, r in zip(gaps, weight.shape[2:], strict=True)]
+            image = F.pad(image, [side for x in reversed(reach) for side in (x // 2, x - x // 2)])
+            around = [0] * count
+        elif isinstance(padding, str):
+            return None
+        else:
+            around = _tuple(padding, count)
+        channels, out = image.shape[1], weight.shape[0]
+        if not _is_window(steps, around, gaps, groups) or channels != weight.shape[1] * groups or out % groups:
+            return None
+        if bias is not None and bias.shape != (out,):
+            return None
+        sizes = zip(image.shape[2:], weight.shape[2:], around, gaps, strict=True)
+        if any(size + 2 * p < d * (r - 1) + 1 for size, r, p, d in sizes):
+            return None
+        made: Tensor = operators.call(
+            "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
+        )
+        return made.squeeze(0) if is_single else made
+
+    return conv
+
+
+def conv_transpose(count: int) -> Callable[..., Tensor | None]:
+    """torch.nn.functional.conv_transpose1d, 2d or 3d: a convolution's gradient of the input."""
+
+    def conv(
+        caller: Caller,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor | None:
+        if not takes(input, weight, *(() if bias is None else (bias,))):
+            return None
+        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
+            return None  # here and below PyTorch says what is wrong
+        is_single = input.dim() == count + 1
+        image = input.unsqueeze(0) if is_single else input
+        steps, around, more, gaps = (_tuple(v, count) for v in (stride, padding, output_padding, dilation))
+        if not _is_window(steps, around, gaps, groups) or image.shape[1] != weight.shape[0]:
+            return None
+        if image.shape[1] % groups or (bias is not None and bias.shape != (weight.shape[1] * groups,)):
+            return None
+        if not more or any(not 0 <= o < max(s, d) for o, s, d in zip(more, steps, gaps, strict=True)):
+            return None
+        sizes = zip(image.shape[2:], weight.shape[2:], steps, around, more, gaps, strict=True)
+        out = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, o, d in sizes]
+        if any(size < 1 for size in out):
+            return None
+        size = [image.shape[0], weight.shape[1] * groups, *out]
+        made: Tensor = operators.call(
+            "convolution_input", image, weight, size, steps, around, gaps, groups, caller.key, caller.layer, "forward"
+        )
+        if bias is not None:
+            made = made + bias.reshape(-1, *(1 for _ in out))
+        return made.squeeze(0) if is_single else made
+
+    return conv
+
+
+def general_convolution(
+    caller: Caller,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor | None:
+    """torch.convolution, aten::convolution"""
+    count = weight.dim() - MATRIX
+    if transposed:
+        return conv_transpose(count)(caller, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return convolution(count)(caller, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _with_pytorch_s_arguments(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    """The function, which leaves calls with other arguments than it has (old signatures, new ones) to PyTorch."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    names = tuple(x.name for x in parameters)
+    by_place = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
+    needed = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD and x.default is x.empty)
+    if any(x.kind is x.VAR_POSITIONAL for x in parameters):
+        return function
+
+    def call(caller: Caller, *args: Any, **given: Any) -> Tensor | None:
+        placed = by_place[: len(args)]
+        if len(placed) < len(args) or any(name not in names or name in placed for name in given):
+            return None
+        if any(name not in given for name in needed[len(args) :]):
+            return None
+        return function(caller, *args, **given)
+
+    return call
+
+
+_STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
+    torch.mm: mm,
+    Tensor.mm: mm,
+    torch.bmm: bmm,
+    Tensor.bmm: bmm,
+    torch.matmul: matmul,
+    Tensor.matmul: matmul,
+    torch.linalg.matmul: matmul,
+    Tensor.__matmul__: matmul,
+    Tensor.__rmatmul__: rmatmul,
+    torch.addmm: addmm,
+    Tensor.addmm: addmm,
+    torch.baddbmm: baddbmm,
+    Tensor.baddbmm: baddbmm,
+    torch.mv: mv,
+    Tensor.mv: mv,
+    torch.dot: dot,
+    Tensor.dot: dot,
+    torch.inner: inner,
+    Tensor.inner: inner,
+    torch.tensordot: tensordot,
+    torch.einsum: einsum,
+    F.linear: linear,
+    F.scaled_dot_product_attention: attention,
+    torch._scaled_mm: scaled_mm,
+    torch._int_mm: int_mm,
+    torch.convolution: general_convolution,
+    **{x: convolution(1) for x in (F.conv1d, torch.conv1d)},
+    **{x: convolution(2) for x in (F.conv2d, torch.conv2d)},
+    **{x: convolution(3) for x in (F.conv3d, torch.conv3d)},
+    **{x: conv_transpose(1) for x in (F.conv_transpose1d, torch.conv_transpose1d)},
+    **{x: conv_transpose(2) for x in (F.conv_transpose2d, torch.conv_transpose2d)},
+    **{x: conv_transpose(3) for x in (F.conv_transpose3d, torch.conv_transpose3d)},
+}
+#: {PyTorch's function: what stands in for it}
+FUNCTIONS = {given: _with_pytorch_s_arguments(function) for given, function in _STANDING_IN.items()}
+
+#: Functions whose operands autocast leaves alone.
+UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})
+
+_ATEN = torch.ops.aten
+#: {aten's operator: what stands in for it}: products that PyTorch's own C++ functions call.
+OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
+    _ATEN.mm.default: mm,
+    _ATEN.bmm.default: bmm,
+    _ATEN.addmm.default: addmm,
+    _ATEN.baddbmm.default: baddbmm,
+    _ATEN.mv.default: mv,
+    _ATEN.dot.default: dot,
+    _ATEN.convolution.default: general_convolution,
+    _ATEN._scaled_mm.default: scaled_mm,
+    _ATEN._int_mm.default: int_mm,
+    # of PyTorch 2.10 and later
+    **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},
+}

@@ -1,0 +1,205 @@
+"""What a model's products were: calls, multiply-adds, errors and overflows of each layer and pass, as numbers and text.
+
+The module knows tensors and results; it knows no setting and no operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from hwsim.compute.repeated import Ready
+    from hwsim.frameworks.torch.multiplication import Place
+
+MATRIX = 2  # dimensions
+SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
+EVERY = 16  # products of a layer and pass: one of them is measured
+
+
+@dataclass
+class LayerRecord:
+    """Products of one layer, operation and pass.
+
+    calls; macs: multiply-accumulates. host_seconds: time that the simulation took. cycles, seconds: of the simulated
+    device, where times are kept. measured: calls whose error was computed, on some rows and columns, without elements
+    that are not finite: error, plain_error: root mean square of ||got - fp64|| / ||fp64||, of the simulated product
+    and of PyTorch's own; largest_error. distance: root mean square of ||got - plain|| / ||plain||, plain: PyTorch's own
+    product; of `compared` calls, those whose plain product is not zero. overflows: elements of these rows and columns
+    that are infinite or NaN where the fp64 product is finite.
+    """
+
+    calls: int = 0
+    macs: int = 0
+    host_seconds: float = 0.0
+    cycles: int = 0
+    seconds: float = 0.0
+    measured: int = 0
+    largest_error: float = 0.0
+    overflows: int = 0
+    compared: int = field(default=0, repr=False)
+    squares: float = field(default=0.0, repr=False)
+    plain_squares: float = field(default=0.0, repr=False)
+    distance_squares: float = field(default=0.0, repr=False)
+
+    @property
+    def error(self) -> float | None:
+        """Root mean square error; None where nothing was measured."""
+        return math.sqrt(self.squares / self.measured) if self.measured else None
+
+    @property
+    def plain_error(self) -> float | None:
+        """The same of PyTorch's own product."""
+        return math.sqrt(self.plain_squares / self.measured) if self.measured else None
+
+    @property
+    def distance(self) -> float | None:
+        """Root mean square distance from PyTorch's own product; None where nothing was compared."""
+        return math.sqrt(self.distance_squares / self.compared) if self.compared else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        names = ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "error", "plain_error", "distance")
+        return {name: getattr(self, name) for name in (*names, "largest_error", "overflows")}
+
+    def add(self, other: LayerRecord) -> None:
+        """Add the products of another record."""
+        for one in fields(self):
+            own, more = getattr(self, one.name), getattr(other, one.name)
+            setattr(self, one.name, max(own, more) if one.name == "largest_error" else own + more)
+
+
+class Record:
+    """The products of a run, by (layer, operation, pass), and the operations with products that were not caught.
+
+    every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
+    add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
+    record.
+    """
+
+    def __init__(self, every: int = EVERY, timing: bool = False) -> None:
+        self.every, self.timing = every, timing
+        self.layers: dict[tuple[str, str, str], LayerRecord] = {}
+        self.not_caught: Counter[str] = Counter()
+        self.observer: Any = None
+
+    def product(
+        self,
+        place: Place,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        alpha: float,
+        beta: float,
+        out: torch.Tensor,
+        ready: Ready,
+        host_seconds: float,
+    ) -> None:
+        """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply."""
+        entry = self.layers.setdefault((place.layer, place.operation, place.stage), LayerRecord())
+        if self.every and entry.calls % self.every == 0:
+            self._measure(entry, a, b, c, alpha, beta, out)
+        entry.calls += 1
+        entry.macs += out.numel() * a.shape[-1]
+        entry.host_seconds += host_seconds
+        entry.cycles += ready.cycles or 0
+        entry.seconds += ready.seconds or 0.0  # a library's kernel may have seconds and no cycles
+        if self.observer is not None:
+            self.observer(place, a, b, out, ready.gemm)
+
+    @staticmethod
+    def _measure(
+        entry: LayerRecord,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor | None,
+        alpha: float,
+        beta: float,
+        out: torch.Tensor,
+    ) -> None:
+        if out.dtype == torch.int32:
+            return
+        added = None if c is None or not beta else _first_matrix(c.expand(out.shape))
+        a, b, out = _first_matrix(a), _first_matrix(b), _first_matrix(out)
+        rows, columns = _spread(a.shape[0], SAMPLED_ROWS), _spread(b.shape[1], SAMPLED_COLUMNS)
+        left, right = a[rows], b[:, columns]
+        exact = alpha * (left.double() @ right.double())
+        narrow = torch.float32 if left.element_size() == 1 else left.dtype
+        plain = alpha * (left.to(narrow) @ right.to(narrow)).double()
+        if added is not None:
+            added = added[rows][:, columns].double()
+            exact, plain = exact + beta * added, plain + beta * added
+        got, plain = out[rows][:, columns].double(), plain.to(out.dtype).double()
+        is_finite, has_value = torch.isfinite(exact), torch.isfinite(got)
+        entry.overflows += int((is_finite & ~has_value).sum())
+        norm = _norm(exact[is_finite])
+        if not norm:
+            return
+        error = _norm((got - exact)[is_finite & has_value]) / norm
+        own = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
+        entry.measured += 1
+        entry.squares += error * error
+        entry.plain_squares += own * own
+        entry.largest_error = max(entry.largest_error, error)
+        both = has_value & torch.isfinite(plain)
+        size = _norm(plain[both])
+        if size:
+            entry.compared += 1
+            entry.distance_squares += (_norm((got - plain)[both]) / size) ** 2
+
+    def total(self) -> LayerRecord:
+        """The sum over all layers and passes."""
+        whole = LayerRecord()
+        for entry in self.layers.values():
+            whole.add(entry)
+        return whole
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: {"layers": [...], "total": {...}, "not_caught": {name: calls}}."""
+        rows = [
+            {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict()}
+            for (layer, operation, stage), entry in self.layers.items()
+        ]
+        return {"layers": rows, "total": self.total().to_dict(), "not_caught": dict(self.not_caught)}
+
+    def text(self) -> str:
+        """A table: one line for each layer, operation and pass. error, PyTorch's: of the simulated and of PyTorch's own
+        product against fp64; distance: of the one from the other.
+        """
+        titles = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "distance", "overflows"]
+        titles += ["cycles", "ms"] if self.timing else []
+        rows = [titles]
+        named = [*self.layers.items(), (("all", "", ""), self.total())]
+        for (layer, operation, stage), entry in named:
+            row = [layer or "-", operation, stage, str(entry.calls), f"{entry.macs / 1e6:.1f}"]
+            row += ["-" if x is None else f"{x:.2e}" for x in (entry.error, entry.plain_error, entry.distance)]
+            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
+            rows.append(row)
+        widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
+        is_text = (True, True, True, *(False for _ in titles[3:]))
+        lines = [
+            "  ".join(
+                x.ljust(w) if left else x.rjust(w) for x, w, left in zip(row, widths, is_text, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        lines += [f"not caught: {name}, {count} calls" for name, count in sorted(self.not_caught.items())]
+        return "\n".join(lines)
+
+
+def _norm(x: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(x))
+
+
+def _spread(size: int, most: int) -> torch.Tensor:
+    """At most `most` indices, spread over `size`."""
+    return torch.linspace(0, size - 1, min(size, most)).long()
+
+
+def _first_matrix(x: torch.Tensor) -> torch.Tensor:
+    """A matrix, or the first one of a stack."""
+    return x if x.dim() == MATRIX else x[(0,) * (x.dim() - MATRIX)]

@@ -1,0 +1,147 @@
+"""One product of two tensors on a simulated device, as the settings of its layer and pass say, and its record.
+
+The module knows settings and tensors; it knows no operator of PyTorch and no autograd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hwsim.errors import InputError
+from hwsim.frameworks.product import NARROW, multiplied
+from hwsim.frameworks.settings import Settings, Stage
+from hwsim.frameworks.torch.layer_record import Record
+from hwsim.frameworks.torch.tensors import array_of, format_name, layout, tensor_of
+
+#: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
+_ACTIVE: dict[str, tuple[Settings, Record]] = {}
+
+
+class _Entered(threading.local):
+    """The settings and records of the contexts that a thread is in, by key, the innermost last."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[tuple[Settings, Record]]] = {}
+
+
+_ENTERED = _Entered()
+
+
+def activate(settings: Settings, record: Record) -> None:
+    """Make settings known by their key; products under them go to `record` from now on, but those of threads inside
+    `activated`.
+    """
+    _ACTIVE[settings.key] = settings, record
+
+
+@contextlib.contextmanager
+def activated(settings: Settings, record: Record) -> Iterator[None]:
+    """Inside, products of this thread under these settings go to `record`."""
+    activate(settings, record)
+    own = _ENTERED.of.setdefault(settings.key, [])
+    own.append((settings, record))
+    try:
+        yield
+    finally:
+        own.pop()
+
+
+def active(key: str) -> tuple[Settings, Record]:
+    """The settings of a key and their record. Raises InputError for a key that this process does not know."""
+    entered = _ENTERED.of.get(key)
+    found = entered[-1] if entered else _ACTIVE.get(key)
+    if found is None:
+        raise InputError(
+            f"a compiled graph or module names hwsim settings {key} that this process has not made: enter "
+            "hwsim.torch.emulate, or call hwsim.torch.swap, with the same arguments first"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a product belongs: the settings' key, the layer's name, the pass, the operation (for the record), and which
+    operand is a gradient ("a", "b", or "").
+    """
+
+    key: str
+    layer: str
+    stage: Stage
+    operation: str
+    gradient: str = ""
+
+
+def multiply(
+    place: Place,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
+    broadcast to the product.
+    """
+    with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
+        settings, record = active(place.key)
+        chosen = settings.of(place.layer, place.stage)
+        if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
+            return plain_product(a, b, c, alpha, beta, dtype)
+        start = time.perf_counter()
+        left, right = array_of(a), array_of(b)
+        more, is_added = _c_arguments(a, b, c, alpha, beta)
+        output = format_name(dtype)
+        if output in NARROW:
+            more["output"] = output
+        if chosen.arguments.get("library") is not None:
+            more |= {"a_layout": layout(a), "b_layout": layout(b)}
+        more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
+        if chosen.scale is not None and c is not None:  # the scaled product comes first
+            more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
+            is_added = True
+        product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        out = tensor_of(product, dtype, a.device)
+        if is_added and c is not None:
+            out = out + (c if beta == 1 else beta * c).to(dtype)
+        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
+        return out
+
+
+def _c_arguments(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: float, beta: float
+) -> tuple[dict[str, Any], bool]:
+    """alpha, beta, C and the bias as arguments of `hwsim.run`, and whether C has to be added afterwards."""
+    more: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
+    if c is None or beta == 0:
+        return more, False
+    shape, n = (*a.shape[:-1], b.shape[-1]), b.shape[-1]
+    if c.shape == (n,) and beta == 1 and alpha == 1:
+        return {"bias": array_of(c.contiguous())}, False
+    if c.dim() <= len(shape):
+        return {**more, "c": array_of(c.broadcast_to(shape).contiguous()), "beta": beta}, False
+    return more, True
+
+
+def plain_product(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: float, beta: float, dtype: torch.dtype
+) -> torch.Tensor:
+    """The product as PyTorch's CPU kernels compute it, of `dtype`."""
+    if dtype == torch.int32:
+        return torch.matmul(a.to(torch.int32), b.to(torch.int32))
+    wide = torch.float32 if a.element_size() == 1 else a.dtype
+    product = torch.matmul(a.to(wide), b.to(wide))
+    product = product if alpha == 1 else alpha * product
+    if c is not None and beta != 0:
+        product = product + (c if beta == 1 else beta * c)
+    return product.to(dtype)
+
+
+__all__ = ["Place", "activate", "activated", "active", "multiply", "plain_product"]

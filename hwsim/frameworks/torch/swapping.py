@@ -1,0 +1,105 @@
+"""`hwsim.torch.swap`: a model's linear and convolution modules compute on a simulated device from now on.
+
+No context is needed, and compiled or exported graphs hold hwsim's operators with each layer's name. The module knows
+modules of PyTorch; settings and products are others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwsim.frameworks.settings import Given, settings_of
+from hwsim.frameworks.torch.emulation import Emulation
+from hwsim.frameworks.torch.functions import Caller, conv_transpose, convolution, linear
+from hwsim.frameworks.torch.layer_record import EVERY, Record
+from hwsim.frameworks.torch.multiplication import activate
+
+
+def _linear(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
+    return linear(caller, input, module.weight, module.bias)
+
+
+def _convolution(count: int) -> Callable[..., torch.Tensor | None]:
+    function = convolution(count)
+
+    def call(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
+        padding = module.padding
+        if module.padding_mode != "zeros":
+            input = nn.functional.pad(input, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            padding = 0
+        more = (module.stride, padding, module.dilation, module.groups)
+        return function(caller, input, module.weight, module.bias, *more)
+
+    return call
+
+
+def _transposed(count: int) -> Callable[..., torch.Tensor | None]:
+    function = conv_transpose(count)
+
+    def call(
+        module: Any, caller: Caller, input: torch.Tensor, output_size: Sequence[int] | None = None
+    ) -> torch.Tensor | None:
+        window = (module.stride, module.padding, module.kernel_size, count, module.dilation)
+        added = module._output_padding(input, output_size, *window)
+        more = (added, module.groups, module.dilation)
+        return function(caller, input, module.weight, module.bias, module.stride, module.padding, *more)
+
+    return call
+
+
+#: {class of modules: what stands in for its forward}
+MODULES: dict[type[nn.Module], Callable[..., torch.Tensor | None]] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution(1),
+    nn.Conv2d: _convolution(2),
+    nn.Conv3d: _convolution(3),
+    nn.ConvTranspose1d: _transposed(1),
+    nn.ConvTranspose2d: _transposed(2),
+    nn.ConvTranspose3d: _transposed(3),
+}
+
+
+def swap(
+    model: nn.Module,
+    *,
+    modules: Mapping[str, Given] | None = None,
+    measure_every: int = EVERY,
+    timing: bool = False,
+    **arguments: Any,
+) -> Emulation:
+    """Let the linear and convolution modules of `model` compute on a simulated device; returns the record's owner.
+
+    arguments, modules, measure_every, timing: as of `emulate`. Parameters, names and classes stay as they are: only
+    `forward` of these modules is replaced, until `unswap`. Other products (attention, functions of the model's own) are
+    left to PyTorch, or to an `emulate` around them.
+    """
+    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
+    activate(settings, record)
+    for name, module in model.named_modules():
+        if type(module) in MODULES:
+            module.forward = partial(_computed, type(module), Caller(settings.key, name), module)
+    return Emulation(settings, record)
+
+
+def unswap(model: nn.Module) -> None:
+    """Give the modules their own `forward` again."""
+    for module in model.modules():
+        if type(module) in MODULES:
+            module.__dict__.pop("forward", None)
+
+
+def _computed(kind: type[nn.Module], caller: Caller, module: nn.Module, *args: Any, **given: Any) -> torch.Tensor:
+    """The forward of a swapped module of class `kind`: of this module's copies and pickles too."""
+    made = MODULES[kind](module, caller, *args, **given)
+    if made is not None:
+        return made
+    plain: torch.Tensor = kind.forward(module, *args, **given)
+    return plain
+
+
+__all__ = ["swap", "unswap"]

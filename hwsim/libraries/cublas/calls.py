@@ -1,0 +1,198 @@
+"""A GEMM as cuBLAS is asked for it, and what it refuses: sizes, formats, layouts, and what the call allows.
+
+Which calls a version takes is data (`taken` of configs/libraries/*.version.yaml), which the functions are given. The
+module knows calls alone: no version of the library, no chip, and no choice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.formats import format_of
+
+if TYPE_CHECKING:
+    from hwsim.libraries.model.version_model import TakenModel, WholeRowsModel
+
+LINE_BYTES, VECTOR_BYTES = 128, 16
+ELEMENT_BYTES = {"e4m3": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
+LAYOUTS = ("rows", "columns")
+ACCUMULATES = ("fast", "promoted")  # of e4m3
+MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
+ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
+Reductions = Literal["any", "compute"]
+#: CUBLASLT_REDUCTION_SCHEME_* that are allowed.
+REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
+
+
+class Call(NamedTuple):
+    """A GEMM as the library is asked for it: C[m, n] = A[m, k] B[k, n]."""
+
+    m: int
+    n: int
+    k: int
+    operand: str
+    output: str
+    a_layout: str
+    b_layout: str
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an operand's element in memory."""
+        return ELEMENT_BYTES[self.operand]
+
+    @property
+    def vector_elements(self) -> int:
+        """Elements of an operand in the 16 bytes that rows are aligned to."""
+        return VECTOR_BYTES // self.element_bytes
+
+    @property
+    def leading_sizes(self) -> tuple[int, int, int]:
+        """The leading dimensions of A, D and B, elements."""
+        return self.k if self.a_layout == "rows" else self.m, self.n, self.k if self.b_layout == "columns" else self.n
+
+    @property
+    def row_bytes(self) -> int:
+        """The largest of ROW_BYTES that rows of A, B and D in memory are multiples of, with the operands' elements."""
+        length = math.gcd(*self.leading_sizes) * self.element_bytes
+        return next(size for size in ROW_BYTES if length % size == 0)
+
+
+class Preference(NamedTuple):
+    """What the library is told beside the problem: bytes of workspace, and in which type slices may be reduced."""
+
+    workspace_bytes: int
+    reductions: Reductions
+
+    @property
+    def mask(self) -> int:
+        """cuBLASLt's mask of reductions."""
+        return REDUCTION_MASKS[self.reductions]
+
+
+class Asked(NamedTuple):
+    """A call with all that the library is told: the preference, fast accumulation (None: not 8-bit floats), a bias in
+    the epilogue, and products in a strided batch.
+    """
+
+    call: Call
+    told: Preference
+    fast: bool | None
+    bias: bool
+    batch: int
+
+
+class Unasked(NamedTuple):
+    """What the library was not asked about, so that another call's answer stands for a call's. parts: of the call, in
+    words, without which it was asked. chips: where it was asked, where that is not the chip at hand.
+    """
+
+    parts: tuple[str, ...] = ()
+    chips: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Both in words; "": nothing."""
+        found = f" for the call without {' and '.join(self.parts)}, which cuBLASLt was not asked about"
+        others = f", by answers on {' and '.join(self.chips)}: on this chip cuBLASLt was not asked about such calls"
+        return (found if self.parts else "") + (others if self.chips else "")
+
+
+ALL_ASKED = Unasked()
+
+
+def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
+    """The format whose kernels multiply A of `format` by B of `format_b` (None: the same).
+
+    Raises UnsupportedError for pairs that cuBLAS does not multiply.
+    """
+    pairs = {(pair.a, pair.b): pair.like for pair in taken.pairs.values()}
+    is_of_two_alone = any(format in pair for pair in pairs) and format not in taken.outputs
+    if format_b in (None, format) and not is_of_two_alone:
+        return format
+    found = pairs.get((format, str(format_b)))
+    if found is None:
+        known = ", ".join(f"{a} by {b}" for a, b in pairs)
+        raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {known}")
+    return found
+
+
+def result_format(format: str) -> str:
+    """The format of a result that a call does not name: the accumulator's."""
+    return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
+
+
+def checked_call(
+    taken: TakenModel,
+    m: int,
+    n: int,
+    k: int,
+    format: str,
+    output: str | None,
+    accumulate: str | None,
+    a: str,
+    b: str,
+    batch: int = 1,
+) -> Call:
+    """The call with these sizes, formats and layouts. Raises InputError for values that are not allowed, and
+    UnsupportedError for what cuBLASLt refuses.
+    """
+    for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
+            raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
+    if not isinstance(format, str) or format not in taken.outputs:
+        known = list(taken.outputs)
+        raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
+    wanted = result_format(format) if output is None else output
+    if wanted not in (allowed := taken.outputs[format]):
+        raise UnsupportedError(f"{format} operands give {', '.join(allowed)} in cuBLAS; got {wanted}")
+    is_known = accumulate is None or (isinstance(accumulate, str) and accumulate in ACCUMULATES)
+    if not is_known or (accumulate == "promoted" and format != "e4m3"):
+        raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
+    for name, layout in (("a_layout", a), ("b_layout", b)):
+        if not isinstance(layout, str) or layout not in LAYOUTS:
+            raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
+    call = Call(int(m), int(n), int(k), format, wanted, a, b)
+    if reason := _refused(taken, call, accumulate):
+        raise UnsupportedError(f"cuBLASLt refuses {format} {m} x {n} x {k}: {reason}")
+    return call
+
+
+def is_fast(call: Call, accumulate: str | None) -> bool | None:
+    """Fast accumulation of a checked call; None for operands that have no other."""
+    return None if call.operand != "e4m3" else accumulate != "promoted"
+
+
+def check_mixed(taken: TakenModel, call: Call, format: str, format_b: str | None) -> None:
+    """Raise UnsupportedError where cuBLASLt refuses a product of two formats that it takes of one."""
+    row_bytes = next(one.row_bytes for one in taken.pairs.values() if (one.a, one.b) == (format, format_b))
+    if reason := _not_whole(call, row_bytes):
+        sizes = f"{call.m} x {call.n} x {call.k}"
+        raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
+
+
+def _refused(taken: TakenModel, call: Call, accumulate: str | None) -> str:
+    """Why cuBLASLt refuses a GEMM; "": it takes it."""
+    if call.operand in taken.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
+        return "8-bit operands are K-major: a_layout rows, b_layout columns"
+    rule = next((one for one in taken.whole_rows.values() if _is_for(one, call, accumulate)), None)
+    return "" if rule is None else _not_whole(call, rule.row_bytes, rule.of_result)
+
+
+def _is_for(rule: WholeRowsModel, call: Call, accumulate: str | None) -> bool:
+    """Whether a rule is for such a call."""
+    is_output = rule.output in (None, call.output)
+    return rule.operand == call.operand and is_output and rule.accumulate in (None, accumulate)
+
+
+def _not_whole(call: Call, row_bytes: int, of_result: bool = True) -> str:
+    """Says that rows must be whole so many bytes, where they are not: of K-major operands, and of_result, of C."""
+    row = call.n * format_of(call.output).bits // 8
+    if not (call.k * call.element_bytes % row_bytes or (of_result and row % row_bytes)):
+        return ""
+    if of_result:
+        return f"rows of A, B and C must be whole {row_bytes} bytes"
+    return f"K must be a multiple of {row_bytes // call.element_bytes}"

@@ -1,0 +1,52 @@
+"""The shipped files on calls of libraries: versions whose choices are known, sums of kernels, and frameworks' calls.
+
+Each is read once, when it is asked for. It knows files and their schemas; not what follows from them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from hwsim.datafiles import places
+from hwsim.datafiles.reading import FileRecord, Model, record_of
+from hwsim.datafiles.yaml_text import parse
+from hwsim.libraries.model.framework_model import Framework
+from hwsim.libraries.model.loader import FURTHER, SUFFIX
+from hwsim.libraries.model.sums_model import LibrarySums
+from hwsim.libraries.model.version_model import LibraryVersion
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+SCHEMA_VERSION = 1  # of each kind of file
+VERSION_END, SUMS_END = FURTHER
+
+
+@cache
+def versions() -> tuple[FileRecord[LibraryVersion], ...]:
+    """All version files, the newest of each library first. Raises ConfigError where one is not valid."""
+    files = [file for file in places.package_folder("libraries").iterdir() if file.name.endswith(VERSION_END)]
+    found = [_read(file, LibraryVersion) for file in files]
+    return tuple(sorted(found, key=lambda one: (one.record.library, _number(one.record.version)), reverse=True))
+
+
+@cache
+def sums_of(library: str, version: str) -> LibrarySums:
+    """The sums of a version. Raises ConfigError where the file is not valid, InputError where it cannot be read."""
+    return _read(places.package_folder("libraries") / f"{library}-{version}{SUMS_END}", LibrarySums).record
+
+
+@cache
+def framework_of(name: str, version: str) -> Framework:
+    """A framework's calls. Raises ConfigError where the file is not valid, InputError where it cannot be read."""
+    return _read(places.package_folder("frameworks") / f"{name}-{version}{SUFFIX}", Framework).record
+
+
+def _read(file: Traversable, model: type[Model]) -> FileRecord[Model]:
+    return record_of(*parse(places.text_of(file, "library"), str(file)), model, SCHEMA_VERSION, "library")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))

@@ -1,0 +1,42 @@
+"""JSON Schema of the library files and of those on calls, for editors and other tools."""
+
+from __future__ import annotations
+
+import json
+
+from hwsim.datafiles.base import StrictRecord
+from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.libraries.model.framework_model import Framework
+from hwsim.libraries.model.kernels import Library
+from hwsim.libraries.model.sums_model import LibrarySums
+from hwsim.libraries.model.version_model import LibraryVersion
+
+#: Models by kind of file: the schema of a kind is configs/schema/KIND.schema.json.
+KINDS: dict[str, type[StrictRecord]] = {
+    "library": Library,
+    "library_version": LibraryVersion,
+    "library_sums": LibrarySums,
+    "framework": Framework,
+}
+
+
+def json_schema(kind: str = "library") -> Schema:
+    """The schema of a kind of file as plain data (JSON Schema, draft 2020-12)."""
+    name = KINDS[kind].__name__
+    model = KINDS[kind].model_json_schema()
+    defs: Schema = dict(COMMON)
+    form = Form(defs, False)
+    defs.update({form.named(part): form.block(record) for part, record in model.pop("$defs").items()})
+    defs[name] = form.block(model)
+    defs[name]["properties"]["sources"] = SOURCES
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"hwsim {kind.replace('_', ' ')}",
+        **ref(name),
+        "$defs": dict(sorted(defs.items())),
+    }
+
+
+def schema_text(kind: str = "library") -> str:
+    """The text of configs/schema/KIND.schema.json."""
+    return json.dumps(json_schema(kind), indent=1) + "\n"

@@ -1,0 +1,1 @@
+"""Matrices as codes of a format: from a caller's arrays, between formats, and back."""

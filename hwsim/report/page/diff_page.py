@@ -1,0 +1,122 @@
+"""The page of a comparison of two ways to compute a product: where they differ, and from which k on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwsim.report.page.figures import axis, figure
+from hwsim.report.page.page import Code, Facts, Page, PageSection, Part, Plot, Table, Text
+from hwsim.report.text.words import count, percent
+
+if TYPE_CHECKING:
+    from hwsim.studies.diff import Difference, ElementDifference
+
+
+def diff_page(found: Difference) -> Page:
+    """The page of a comparison."""
+    m, n, k = (count(size) for size in (found.m, found.n, found.k))
+    facts = [
+        ("left", found.left),
+        ("right", found.right),
+        ("shape", f"C[{m} x {n}], K = {k}, {found.output}"),
+        ("elements that differ", f"{count(found.differing)} of {count(found.elements)} ({percent(found.share)})"),
+        ("largest difference", f"{count(found.largest_ulps)} ulp; relative {found.largest_relative:.3g}"),
+        ("mean of those that differ", f"{found.mean_ulps:.3g} ulp"),
+        ("with an infinity or NaN", count(found.special)),
+    ]
+    listed = [("worst", found.worst)] if found.worst is not None else []
+    return Page(
+        f"Difference: {m} x {n} x {k}",
+        [
+            PageSection("Summary", "The two ways, and how far apart they are.", [Facts(facts)]),
+            PageSection("Map", "The share of elements that differ, block by block.", _map(found)),
+            PageSection(
+                "First k",
+                "Where the partial sums of one element differ for the first time.",
+                _first_k(found),
+            ),
+            PageSection(
+                "Elements",
+                "The worst one, and the first ones by row and column.",
+                [_elements([*listed, *(("", place) for place in found.first)])] if found.differing else [],
+            ),
+        ],
+    )
+
+
+def _map(found: Difference) -> list[Part]:
+    if not found.differing:
+        return []
+    shares = 100 * found.where.counts / found.where.sizes
+    down, across = found.where.spans
+    heat: dict[str, Any] = {
+        "type": "heatmap",
+        "z": shares.tolist(),
+        "x": [(column + 0.5) * across for column in range(shares.shape[1])],
+        "y": [(row + 0.5) * down for row in range(shares.shape[0])],
+        "zmin": 0,
+        "colorscale": "Cividis",
+        "colorbar": {"title": {"text": "elements that differ (%)", "side": "right"}},
+        "hovertemplate": "row %{y:.0f}, column %{x:.0f}: %{z:.1f} %<extra></extra>",
+    }
+    look = figure([heat], axis("column compared"), axis("row compared", autorange="reversed"))
+    return [Plot(look, 480, "map of the elements that differ")]
+
+
+def _first_k(found: Difference) -> list[Part]:
+    step = found.step
+    if step is None:
+        return []
+    before = "both from zero" if step.last_equal is None else f"both {step.last_equal}"
+    facts = [
+        ("element", f"C[{step.row}, {step.column}]"),
+        ("k", f"{step.k_first} to {step.k_end - 1}"),
+        ("before", before),
+        ("left after", f"{step.left_code} ({step.left:.9g}){_error(step.left_error)}"),
+        ("right after", f"{step.right_code} ({step.right:.9g}){_error(step.right_error)}"),
+        ("equal again at later places", count(step.equal_again)),
+    ]
+    if step.exact is not None:
+        facts.insert(3, ("exactly", f"{step.exact:.9g}"))
+    if found.errors is not None and found.errors.exact is not None:
+        left, right = (_error(x) for x in (found.errors.left, found.errors.right))
+        facts.append(("over all of K", f"exactly {found.errors.exact:.9g}; left{left}, right{right}"))
+    sides = (("left", step.left_steps, step.right_steps), ("right", step.right_steps, step.left_steps))
+    rows = [
+        (name, str(x.term), f"{x.k_start} to {x.k_stop - 1}", f"{x.c} ({x.c_value:.9g})", f"{x.d} ({x.d_value:.9g})")
+        for name, steps, others in sides
+        for x in steps
+        if not x.is_as_in(others)
+    ]
+    commands = [x.command for _, steps, others in sides for x in steps if not x.is_as_in(others)]
+    parts: list[Part] = [Facts(facts)]
+    if rows:
+        parts += [
+            Text("The instructions that took these k, where the two sides differ, and what shows each stage by stage:"),
+            Table(("side", "term", "k", "accumulator before", "after"), rows),
+            Code("\n".join(commands)),
+        ]
+    return parts
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f", relative error {error:.3g}"
+
+
+def _elements(listed: list[tuple[str, ElementDifference]]) -> Table:
+    rows = [
+        (
+            name,
+            count(x.row),
+            count(x.column),
+            x.left_code,
+            f"{x.left:.9g}",
+            x.right_code,
+            f"{x.right:.9g}",
+            "" if x.ulps is None else count(x.ulps),
+            "" if x.relative is None else f"{x.relative:.3g}",
+        )
+        for name, x in listed
+    ]
+    head = ("", "row", "column", "left code", "left", "right code", "right", "ulp", "relative")
+    return Table(head, rows, right=(1, 2, 4, 6, 7, 8))

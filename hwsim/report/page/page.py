@@ -1,0 +1,195 @@
+"""A page made of sections, written as one HTML file that loads nothing from anywhere.
+
+The module knows HTML; it does not know what a section is about. Plots are plotly figures as plain data, drawn by
+plotly's own JavaScript, which the page carries (extra `report`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from hwsim._version import __version__
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.files import write_text
+from hwsim.report.page.style import CSS, SCRIPT
+
+SUFFIXES = (".html", ".htm")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        return f"<p>{escape(self.text)}</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with values, as a list."""
+
+    pairs: Sequence[tuple[str, str]]
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in self.pairs)
+        return f"<dl>{rows}</dl>"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of texts under a head. right: columns of numbers, set to the right. filter: with a field that leaves the
+    rows which have a word. paths: the first column holds long names, which may be broken anywhere.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+    filter: bool = False
+    paths: bool = False
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        kinds = ["number" if column in self.right else "text" for column in range(len(self.head))]
+        head = "".join(f'<th class="{kind}">{escape(x)}</th>' for kind, x in zip(kinds, self.head, strict=True))
+        body = "".join(
+            "<tr>"
+            + "".join(f'<td class="{kind}">{escape(x)}</td>' for kind, x in zip(kinds, row, strict=True))
+            + "</tr>"
+            for row in self.rows
+        )
+        field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
+        kind = "wide paths" if self.paths else "wide"
+        table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        return (field if self.filter else "") + table
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to copy as it stands. name: offered as a file of that name to save."""
+
+    text: str
+    name: str = ""
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        button = f'<button class="save" data-name="{escape(self.name)}">save as {escape(self.name)}</button>'
+        return f'<div class="code">{button if self.name else ""}<pre>{escape(self.text)}</pre></div>'
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """An SVG drawing, as its text."""
+
+    svg: str
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        return f'<div class="wide drawing">{self.svg}</div>'
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plotly figure: {"data": [...], "layout": {...}} as plain data. height: in pixels. label: what it shows, for
+    readers that do not see it.
+    """
+
+    figure: Mapping[str, Any]
+    height: int
+    label: str
+
+    def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
+        """The part as HTML."""
+        name = draw(self.figure, self.height)
+        return (
+            f'<div class="plot" id="{name}" role="img" aria-label="{escape(self.label)}" '
+            f'style="height:{self.height}px"></div>'
+        )
+
+
+Part = Text | Facts | Table | Code | Drawing | Plot
+
+
+@dataclass(frozen=True, slots=True)
+class PageSection:
+    """A headline, one sentence on how to read what follows, and its parts. Without parts it is left out."""
+
+    title: str
+    about: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report: its title, and sections in order."""
+
+    title: str
+    sections: Sequence[PageSection]
+
+    def html(self) -> str:
+        """The page as text. Raises UnsupportedError without plotly."""
+        figures: dict[str, Mapping[str, Any]] = {}
+
+        def draw(figure: Mapping[str, Any], height: int) -> str:
+            name = f"plot-{len(figures) + 1}"
+            figures[name] = figure
+            return name
+
+        shown = [section for section in self.sections if section.parts]
+        items = "".join(f'<li><a href="#{_anchor(x.title)}">{escape(x.title)}</a></li>' for x in shown)
+        body = "".join(
+            f'<section id="{_anchor(x.title)}"><h2>{escape(x.title)}</h2><p class="about">{escape(x.about)}</p>'
+            + "".join(part.html(draw) for part in x.parts)
+            + "</section>"
+            for x in shown
+        )
+        data = json.dumps(figures, allow_nan=False).replace("</", "<\\/")
+        library = f"<script>{plot_library()}</script>" if figures else ""
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta name="color-scheme" content="light dark"><title>{escape(self.title)}</title>'
+            f"<style>{CSS}</style></head>\n<body><header><h1>{escape(self.title)}</h1></header>"
+            f"<nav><ul>{items}</ul></nav>\n<main>{body}</main>\n<footer>hwsim {__version__}</footer>\n"
+            f'{library}<script type="application/json" id="figures">{data}</script>\n<script>{SCRIPT}</script>'
+            "</body></html>\n"
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Write the page, whole or not at all. Raises InputError for a name without .html or a file that cannot be
+        written; UnsupportedError without plotly.
+        """
+        write_text(check_page(path), self.html())
+
+
+def check_page(path: str | Path) -> Path:
+    """The path of a page to write. Raises InputError where its name does not say HTML; UnsupportedError without
+    plotly: called before the work.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"report {path}: allowed: a name that has the suffix .html")
+    plot_library()
+    return path
+
+
+def plot_library() -> str:
+    """plotly's JavaScript. Raises UnsupportedError without plotly."""
+    try:
+        from plotly.offline import get_plotlyjs  # optional
+    except ImportError as error:
+        raise UnsupportedError("a report needs plotly: pip install hwsim[report]") from error
+    text: str = get_plotlyjs()
+    return text.replace("</script", "<\\/script")
+
+
+def _anchor(title: str) -> str:
+    return "".join(x if x.isalnum() else "-" for x in title.lower())

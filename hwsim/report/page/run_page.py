@@ -1,0 +1,281 @@
+"""The page of one run: what came out, where the error and the time are, and what every number rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import find, load
+from hwsim.errors import HwsimError
+from hwsim.report.page.dataflow import dataflow_svg
+from hwsim.report.page.error_plots import error_parts
+from hwsim.report.page.figures import axis, bars, figure
+from hwsim.report.page.page import Code, Drawing, Facts, Page, PageSection, Part, Plot, Table
+from hwsim.report.page.roofline_plot import roofline_parts
+from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
+from hwsim.report.page.timeline import critical_parts, timeline_parts
+from hwsim.report.page.units import unit_of
+from hwsim.report.text.provenance_text import provenance_rows
+from hwsim.report.text.run_text import ERROR_NAMES, cause_text, time_facts
+from hwsim.report.text.words import count, data, duration, percent, value
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.result import Result
+
+#: Causes of a stall that are no waiting: nothing was there to do.
+NOTHING_TO_DO = ("done", "empty")
+
+
+def run_page(result: Result, progress: Callable[[float], Any] | None = None) -> Page:
+    """The page of a result. progress: called with the share done, as some sections compute."""
+    m, n, k = (count(size) for size in (result.m, result.n, result.k))
+    sections = []
+    for number, section in enumerate(SECTIONS):
+        sections.append(section(result))
+        if progress is not None:
+            progress((number + 1) / len(SECTIONS))
+    return Page(f"{result.scheme} on {result.device}: {m} x {n} x {k}", sections)
+
+
+def _summary(result: Result) -> PageSection:
+    m, n, k = (count(size) for size in (result.m, result.n, result.k))
+    pairs = [
+        ("device", f"{result.device}{'' if result.times.chip is None else f': {result.times.chip.title}'}"),
+        ("scheme", result.scheme),
+        ("shape", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}]"),
+        ("operands", _operands(result)),
+        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
+    ]
+    pairs += time_facts(result)
+    if result.error is not None:
+        against = result.error["baseline"]
+        pairs += [
+            (
+                f"error: {words}",
+                f"{result.error[name]:.3e}; a plain fp32 FMA chain: {against[name]:.3e}",
+            )
+            for name, words in ERROR_NAMES.items()
+        ]
+    pairs += [(f"evidence: {what}", level) for what, level in result.evidence.items() if level]
+    pairs += [(f"warning: {x['code']}", x["message"]) for x in result.warnings]
+    return PageSection("Summary", "What was run, and what came out.", [Facts(pairs)])
+
+
+def _operands(result: Result) -> str:
+    if result.c is None:
+        return f"none, {result.options['input_format']} in memory assumed"
+    return "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"
+
+
+def _errors(result: Result) -> PageSection:
+    found = result.error_map
+    return PageSection(
+        "Error",
+        "Each element of C against the exact product: how large the errors are, and where.",
+        [] if found is None else error_parts(found),
+    )
+
+
+def _timeline(result: Result) -> PageSection:
+    return PageSection(
+        "Timeline",
+        "What the engines of one core do, instruction by instruction: the first tiles, and the steady state. Drag to "
+        "zoom in, double-click to go back.",
+        timeline_parts(result),
+    )
+
+
+def _stalls(result: Result) -> PageSection:
+    """Busy and stalled shares of the engines that did something."""
+    shares: dict[str, dict[str, float]] = {}
+    for name, entry in result.engines.items():
+        total = entry["busy_cycles"] + sum(entry["stall_cycles"].values())
+        if total and entry["busy_cycles"]:
+            parts = {"busy": entry["busy_cycles"]} | entry["stall_cycles"]
+            shares[name] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
+    causes = sorted(
+        {cause for parts in shares.values() for cause in parts if cause != "busy" and cause not in NOTHING_TO_DO},
+        key=lambda cause: -sum(parts.get(cause, 0.0) for parts in shares.values()),
+    )
+    named = [cause for cause in causes if cause not in NOTHING_TO_DO][: len(PALETTE) - 1]
+    free = [colour for colour in PALETTE if colour != BUSY]
+    colours = {"busy": BUSY} | dict(zip(named, free, strict=False))
+    engines = list(reversed(shares))
+    traces = [
+        _stacked("busy" if cause == "busy" else cause_text(cause), engines, shares, (cause,), colour)
+        for cause, colour in colours.items()
+    ]
+    rest = tuple(cause for cause in causes if cause not in colours)
+    traces += [_stacked("other waits", engines, shares, rest, OTHER)] if rest else []
+    traces.append(_stacked("nothing to do yet, or any more", engines, shares, NOTHING_TO_DO, IDLE))
+    legend = 12 * len(traces)
+    height = 124 + legend + 30 * len(engines)
+    look = figure(traces, axis("share of the time, all cores and phases (%)", range=[0, 100]), axis("engine"))
+    look["layout"] |= {
+        "barmode": "stack",
+        "legend": {"orientation": "h", "x": 0, "y": -62 / (30 * len(engines) + 20), "yanchor": "top"},
+        "margin": {"l": 70, "r": 24, "t": 34, "b": 70 + legend},
+    }
+    rows = [
+        (name, "busy" if cause == "busy" else cause_text(cause), f"{share:.1f}")
+        for name, parts in shares.items()
+        for cause, share in parts.items()
+    ]
+    plot = Plot(look, height, "shares of the time that each engine is busy or waits, by cause")
+    table = Table(("engine", "state", "% of the time"), rows, right=(2,))
+    return PageSection(
+        "Engines and stalls",
+        "How much of the time each engine works, and what it waits for otherwise.",
+        [plot, table] if shares else [],
+    )
+
+
+def _stacked(
+    name: str, engines: list[str], shares: Mapping[str, Mapping[str, float]], causes: tuple[str, ...], colour: str
+) -> dict[str, Any]:
+    values = [sum(shares[engine].get(cause, 0.0) for cause in causes) for engine in engines]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": values,
+        "y": engines,
+        "marker": {"color": colour},
+        "hovertemplate": f"%{{y}}: %{{x:.1f}} % {name}<extra></extra>",
+    }
+
+
+def _phases(result: Result) -> PageSection:
+    total = result.cycles or 1
+    rows = [
+        (x["name"], count(x["cycles"]), duration(x["seconds"]), percent(x["cycles"] / total)) for x in result.phases
+    ]
+    table = Table(("kernel", "cycles", "time", "share"), rows, right=(1, 2, 3))
+    tiles = [
+        (x["kernel"], *(count(x[name]) for name in ("tiles", "cores", "idle_cores", "waves"))) for x in result.occupancy
+    ]
+    parts: list[Part] = [table] if rows else []
+    if tiles:
+        parts.append(Table(("kernel", "tiles of C", "cores", "idle cores", "waves"), tiles, right=(1, 2, 3, 4)))
+    return PageSection("Phases", "The device kernels, which run one after another.", parts)
+
+
+def _roofline(result: Result) -> PageSection:
+    return PageSection(
+        "Roofline",
+        "The rate that memory and matrix units allow at this much work per byte, and the one achieved.",
+        roofline_parts(result),
+    )
+
+
+def _traffic(result: Result) -> PageSection:
+    moved = {name: size for name, size in result.traffic_bytes.items() if size}
+    names = list(reversed(moved))
+    sizes = [moved[name] / 2**20 for name in names]
+    trace = bars(names, sizes, [data(moved[name]) for name in names], PALETTE[0], lying=True)
+    most = max(sizes, default=1.0)
+    look = figure([trace], axis("moved, all cores (MiB)", range=[0, 1.18 * most]), axis("link or memory"))
+    rows = [(name, data(size), count(size)) for name, size in moved.items()]
+    parts: list[Part] = [
+        Plot(look, 110 + 32 * len(names), "bytes moved over each link and shared memory"),
+        Table(("link or memory", "moved", "bytes"), rows, right=(1, 2)),
+    ]
+    return PageSection(
+        "Traffic",
+        "Bytes over each link of the cores (FROM_TO), and those that L2 and HBM served.",
+        parts if moved else [],
+    )
+
+
+def _dataflow(result: Result) -> PageSection:
+    program, chip = result.times.program, result.times.chip
+    parts: list[Part] = []
+    if program is not None and chip is not None:
+        parts.append(Drawing(dataflow_svg(program, chip, result.traffic_bytes)))
+    return PageSection(
+        "Dataflow",
+        "The program as it moves data: memories as boxes, engines as ovals, transfers as arrows with the bytes of all "
+        "cores.",
+        parts,
+    )
+
+
+def _critical(result: Result) -> PageSection:
+    return PageSection(
+        "Critical path",
+        "The chain of instructions, each of which the next one waited for, that gives the time of the longest kernel "
+        "on the traced core.",
+        critical_parts(result),
+    )
+
+
+def _decisions(result: Result) -> PageSection:
+    rows = [(x.name, str(x.value), x.by, x.evidence, x.why) for x in result.gemm.decisions]
+    return PageSection(
+        "Decisions",
+        "What fixed bits and cycles, and who decided it on what evidence.",
+        [Table(("what", "value", "decided by", "evidence", "why"), rows)],
+    )
+
+
+def _numbers(result: Result) -> PageSection:
+    """The device file's numbers, but for the units and instructions that the program does not use."""
+    chip = _device(result)
+    if chip is None:
+        return PageSection("Numbers", "", [])
+    used = _used_instructions(result, chip)
+    needed = {chip.matrix_instructions[name].unit for name in used}
+    unused = [f"instructions.{name}." for name in chip.matrix_instructions if name not in used]
+    unused += [f"dot_units.{name}." for name in chip.dot_units if name not in needed]
+    rows = [
+        (path, text, unit_of(path), level, source)
+        for path, text, level, source in provenance_rows(chip.model_dump(mode="json", by_alias=True), chip.evidence)
+        if not path.startswith(tuple(unused))
+    ]
+    parts: list[Part] = [
+        Table(("number", "value [range in sources]", "unit", "evidence", "source"), rows, filter=True, paths=True),
+        Table(("short name", "source"), list(chip.citations.items())),
+    ]
+    return PageSection(
+        "Numbers",
+        f"Every number of device {chip.name} that this result may rest on. Instructions and dot units that it does not "
+        "use are left out.",
+        parts,
+    )
+
+
+def _device(result: Result) -> Device | None:
+    """The device of the result; None where it came from a file of which only the name is known."""
+    if result.times.chip is not None:
+        return result.times.chip
+    try:
+        return load(result.device)
+    except HwsimError:
+        return None
+
+
+def _used_instructions(result: Result, chip: Device) -> set[str]:
+    """Names, in the device file, of the matrix instructions used; one of another width has the numbers of its kind."""
+    units = {result.gemm.unit} if result.times.program is None else {*result.times.program.units, result.gemm.unit}
+    used = {(x.unit, x.a, x.b, x.d, x.engine) for unit in units if (x := find(chip, unit)) is not None}
+    return {name for name, x in chip.matrix_instructions.items() if (x.unit, x.a, x.b, x.d, x.engine) in used}
+
+
+def _record(result: Result) -> PageSection:
+    operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
+    exact = " --no-exact" if result.c is None else ""
+    pairs = [("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"), ("device file", result.device_sha256)]
+    pairs += [("result (SHA-256)", result.result_sha256)] if result.result_sha256 is not None else []
+    return PageSection(
+        "Record",
+        "Everything that fixes bits and cycles. Save it, and this command runs the same GEMM again.",
+        [Facts(pairs), Code(f"hwsim run --gemm gemm.json{exact}{operands}"), Code(result.gemm.to_json(), "gemm.json")],
+    )
+
+
+#: The page's sections, in order.
+SECTIONS: tuple[Callable[[Result], PageSection], ...] = (
+    *(_summary, _errors, _phases, _stalls, _timeline, _critical, _roofline, _traffic, _dataflow),
+    *(_decisions, _numbers, _record),
+)

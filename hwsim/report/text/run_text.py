@@ -1,0 +1,226 @@
+"""The result of a run as text: problem, device, cycles, errors, and a breakdown of the time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.result import Result
+
+# What the weakest level of evidence means for the reader, worst levels only.
+NUMERICS_CAVEAT = {
+    "assumption": "no public source fixes all of this chip's arithmetic: the chip may give other last bits",
+    "unknown": "this chip's arithmetic is not known: the chip may give other last bits",
+    "model": "the arithmetic follows from a model, not from the chip: it may give other last bits",
+}
+TIMING_CAVEAT = {
+    "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
+    "unknown": "some rates and latencies are not known: the chip may be faster or slower",
+    "model": "some rates and latencies follow from a model: the chip may be faster or slower",
+    "fitted": "some numbers were fitted to measured times: other work may be faster or slower",
+}
+SCHEDULE_CAVEAT = {
+    "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+}
+SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
+ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
+
+
+def run_text(result: Result, chip: Device, inputs: str) -> str:
+    """The report of `result` on `chip`; `inputs` says where A and B came from."""
+    parts = [
+        _heading(result, chip, inputs),
+        _choice(result),
+        _time(result),
+        _phases(result),
+        _errors(result),
+        _engines(result),
+        _traffic(result),
+        _decisions(result),
+        _warnings(result),
+        _hashes(result),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def cause_text(cause: str) -> str:
+    """The cause of a stall in plain words."""
+    if cause == "empty":
+        return "nothing issued to it yet"
+    if cause == "done":
+        return "own work done, phase not over"
+    if cause == "queue-full":
+        return "nothing issued to it: the stream waits for room in another queue"
+    if cause == "in-flight":
+        return "waits for bytes in flight to arrive"
+    name = cause.removeprefix("semaphore:")
+    buffer, _, state = name.rpartition(".")
+    if state == "full":
+        return f"waits for data in {buffer}"
+    if state == "free":
+        return f"waits for room in {buffer}"
+    return f"waits until {buffer} is done" if state == "done" else f"waits for {name}"
+
+
+def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
+    m, n, k = count(result.m), count(result.n), count(result.k)
+    pairs = [
+        (
+            "problem",
+            f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {count(result.m * result.n * result.k)} MACs; {inputs}",
+        ),
+        ("scheme", result.scheme),
+        ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
+        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
+    ]
+    for what, caveats in (
+        ("numerics", NUMERICS_CAVEAT),
+        ("schedule", SCHEDULE_CAVEAT),
+        ("timing", TIMING_CAVEAT),
+    ):
+        level = result.evidence.get(what)
+        if level:
+            caveat = caveats.get(level)
+            pairs.append(
+                ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
+            )
+    pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
+    return facts(pairs)
+
+
+def _choice(result: Result) -> list[str]:
+    """The lines on the candidates of scheme="auto"."""
+    choice = result.options.get("choice")
+    if choice is None:
+        return []
+    rows = [
+        (
+            x["scheme"] + "".join(f" {name} {item}" for name, item in x["options"].items()),
+            "" if x["error"] is None else f"{x['error']:.1e}",
+            "" if x["cycles"] is None else count(x["cycles"]),
+            "" if x["seconds"] is None else duration(x["seconds"]),
+            x["verdict"],
+            x["detail"],
+        )
+        for x in choice["candidates"]
+    ]
+    head = ("scheme", "error", "cycles", "time", "", "")
+    title = (
+        f"choice: error at most {choice['error_target']:g} (relative, Frobenius norm); predicted from {choice['basis']}"
+    )
+    return [title, *table(rows, head, right=(1, 2, 3))]
+
+
+def time_facts(result: Result) -> list[tuple[str, str]]:
+    """(name, text) of cycles, time and rate. A library's time is not that of the cycles: both are named for what they
+    are of, and one may be there without the other.
+    """
+    if result.seconds is None:
+        return [("cycles", f"none: {result.timing_note}")]
+    if result.times.by_library:
+        cycles = (
+            f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
+        )
+        time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}"
+        found = [("cycles", cycles), ("time", time)]
+    else:
+        found = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+    if result.tflops is None:
+        return [*found, ("rate", "none: the kernels take no longer than a launch")]
+    share = f"{_share(result.peak_fraction)} of the scheme's peak"
+    return [*found, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+
+
+def _time(result: Result) -> list[str]:
+    pairs = time_facts(result)
+    if result.cycles is not None:
+        useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
+        pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
+        pairs += [("tiles" if i == 0 else "", _tiles(x)) for i, x in enumerate(result.occupancy)]
+    return facts(pairs)
+
+
+def _tiles(x: dict[str, Any]) -> str:
+    idle = f", {plural(x['idle_cores'], 'core')} idle" if x["idle_cores"] else ", none idle"
+    waves = plural(x["waves"], "wave")
+    return f"{x['kernel']}: {plural(x['tiles'], 'tile')} of C on {plural(x['cores'], 'core')}, {waves}{idle}"
+
+
+def _decisions(result: Result) -> list[str]:
+    """The lines on who decided what."""
+    rows = [(x.name, x.value, x.by, x.evidence, x.why) for x in result.gemm.decisions]
+    return ["decided", *table(rows, ("what", "", "by", "evidence", "why"))]
+
+
+def _share(fraction: float | None) -> str:
+    return "an unknown share" if fraction is None else percent(fraction)
+
+
+def _without(result: Result) -> str:
+    return "launches included, without the host" if "launch_overhead" in result.options else "without launches and host"
+
+
+def _phases(result: Result) -> list[str]:
+    if result.cycles is None:
+        return []
+    total = result.cycles or 1
+    rows = [
+        (x["name"], count(x["cycles"]), duration(x["seconds"]), percent(x["cycles"] / total)) for x in result.phases
+    ]
+    return ["phases", *table(rows, ("kernel", "cycles", "time", "share"), right=(1, 2, 3))]
+
+
+def _errors(result: Result) -> list[str]:
+    errors = result.error
+    if errors is None:
+        return []
+    baseline = errors["baseline"]
+    rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
+    reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
+    sampled = f", {errors['rows']} rows" if "rows" in errors else ""
+    return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
+
+
+def _error(number: float) -> str:
+    return f"{number:.3e}" if number - number == 0 else "undefined"
+
+
+def _engines(result: Result) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for name, entry in sorted(result.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
+        stalls: dict[str, Any] = entry["stall_cycles"]
+        total = entry["busy_cycles"] + sum(stalls.values())
+        if not total or not entry["busy_cycles"]:
+            continue
+        why = [
+            f"{percent(cycles / total)} {cause_text(cause)}"
+            for cause, cycles in sorted(stalls.items(), key=lambda item: -item[1])
+            if cycles / total >= SMALL_SHARE
+        ]
+        rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))
+        rows += [("", "", "", line) for line in why[1:]]
+    return ["where the time went (engines of all cores, all phases)", *table(rows, right=(1,))] if rows else []
+
+
+def _traffic(result: Result) -> list[str]:
+    rows = [(name, data(size), f"{count(size)} bytes") for name, size in result.traffic_bytes.items()]
+    return ["traffic", *table(rows, right=(1, 2))] if rows else []
+
+
+def _warnings(result: Result) -> list[str]:
+    if not result.warnings:
+        return []
+    return ["warnings", *(f"  {x['message']} [{x['code']}]" for x in result.warnings)]
+
+
+def _hashes(result: Result) -> list[str]:
+    pairs = [
+        ("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"),
+        ("device", f"SHA-256 {result.device_sha256}"),
+    ]
+    if result.result_sha256 is not None:
+        pairs.append(("result", f"SHA-256 {result.result_sha256}"))
+    return facts(pairs)

@@ -1,0 +1,60 @@
+"""What-if analysis and roofline point as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hwsim.report.text.words import count, data, duration, percent, table
+
+if TYPE_CHECKING:
+    from hwsim.analysis.changed_numbers import ChangedNumbers
+    from hwsim.analysis.roofline import Roofline
+    from hwsim.analysis.what_if import WhatIf
+
+WORTH = 0.0005  # parts that save less are named in one line
+
+
+def what_if_text(found: Sequence[WhatIf]) -> str:
+    """A table of the parts of `what_if` that save time, and the names of the others."""
+    rows = [(one.part, count(one.cycles), percent(one.saved)) for one in found if one.saved >= WORTH]
+    rest = [one.part for one in found if one.saved < WORTH]
+    lines = ["what to speed up: cycles if this part took no time"]
+    lines += table(rows, ("part", "cycles", "saved"), right=(1, 2))
+    if rest:
+        lines.append(f"  nothing to gain from: {', '.join(rest)}")
+    return "\n".join(lines)
+
+
+def changed_text(found: ChangedNumbers) -> str:
+    """Numbers, cycles and time before and after a change of the device's numbers."""
+    rows = [(path, f"{before:,g}", f"{after:,g}", "") for path, (before, after) in found.numbers.items()]
+    (cycles, then), (seconds, later) = found.cycles, found.seconds
+    rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
+    rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
+    lines = ["with other numbers of the device", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
+    if found.bound is not None:
+        lines.append(f"  then most to gain from: {found.bound.part} ({percent(found.bound.saved)} if it took no time)")
+    return "\n".join(lines)
+
+
+def roofline_text(point: Roofline) -> str:
+    """One roofline point as text."""
+    limit = "the matrix units" if point.bound == "compute" else "HBM"
+    return "\n".join(
+        [
+            "roofline",
+            *table(
+                [
+                    ("work per byte of HBM", f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved"),
+                    ("attainable", f"{point.attainable:,.1f} TFLOP/s", f"limited by {limit}; peak {point.peak:,.1f}"),
+                    (
+                        "achieved",
+                        f"{point.achieved:,.1f} TFLOP/s",
+                        f"{percent(point.achieved / point.attainable)} of that, all phases together",
+                    ),
+                ],
+                right=(1,),
+            ),
+        ]
+    )

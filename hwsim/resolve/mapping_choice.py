@@ -1,0 +1,134 @@
+"""Mapping of a record by the dataflow of the device's family, and the checked program of a mapped record.
+
+The module connects dataflows with mixed plans and with steps common to all dataflows; it makes no choice itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows import mixed
+from hwsim.dataflows.options import AUTO
+from hwsim.dataflows.registry import dataflow
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.layouts import Order
+from hwsim.gemm.option_types import checked
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.record import Decision, Gemm
+from hwsim.gemm.schedule import SLICE_MULTIPLE
+from hwsim.program.check import check
+from hwsim.resolve.mixed_parts import with_parts
+
+if TYPE_CHECKING:
+    from hwsim.dataflows.protocol import Dataflow
+    from hwsim.devices.device import Device
+    from hwsim.program.ir import Program
+
+MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
+
+
+def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a mapping that were given (not None), validated against the dataflow's declarations.
+
+    Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
+    """
+    flow = dataflow(device)
+    given = {name: value for name, value in options.items() if value is not None}
+    known = ", ".join(option.name for option in flow.options)
+    names = {option.name for option in flow.options}
+    for name, value in given.items():
+        if name not in names:
+            raise InputError(f"{name} = {value}: programs of family {device.family} have {known}")
+    found = checked(flow.options, given, "")
+    return {name: found[name] for name in given}
+
+
+def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+    """The record with its mapping. options: as given by a user; split_k and the layouts change the record itself.
+
+    Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
+    """
+    given = checked_options(device, options)
+    flow = dataflow(device)
+    if gemm.single.products > MOST_PRODUCTS:
+        raise UnsupportedError(
+            f"scheme {gemm.scheme}: {gemm.single.products:,} products; programs are made of at most {MOST_PRODUCTS:,}"
+        )
+    if gemm.problem.image is not None and not flow.features.images:
+        raise UnsupportedError(f"the {flow.name} dataflow has no programs of convolutions")
+    if gemm.problem.image is not None and isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.scheme}: convolutions have no blocks with plans of their own")
+    gemm = _laid_out(gemm, given)
+    slices = given.pop("split_k", None)
+    if isinstance(gemm.plan, Mixed):
+        if slices not in (None, 1):
+            raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
+        return replace(
+            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, given), problem=gemm.problem
+        )
+    if slices is not None:
+        gemm = _cut(gemm, device, slices, given)
+    made = flow.map(_without_stack(gemm, flow), device, given)
+    return replace(made, problem=gemm.problem)
+
+
+def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
+    """The record for the dataflow: reduced to one matrix of a batch where its programs support no batches."""
+    if flow.features.stacks or not gemm.problem.lead:
+        return gemm
+    return replace(gemm, problem=replace(gemm.problem, lead=()))
+
+
+def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
+    """The record with the requested storage orders."""
+    orders = {name: given.pop(name) for name in ("a_layout", "b_layout") if given.get(name) is not None}
+    if not orders:
+        return gemm
+    a_layout: Order = orders.get("a_layout", gemm.problem.a_layout)
+    b_layout: Order = orders.get("b_layout", gemm.problem.b_layout)
+    made = tuple([Decision(name, value, "user") for name, value in orders.items()])
+    problem = replace(gemm.problem, a_layout=a_layout, b_layout=b_layout)
+    return replace(gemm, problem=problem, decisions=gemm.decisions + made)
+
+
+def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]) -> Gemm:
+    """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
+    schedule = gemm.schedule
+    said = schedule.split_k != 1 or schedule.slice_k is not None
+    if said and slices != schedule.split_k:
+        raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")
+    if slices == AUTO:
+        best = dataflow(device).split_k(gemm, device, given)
+        count = 1 if best is None else best.slices
+        share = 1.0 if best is None else best.share
+        decision = Decision(
+            "split_k", str(count), "estimate", "assumption", f"{share:.0%} of the time of K in one piece"
+        )
+    else:
+        count = int(slices)
+        decision = Decision("split_k", str(count), "user")
+    multiple, k = schedule.slice_multiple or SLICE_MULTIPLE, gemm.problem.k
+    most = -(-k // multiple)
+    if count > most:
+        has = f"{most} slice{'s' if most > 1 else ''} of {multiple}"
+        raise InputError(f"split_k = {count}: K = {k} has {has}; allowed: at most {most}")
+    count = len(replace(schedule, split_k=count).slice_lengths(k))  # rounding may empty the last ones
+    decision = replace(decision, value=str(count))
+    return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
+
+
+def program_of(gemm: Gemm, device: Device) -> Program:
+    """The checked program of a mapped record."""
+    flow = dataflow(device)
+    one = _without_stack(gemm, flow)
+    made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
+    check(made, device)
+    return replace(made, gemm=gemm)
+
+
+def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:
+    """The mapping as a result's `options` show it: JSON data by name."""
+    flow = dataflow(device)
+    return mixed.facts(flow, gemm, device) if isinstance(gemm.plan, Mixed) else flow.facts(gemm)

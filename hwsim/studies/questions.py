@@ -1,0 +1,145 @@
+"""Questions that the command line answers, from Python: which blocking is best, why a bit is set, where two ways part.
+
+Thin fronts of hwsim.studies and hwsim.report.explain that take names and arrays; the answers are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwsim.api import run
+from hwsim.devices import dot_spec, load
+from hwsim.errors import InputError
+from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
+from hwsim.gemm.problem import Problem
+from hwsim.host.environment import in_default_environment
+from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.report import explain as explained
+from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+from hwsim.studies import diff as compared
+from hwsim.studies import tune as searched
+from hwsim.studies.diff import Difference, Variant
+from hwsim.studies.tune import BUDGET, Landscape, LibraryKernel
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+DeviceLike = Any  # a name, the path of a YAML file, a mapping, or a Device
+
+
+def tune(
+    device: DeviceLike,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    scheme: str = DEFAULT_SCHEME,
+    format: str | None = None,
+    objective: str = "cycles",
+    chooser: str = "search",
+    exhaustive: bool = False,
+    budget: int = BUDGET,
+    progress: Callable[[float], None] | None = None,
+    library: str | Path | None = None,
+    **options: Any,
+) -> Landscape:
+    """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
+
+    format: the operands', for native products; options: the scheme's. library: what it runs stands beside (`library` of
+    the result). Raises InputError and UnsupportedError.
+    """
+    chip, beside = load(device), None
+    if library is not None:
+        given = options if format is None else {**options, "format": format}
+        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **given)
+    problem = Problem("fp32" if format is None else format, m, n, k)
+    planned = plan_for(chip, scheme_of(scheme), problem, format, options)
+    found = searched.tune(
+        chip,
+        planned.plan,
+        (m, n, k),
+        objective=objective,
+        chooser=chooser,
+        exhaustive=exhaustive,
+        budget=budget,
+        progress=progress,
+    )
+    return replace(found, library=beside)
+
+
+def library_kernel(library: str | Path, **call: Any) -> LibraryKernel:
+    """The kernel that a library runs for a GEMM, with its program's cycles.
+
+    call: as of hwsim.run (device, scheme, m, n, k, format, options); 8-bit operands are taken with B by columns. Raises
+    what that raises.
+    """
+    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in calls_taken().k_major else {}
+    result = run(library=library, exact=False, timing=True, **layout, **call)
+    assert result.gemm is not None
+    kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
+    assert kernel is not None and slices is not None
+    return LibraryKernel(str(library), kernel.value, int(slices.value), result.cycles)
+
+
+@in_default_environment
+def diff(a: Any, b: Any, left: DeviceLike | Variant, right: DeviceLike | Variant, **options: Any) -> Difference:
+    """One product in two ways: which elements differ, from which k on, and what the units did there.
+
+    a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
+    output, options). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+    """
+    return compared.diff(a, b, *(x if isinstance(x, Variant) else Variant(x) for x in (left, right)), **options)
+
+
+def explain(
+    device: DeviceLike,
+    instruction: str,
+    a: Any,
+    b: Any,
+    c: Any = 0,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    scale_d: int = 0,
+) -> Mapping[str, Any]:
+    """One element of a matrix instruction, stage by stage, as `hwsim explain --json` gives it.
+
+    a, b: (K',) a row of A and a column of B, K' at most the instruction's, as arrays of the operands' dtypes, or codes:
+    unsigned integers of their width. c: the accumulator, a code or an array of its dtype (default +0). scale_a,
+    scale_b: (K / block,) codes of block scales. scale_d: c is multiplied by 2^-scale_d. Raises InputError for other
+    dtypes, and what hwsim.report.explain.explain raises. hwsim.report.text.explain_text.explain_text makes text of it.
+    """
+    chip: Device = load(device)
+    spec = dot_spec(chip, instruction)
+    row, column, start = (
+        _codes(name, x, fmt) for name, x, fmt in (("a", a, spec.a), ("b", b, spec.b), ("c", c, spec.c))
+    )
+    if len(start) != 1:
+        raise InputError(f"explain: c has {len(start)} elements; allowed: one accumulator")
+    scales = [None if x is None else [int(one) for one in np.ravel(x)] for x in (scale_a, scale_b)]
+    return explained.explain(
+        chip, instruction, row, column, start[0], scale_a=scales[0], scale_b=scales[1], scale_d=scale_d
+    )
+
+
+def _codes(name: str, given: Any, fmt: str) -> list[int]:
+    known = format_of(fmt)
+    array = np.ravel(given)
+    if array.dtype == array_dtype(known) and array.dtype != code_dtype(known):
+        array = codes_of(array, known)
+    if array.dtype.kind not in "iu" or (array.astype(object) < 0).any() or (array.astype(object) >= 1 << 64).any():
+        raise InputError(
+            f"explain: {name} is {fmt}; allowed: an array of {array_dtype(known)}, or codes as unsigned integers; got "
+            f"{np.asarray(given).dtype}"
+        )
+    return [int(x) for x in array.tolist()]
+
+
+__all__ = ["Variant", "diff", "explain", "library_kernel", "tune"]

@@ -1,0 +1,1 @@
+"""hwsim's laboratory: the papers' experiments and claims, campaigns on hardware, benches."""

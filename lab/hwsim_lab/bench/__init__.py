@@ -1,0 +1,1 @@
+"""Speed of hwsim's compiled parts beside libraries that do similar work."""

@@ -1,0 +1,1 @@
+"""Campaigns, surveys and open questions: long comparisons of hardware and simulator."""

@@ -1,0 +1,121 @@
+"""What the papers claim, read from lab/hwsim_lab/configs/papers/*.yaml, and the verdict that measured quantities give on a claim.
+
+A claim is written from the paper: where it stands, what it says, the paper's numbers, what has to be measured, and the
+conditions under which it holds, or holds in order only. It knows nothing of how a quantity is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from hwsim.datafiles.places import package_folder
+from hwsim.datafiles.yaml_text import common_yaml
+from hwsim.errors import InputError, nearest
+from hwsim_lab.papers import conditions
+from hwsim_lab.papers.conditions import Quantity
+from hwsim_lab.papers.record import PaperRecord
+
+Verdict = Literal["holds", "order", "fails", "not measured", "cannot be asked"]
+Kind = Literal["time", "accuracy", "bits", "definition", "design", "energy"]
+
+
+class Claim(PaperRecord):
+    """One claim. item: table, figure, equation or section; stated: in our words; paper: its numbers by name, in `unit`.
+
+    measured: what has to be measured, by the names that `holds` and `order` use. holds: the condition under which the
+    paper's statement, with its numbers, is true of the simulator; order: the direction or ranking alone. limits: why
+    the conditions are as they are. cannot: why no simulator can be asked; such a claim has no conditions.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    item: str
+    where: str
+    stated: str
+    kind: Kind
+    setting: str
+    paper: dict[str, Quantity] = Field(default_factory=dict)
+    unit: str = ""
+    measured: dict[str, str] = Field(default_factory=dict)
+    holds: str | None = None
+    order: str | None = None
+    limits: str = ""
+    cannot: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.cannot is None) == (self.holds is None):
+            raise ValueError(f"claim {self.id}: needs either `holds` or `cannot`")
+        read: set[str] = set()
+        for text in (self.holds, self.order):
+            if text is None:
+                continue
+            own, stated = conditions.names(text)
+            if unknown := own - set(self.measured):
+                raise ValueError(f"claim {self.id}: {text!r} reads {', '.join(sorted(unknown))}, not in `measured`")
+            if unknown := stated - set(self.paper):
+                raise ValueError(f"claim {self.id}: {text!r} reads paper.{', paper.'.join(sorted(unknown))}, not there")
+            read |= own
+        if unread := set(self.measured) - read:
+            raise ValueError(f"claim {self.id}: no condition reads {', '.join(sorted(unread))}")
+        if self.holds is not None and not self.limits:
+            raise ValueError(f"claim {self.id}: `limits` has to say why the conditions are as they are")
+        return self
+
+    def verdict(self, measured: Mapping[str, Quantity]) -> Verdict:
+        """The verdict for measured quantities. Raises InputError where one is missing."""
+        if self.holds is None:
+            return "cannot be asked"
+        if missing := set(self.measured) - set(measured):
+            raise InputError(f"claim {self.id}: not measured: {', '.join(sorted(missing))}")
+        if conditions.holds(self.holds, measured, self.paper):
+            return "holds"
+        return "order" if self.order is not None and conditions.holds(self.order, measured, self.paper) else "fails"
+
+
+class Paper(PaperRecord):
+    """One paper: its reference and its claims, in the order of its text."""
+
+    schema_version: Literal[1]
+    paper: str
+    title: str
+    reference: str
+    claims: tuple[Claim, ...]
+
+    @model_validator(mode="after")
+    def _unique(self) -> Self:
+        ids = [claim.id for claim in self.claims]
+        if twice := {x for x in ids if ids.count(x) > 1}:
+            raise ValueError(f"claims named twice: {', '.join(sorted(twice))}")
+        return self
+
+    def claim(self, id: str) -> Claim:
+        """The claim of an id. Raises InputError where there is none."""
+        found = next((claim for claim in self.claims if claim.id == id), None)
+        if found is None:
+            ids = [claim.id for claim in self.claims]
+            raise InputError(f"{self.paper} has no claim {id!r}{nearest(id, ids)}")
+        return found
+
+
+PAPERS = ("sgemm-cube", "le-gemm", "bf16x9", "ape", "tf32-tf64")
+
+
+def is_written(paper: str) -> bool:
+    """Whether a paper's file is there."""
+    return (package_folder("papers") / f"{paper}.yaml").is_file()
+
+
+def read(paper: str, file: Path | None = None) -> Paper:
+    """The claims of a paper (one of PAPERS), or of a file of that form. Raises InputError for what does not fit."""
+    if file is None and paper not in PAPERS:
+        raise InputError(f"no paper {paper!r}; there are {', '.join(PAPERS)}{nearest(paper, list(PAPERS))}")
+    source = file if file is not None else package_folder("papers") / f"{paper}.yaml"
+    try:
+        return Paper.model_validate(common_yaml(source.read_text(encoding="utf-8")))
+    except (ValidationError, yaml.YAMLError, OSError, InputError) as error:
+        raise InputError(f"{source}: {error}") from None

@@ -1,0 +1,128 @@
+"""Campaigns of lab/tools/fuzz, short here: the long ones are run by command (docs/robustness.md)."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
+COUNTS = {"devices": 1000, "options": 1000, "goldens": 2000, "programs": 150}
+GOOD = {"devices": "both", "options": "both", "goldens": "passes", "programs": "equal, damage caught and harmless"}
+FIRST = 10_000_000  # numbers that no long campaign has
+
+
+def campaign(name, *arguments):
+    return subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--processes", "1", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_no_fault_is_found(name):
+    """Each campaign on cases that no long run had: a traceback, a hang or a wrong bit that a change brings in."""
+    found = campaign(name, "--first", FIRST, "--count", COUNTS[name])
+    assert found.returncode == 0, found.stdout
+    assert "0 faults" in found.stdout
+    words = found.stdout.partition("\n")[0]
+    assert "refused" in words
+    assert GOOD[name] in words  # some are good, and compared
+
+
+def test_no_call_of_a_framework_has_other_bits_than_its_products():
+    pytest.importorskip("torch")
+    found = campaign("frameworks", "--first", FIRST, "--count", 150)
+    assert found.returncode == 0, found.stdout
+    assert re.search(r": 1\d\d equal", found.stdout)
+    for name in ("torch convolution", "torch gradients", "numpy matmul"):
+        assert re.search(rf" {name}(,|$)", found.stdout, re.MULTILINE)
+
+
+def test_a_campaign_goes_on_from_its_log_and_adds_up(tmp_path):
+    log = tmp_path / "log.jsonl"
+    assert campaign("goldens", "--count", 150, "--log", log).returncode == 0
+    with log.open("a") as file:
+        file.write('{"campaign": "goldens", "first"')  # killed while writing
+        file.write("\n")
+    assert campaign("goldens", "--count", 250, "--log", log).returncode == 0
+    rows = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+    assert sorted((row["first"], row["count"]) for row in rows) == [(0, 100), (100, 50), (100, 100), (200, 50)]
+    said = campaign("goldens", "--summary", log).stdout
+    assert said.startswith("250 cases")
+
+
+FAULTY = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+import campaign
+campaign.HANG_S = 0.2
+def case(number):
+    if number == 3: raise KeyError("three")
+    if number == 5:
+        while True: pass
+    if number == 207: os._exit(9)
+    return "fine"
+campaign.main("faulty", case, "faults")
+"""
+
+
+ENDLESS = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import campaign
+def case(number):
+    if not os.path.exists({seen!r}):
+        open({seen!r}, "w").write(str(os.getpid()))
+    return "fine"
+campaign.main("endless", case, "endless")
+"""
+
+
+def test_faults_hangs_and_dead_processes_are_found(tmp_path):
+    script = tmp_path / "faulty.py"
+    script.write_text(FAULTY.format(folder=str(FOLDER)))
+    found = subprocess.run(
+        [sys.executable, str(script), "--count", "400", "--processes", "2"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert "KeyError: 'three'" in found.stdout and "1 hang" in found.stdout and "the process died" in found.stdout
+    assert "3 faults" in found.stdout and "again: --number 207" in found.stdout
+
+
+def test_workers_end_with_their_campaign(tmp_path):
+    """A campaign that is killed leaves no process behind, which would wait for its next chunk."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS.format(folder=str(FOLDER), seen=str(tmp_path / "pid")))
+    with subprocess.Popen([sys.executable, str(script), "--count", "100000", "--processes", "1"]) as campaign_of_one:
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        campaign_of_one.kill()
+    worker = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def wait_for(done):
+    """Wait until it is so, a minute at most."""
+    for _ in range(600):
+        if done():
+            return
+        time.sleep(0.1)
+    raise AssertionError("a minute went by")
+
+
+@pytest.mark.parametrize("number", [27, 38])
+def test_slots_of_formats_narrower_than_a_byte(number):
+    """Damaged programs of fp4 and int4 whose slots hold no more than packed codes: the machines execute them."""
+    found = subprocess.run(
+        [sys.executable, str(FOLDER / "programs.py"), "--number", str(number)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("equal, damage")

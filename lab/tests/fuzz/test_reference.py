@@ -1,0 +1,74 @@
+"""lab/tools/fuzz/reference.py: a short campaign here, and faults planted in each layer of the evaluator, which it sees."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
+COUNT = 150
+FIRST = 10_000_000  # numbers that no long campaign has
+
+#: A case that sees each fault: `python lab/tools/fuzz/planted.py` looks for them again where the drawing has changed.
+SEEN = {
+    "split: rounding of the last piece": 10000002,
+    "split: exponents of slices": 10000010,
+    "split: low bytes": 10000016,
+    "chain: K backwards": 10000002,
+    "chain: order of products": 10000027,
+    "chain: K permuted": 10000705,
+    "chain: accumulator divided": 10000761,
+    "chain: divided in runs": 10000763,
+    "chain: start from C": 10000260,
+    "promotion: a term's own": 10000050,
+    "promotion: the schedule's": 10000018,
+    "slices: lengths": 10000209,
+    "slices: order of merging": 10000389,
+    "slices: stored and merged narrow": 10000040,
+    "written sums: halving": 10000089,
+    "regions: step": 10000040,
+    "join: scale of terms": 10000002,
+    "join: exact sums": 10000025,
+    "specials: patched by a chain": 10000075,
+    "mixed: plan of a block": 10000861,
+    "epilogue: alpha": 10000002,
+    "epilogue: beta": 10000056,
+    "epilogue: contraction": 10000389,
+    "epilogue: fused": 10001154,
+    "epilogue: bias": 10000004,
+    "epilogue: integers": 10000016,
+    "epilogue: product format": 10000090,
+    "output: rounding": 10000067,
+    "output: overflow": 10000015,
+}
+
+
+def run(*words):
+    return subprocess.run([sys.executable, *map(str, words)], cwd=FOLDER, capture_output=True, text=True, check=False)
+
+
+def test_no_element_differs():
+    """Random devices, schemes and options: kernels and evaluator against Python integers, all kinds of unit reached."""
+    found = run("reference.py", "--first", FIRST, "--count", COUNT, "--processes", 1)
+    assert found.returncode == 0, found.stdout
+    first, *lines = found.stdout.splitlines()
+    assert f"{COUNT} cases" in first and " equal" in first and "equal instruction" in first and "fault" not in first
+    reached = {line.partition(":")[0]: line for line in lines}
+    assert {"fused", "exact", "integer", "fma_chain"} <= set(reached["unit"].replace(",", "").split())
+    for group in ("device", "scheme", "split", "schedule", "epilogue", "elements", "values"):
+        assert group in reached, group
+    for kind in ("nan", "infinity", "subnormal", "-0"):
+        assert f" {kind}" in reached["elements"], kind
+
+
+def test_planted_faults_are_seen():
+    """Each in a process of its own kind: the evaluator as it is passes the case, and the faulty one does not."""
+    code = (
+        "import json, sys, planted\n"
+        "seen = json.loads(sys.argv[1])\n"
+        "assert set(seen) == set(planted.PLANTED), set(planted.PLANTED) ^ set(seen)\n"
+        "print(*(name for name, number in seen.items() if not planted.is_seen(name, number)), sep='\\n')\n"
+    )
+    found = run("-c", code, json.dumps(SEEN))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split("\n") == ["", ""], f"not seen:\n{found.stdout}"
