@@ -136,8 +136,8 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
 def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool) -> Resolved:
     """A saved record with its program, where the dataflow supports it. exact: a result without cycles is acceptable.
 
-    Raises InputError for a record whose parts or scheme options do not fit together, UnsupportedError for a record with features that hwsim does not compute, and for one without cycles where
-    bits are not wanted.
+    Raises InputError for a record whose parts or scheme options do not fit together, UnsupportedError for a record
+    with features that hwsim does not compute, and for one without cycles where bits are not wanted.
     """
     gemm.check()
     check_scheme_options(gemm, scheme)
