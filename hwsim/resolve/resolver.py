@@ -141,12 +141,9 @@ def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool) -> Resolved:
     """
     gemm.check()
     check_scheme_options(gemm, scheme)
-    beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
-        beyond.append("library")
-    if beyond:
-        raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
+        raise UnsupportedError("gemm record: it has library, which nothing computes")
     options = {one.name: one.value for one in gemm.scheme_options}
     reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
     found = Resolved(gemm, device, options, {}, reason)
