@@ -103,10 +103,10 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
     if not isinstance(data, dict):
         return data
     kind = data.get(KIND)
-    if kind == "float" and data.get("value") in _SPECIAL:
+    if kind == "float" and isinstance(data.get("value"), str) and data["value"] in _SPECIAL:
         return _SPECIAL[data["value"]]
-    if kind not in known:
-        raise InputError(f"{where}: {KIND} = {kind!r}; allowed: {', '.join(sorted(known))}")
+    if not isinstance(kind, str) or kind not in known:
+        raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(known))}")
     if THEN in data:
         return _chained(data, known, where)
     record = known[kind]

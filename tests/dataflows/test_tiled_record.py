@@ -297,8 +297,8 @@ def test_records_that_no_program_can_be_read_from_are_refused():
     flow, chip = flow_of("h200"), load("h200")
     gemm = mapped("h200", "ootomo-tf32", Problem("fp32", 300, 200, 128))
     for bad, words in (
-        (record("h200"), "no mapping; a program of h200 needs one of sm90"),
-        (mapped("a100"), "a mapping of sm80"),
+        (record("h200"), "needs a mapping of dataflow sm90, it has none"),
+        (mapped("a100"), "it has one of sm80"),
         (edited(gemm, warp=None), "has no warp"),
         (edited(gemm, settings=()), "lacks the settings k_group, launches"),
         (edited(gemm, terms=(7,)), r"kernels of terms \[\[7\]"),
