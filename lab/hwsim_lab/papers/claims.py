@@ -13,9 +13,9 @@ from typing import Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, nearest
+from hwsim.host.places import package_folder
 from hwsim_lab.papers import conditions
 from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.record import PaperRecord

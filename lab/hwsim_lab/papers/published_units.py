@@ -11,9 +11,9 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
+from hwsim.host.places import package_folder, text_of
 from hwsim_lab.papers.record import PaperRecord
 
 FILE = "published-units.yaml"

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import hwsim
-from hwsim.datafiles.places import package_folder
 from hwsim.devices import registry
 from hwsim.errors import InputError, nearest
 from hwsim.host import cache
 from hwsim.host.files import write_text
+from hwsim.host.places import package_folder
 from hwsim_lab.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
 from hwsim_lab.papers.claims import Claim, Verdict
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
