@@ -15,12 +15,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hwsim.datafiles import places
 from hwsim.datafiles.json_form import Schema, file_schema
 from hwsim.datafiles.reading import record_of
 from hwsim.datafiles.yaml_text import FileProblem, Node, parse
 from hwsim.dataflows.tiled.family import Family
 from hwsim.errors import ConfigError, InputError, nearest
+from hwsim.host import places
 from hwsim.libraries.model import names as library_names
 
 if TYPE_CHECKING:
