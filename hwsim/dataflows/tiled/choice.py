@@ -196,7 +196,7 @@ class TileChooser:
         reason = ""
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
             stages = request.stages or family.stages
-            start = Blocking(tile.m, tile.n, tile.k, warp, stages, count, cores)
+            start = Blocking(m=tile.m, n=tile.n, k=tile.k, warp=warp, stages=stages, accumulators=count, cores=cores)
             if request.spill:
                 rows, reason = _spilled(family, device, unique, replace(start, accumulators=1))
                 if reason:
@@ -433,7 +433,9 @@ def _blocking(
         if run <= k:
             k = k // run * run
     most = stages or shape.stages or family.stages
-    return Blocking(shape.m, shape.n, k, shape.warp, most, shape.accumulators, shape.cores)
+    return Blocking(
+        m=shape.m, n=shape.n, k=k, warp=shape.warp, stages=most, accumulators=shape.accumulators, cores=shape.cores
+    )
 
 
 def _fitted(

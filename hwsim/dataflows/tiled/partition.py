@@ -246,13 +246,13 @@ class Partition:
         name = "gemm" if len(part.terms) == len(self.plan.terms) else f"gemm_{part.terms[0] + 1}"
         epilogue = self._partial(part, name) if self.is_sliced else self.epilogue(part)
         return GemmKernel(
-            name,
-            self.unit,
-            tuple(self.plan.terms[t] for t in part.terms),
-            tuple(self.runs[t] for t in part.terms),
-            self._operand(0, part.terms),
-            self._operand(1, part.terms),
-            epilogue,
+            name=name,
+            unit=self.unit,
+            terms=tuple(self.plan.terms[t] for t in part.terms),
+            runs=tuple(self.runs[t] for t in part.terms),
+            a=self._operand(0, part.terms),
+            b=self._operand(1, part.terms),
+            epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
         )

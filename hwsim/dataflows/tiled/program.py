@@ -273,7 +273,16 @@ def blocking_of(mapping: KernelMapping) -> Blocking:
     if mapping.warp is None:
         raise InputError(f"gemm record: kernel {mapping.name} has no warp (m, n of C that one warp owns)")
     cores, spilled = mapping.cta_group, spilled_rows(mapping)
-    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, cores, spilled)
+    return Blocking(
+        m=tile.m,
+        n=tile.n,
+        k=tile.k,
+        warp=mapping.warp,
+        stages=mapping.stages,
+        accumulators=mapping.accumulators,
+        cores=cores,
+        spilled=spilled,
+    )
 
 
 def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:
