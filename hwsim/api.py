@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
-from hwsim.analysis.times import Times, Work, times_of
+from hwsim.analysis.times import TimedWork, Times, times_of
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.compute.prepared import Prepared
@@ -740,7 +740,7 @@ def _program_times(resolved: Resolved, own: Mapping[str, Any]) -> Times:
     products = resolved.facts.get("products", record.single.products)
     if not isinstance(record.plan, Mixed):
         products = record.plan.products
-    work = Work(
+    work = TimedWork(
         record.problem.sizes,
         products,
         str(resolved.facts["unit"]),

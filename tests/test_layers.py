@@ -91,8 +91,9 @@ LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry", "hw
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 
-#: Class names that stand twice while the modules are being rewritten. To be emptied.
-TWICE: frozenset[str] = frozenset()
+#: Names of types with two meanings: NumPy's array in annotations, and the public `hwsim.Array`.
+TWICE: frozenset[str] = frozenset({"Array"})
+CLASS_NAME = re.compile(r"_?[A-Z][a-z]\w*")
 
 
 @dataclass(frozen=True)
@@ -257,14 +258,33 @@ def circles_of(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def classes_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """Class name -> the modules that define it, where there is more than one definition."""
-    found: dict[str, list[str]] = {}
+def types_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Name of a class or of a module's type alias -> the modules that define it, where it has more than one meaning.
+
+    Aliases of one text have one meaning.
+    """
+    meanings: dict[str, dict[str, str]] = {}
     for module, source in sources.items():
         for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(f"{module}:{node.lineno}")
-    return {name: places for name, places in found.items() if len(places) > 1}
+                place = f"{module}:{node.lineno}"
+                meanings.setdefault(node.name, {})[place] = place
+        for name, value in aliases(parsed(source)):
+            meanings.setdefault(name, {}).setdefault(ast.unparse(value).replace("npt.", ""), f"{module}:{value.lineno}")
+    return {name: list(places.values()) for name, places in meanings.items() if len(places) > 1}
+
+
+def aliases(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Aliases of types in a module, at its top or for type checkers alone: names like a class's, and their values."""
+    for node in (part for top in tree.body for part in (top.body if isinstance(top, ast.If) else [top])):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+        elif isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+            target = node.target
+        if isinstance(target, ast.Name) and CLASS_NAME.fullmatch(target.id):
+            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            yield target.id, node.value
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -340,8 +360,8 @@ def test_no_circle() -> None:
     assert circles == [], "modules that import each other:\n" + "\n".join(map(", ".join, circles))
 
 
-def test_a_class_name_means_one_class() -> None:
-    twice = classes_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
+def test_a_type_name_means_one_type() -> None:
+    twice = types_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
     assert twice.keys() == TWICE, f"defined more than once: {twice}"
 
 
@@ -406,9 +426,20 @@ def test_no_circle_is_none(sources: dict[str, str]) -> None:
     assert circles_of(graph_of({name: (text, name == "p") for name, text in sources.items()})) == []
 
 
-def test_a_class_defined_twice_is_seen() -> None:
-    found = classes_named_twice({"p.a": "class X: ...", "p.b": "def f():\n    class X: ...", "p.c": "class Y: ..."})
-    assert found == {"X": ["p.a:1", "p.b:2"]}
+@pytest.mark.parametrize(
+    ("sources", "places"),
+    [
+        (("class Xy: ...", "def f():\n    class Xy: ..."), ["p.0:1", "p.1:2"]),
+        (("class Xy: ...", "Xy = tuple[int, int]"), ["p.0:1", "p.1:1"]),
+        (("Xy = Literal['a']", "if TYPE_CHECKING:\n    Xy: TypeAlias = Literal['b']"), ["p.0:1", "p.1:2"]),
+        (("Xy = NewType('Xy', int)", "Xy = list[int]"), ["p.0:1", "p.1:1"]),
+        (("class Xy: ...", "class Yx: ...\nXY = 1\nxy: int = 2"), None),
+        (("Xy = npt.NDArray[Any]", "Xy = NDArray[Any]"), None),
+    ],
+)
+def test_a_type_named_twice_is_seen(sources: tuple[str, str], places: list[str] | None) -> None:
+    found = types_named_twice({f"p.{number}": source for number, source in enumerate(sources)})
+    assert found == ({} if places is None else {"Xy": places})
 
 
 def test_lazy_names_are_those_that_types_know() -> None:

@@ -50,7 +50,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimedWork:
     """The timed work: sizes (m, n, k) of one matrix, products of pieces per product A B, number of matrices and of
     programs.
 
@@ -64,7 +64,7 @@ class Work:
     programs: int = 1
 
 
-def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: bool = False) -> Times:
+def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead: bool = False) -> Times:
     """Times at the clock that the chip sustains under this load. launch_overhead: seconds include that of every kernel.
 
     Raises UnsupportedError where launch_overhead is asked for and the device file gives none.

@@ -5,7 +5,7 @@ The module imports no dataflow, so that all options are known without importing 
 
 from __future__ import annotations
 
-from hwsim.gemm.layouts import ORDERS
+from hwsim.gemm.layouts import STORAGE_ORDERS
 from hwsim.gemm.option_types import PAIR, TILE, TRUTH, Option
 
 AUTO = "auto"  # split_k: as many slices as take the least estimated time
@@ -89,10 +89,10 @@ CTA_GROUP = Option(
     default_text="1",
 )
 A_LAYOUT = Option(
-    "a_layout", str, None, "storage order of A: row-major or column-major", choices=ORDERS, default_text="rows"
+    "a_layout", str, None, "storage order of A: row-major or column-major", choices=STORAGE_ORDERS, default_text="rows"
 )
 B_LAYOUT = Option(
-    "b_layout", str, None, "storage order of B: row-major or column-major", choices=ORDERS, default_text="rows"
+    "b_layout", str, None, "storage order of B: row-major or column-major", choices=STORAGE_ORDERS, default_text="rows"
 )
 BUFFERING = Option(
     "buffering",

@@ -18,7 +18,7 @@ from hwsim.devices import choices, example, instruction
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, code_dtype, encode, format_of
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
-from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
@@ -78,7 +78,7 @@ class SetComparison:
         return f"{head}  {said}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
 
 
-def special_codes(fmt: Format) -> Codes:
+def special_codes(fmt: Format) -> UnsignedCodes:
     """Special codes of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
     if fmt.is_integer:
         top = (1 << fmt.fraction_bits) - 1
@@ -101,7 +101,7 @@ def special_codes(fmt: Format) -> Codes:
     return np.array([fmt.word(sign, magnitude) for sign in (0, 1) for magnitude in sorted(magnitudes)], code_dtype(fmt))
 
 
-def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
+def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> UnsignedCodes:
     """Zeros and ones of both signs, with a share of random special codes."""
     if fmt.is_integer:
         plain = np.array([0, 1, (1 << fmt.bits) - 1 if fmt.signed else 2], code_dtype(fmt))
@@ -111,7 +111,7 @@ def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], sh
     return np.where(rng.random(shape) < share, rng.choice(special_codes(fmt), shape), codes)
 
 
-def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> Codes:
+def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> UnsignedCodes:
     """Scales within some binades of one, and a few from the whole format."""
     one = encode(fmt, Exact("finite", 0, 1, 0))
     reach = 6 << fmt.fraction_bits
@@ -151,7 +151,7 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
     a, b, c = (_clean(array, format_of(fmt)) for array, fmt in zip(arrays, (tile.a, tile.b, tile.c), strict=True))
-    scales: dict[str, Codes] = {}
+    scales: dict[str, UnsignedCodes] = {}
     if model.scale_format is not None and model.scale_block is not None:
         fmt, blocks = format_of(model.scale_format), model.k // model.scale_block
         scales = {
@@ -165,7 +165,7 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
         yield GoldenSet(name, f"scale_d{exponent}", a[::SCALED], b[::SCALED], c[::SCALED], None, scale)
 
 
-def _clean(codes: Codes, fmt: Format) -> Codes:
+def _clean(codes: UnsignedCodes, fmt: Format) -> UnsignedCodes:
     """The codes with the bits above the format's width cleared."""
     return codes & codes.dtype.type((1 << fmt.bits) - 1)
 

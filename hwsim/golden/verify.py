@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwsim.errors import InputError, MismatchError
-from hwsim.golden.format import Codes, GoldenSet, Meta, is_of_sets, read_meta, read_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, is_of_sets, read_meta, read_sets
 from hwsim.golden.instructions import parse
 from hwsim.golden.thirdparty import is_third_party, read_third_party
 
@@ -26,7 +26,9 @@ class Mma(Protocol):
     b's transposed.
     """
 
-    def __call__(self, device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes: ...
+    def __call__(
+        self, device: str, instruction: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, **scales: Any
+    ) -> UnsignedCodes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def check(report: Report) -> Report:
     return report
 
 
-def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
+def compute(mma: Mma, device: str, golden: GoldenSet) -> UnsignedCodes:
     """The results (cases, M, N) that `mma` computes for a set's operands."""
     scales = {
         name: int(array) if array.ndim == 0 else np.swapaxes(array, -1, -2) if name == "scale_b" else array
@@ -207,7 +209,7 @@ def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
     return mma(device, golden.instruction, golden.a, np.swapaxes(golden.b, -1, -2), golden.c, **scales)
 
 
-def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[int, ...]) -> Mismatch:
+def describe(path: str, device: str, golden: GoldenSet, got: UnsignedCodes, at: tuple[int, ...]) -> Mismatch:
     """The mismatch at (case, row, column) of a set, with a command that replays that one element."""
     case, row, column = at
     if golden.d is None:

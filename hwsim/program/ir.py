@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
 
@@ -95,7 +95,7 @@ class GlobalArray:
     rows: int
     cols: int
     format: str
-    order: Order = "rows"
+    order: StorageOrder = "rows"
     of: str = ""
     reads: int = 0
 
@@ -190,14 +190,14 @@ class LocalTile:
     row: int = 0
     col: int = 0
     width: int = 0
-    order: Order = "rows"
+    order: StorageOrder = "rows"
 
     def part(self, row: int, rows: int) -> LocalTile:
         """The rows row .. row + rows - 1 of this tile."""
         return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
 
 
-Tile = GlobalTile | LocalTile
+AnyTile = GlobalTile | LocalTile
 
 
 @quick
@@ -225,8 +225,8 @@ class Instr:
 
     engine: str
     opcode: Opcode
-    writes: tuple[Tile, ...] = ()
-    reads: tuple[Tile, ...] = ()
+    writes: tuple[AnyTile, ...] = ()
+    reads: tuple[AnyTile, ...] = ()
     waits: tuple[Sync, ...] = ()
     signals: tuple[Sync, ...] = ()
     unit: str | None = None
@@ -247,7 +247,7 @@ class Loop:
 
     name: str
     count: int
-    body: tuple[Node, ...]
+    body: tuple[StreamItem, ...]
 
 
 @quick
@@ -259,7 +259,7 @@ class Advance:
     by: int = 1
 
 
-Node = Instr | Loop | Advance
+StreamItem = Instr | Loop | Advance
 
 
 @quick
@@ -268,7 +268,7 @@ class Stream:
     """One instruction stream of a core. derived: variables for the affine expressions in it."""
 
     name: str
-    body: tuple[Node, ...]
+    body: tuple[StreamItem, ...]
     derived: tuple[Derived, ...] = ()
 
 
@@ -306,7 +306,7 @@ class Kernel:
         return iter(found)
 
 
-def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
     for node in body:
         if type(node) is Instr:
             found.append(node)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.layouts import Order, order_named
+from hwsim.gemm.layouts import StorageOrder, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.cublas.calls import Unasked, operand_of, result_format
@@ -55,7 +55,7 @@ class LibraryCall:
 
     id: LibraryId
     choice: LibraryChoice
-    layouts: tuple[Order, Order]
+    layouts: tuple[StorageOrder, StorageOrder]
     format: str
     product_format: str | None
     evidence: str
@@ -107,7 +107,7 @@ def library_call(
         m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
         batch=batch, bias=epilogue.has_bias, reductions=call.told.reductions, format_b=format_b,
     )  # fmt: skip
-    orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
+    orders: tuple[StorageOrder, StorageOrder] = (order_named(layouts[0]), order_named(layouts[1]))
     product = product_format(choice, wide, epilogue, call)
     guessed = choice.unasked
     if not choice.is_estimated:

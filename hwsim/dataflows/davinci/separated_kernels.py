@@ -23,7 +23,7 @@ from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.layouts import Order
+    from hwsim.gemm.layouts import StorageOrder
     from hwsim.gemm.plan import Piece, Side
     from hwsim.gemm.record import Gemm
 
@@ -97,7 +97,7 @@ class SeparatedKernels:
         targets = [term.target for term in self.terms]
         return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, self.output, *targets, *sums]))
 
-    def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: Order) -> CubeOperand:
+    def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: StorageOrder) -> CubeOperand:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
         fmt, name = self.plan.input_format, side.upper()
         if len(pieces) == 1 and not pieces[0].scale_exponent:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
 from hwsim.dataflows.tiled.family import Family
@@ -241,7 +241,7 @@ class TiledDataflow:
         self, partition: Partition, kernels: Sequence[GemmKernel], lengths: Sequence[int], request: TileRequest
     ) -> TileChoice:
         problem = partition.gemm.problem
-        extent = Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+        extent = GemmSizes(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
         return self._chooser.choose(partition.device, kernels, extent, request)
 
     # --- slices of K -------------------------------------------------------------------------------------------
@@ -323,9 +323,9 @@ class TiledDataflow:
         return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
 
 
-def _extent(partition: Partition, lengths: Sequence[int]) -> Extent:
+def _extent(partition: Partition, lengths: Sequence[int]) -> GemmSizes:
     problem = partition.gemm.problem
-    return Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+    return GemmSizes(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
 
 
 def least_seconds(partition: Partition, lengths: Sequence[int]) -> float:

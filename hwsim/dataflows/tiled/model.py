@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.program.quick import quick
 
@@ -38,7 +38,7 @@ class MatrixRef:
 
     name: str
     format: str
-    order: Order = "rows"
+    order: StorageOrder = "rows"
 
 
 @quick
@@ -60,7 +60,7 @@ class KernelOperand:
     order: storage order of all its matrices. rules: how the plan makes each piece.
     """
 
-    order: Order
+    order: StorageOrder
     pieces: tuple[StoredPiece, ...]
     rules: tuple[Piece, ...] = ()
     raw: MatrixRef | None = None

@@ -17,7 +17,7 @@ from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import has_integer_parts, operations, scaled, sequential_form
-from hwsim.gemm.layouts import K_MAJOR, Order
+from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Partition:
     device: Device
     family: Family
     unit: str
-    orders: tuple[Order, Order]
+    orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
 
     @cached_property
@@ -180,7 +180,7 @@ class Partition:
         rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
         return not (self.splits_in_kernel or self.converts_on_load or is_unsplit(self.plan, rules))
 
-    def loaded_order(self, side: int) -> Order:
+    def loaded_order(self, side: int) -> StorageOrder:
         """The storage order of what the kernels load of A or B: the operand's own, unless the unit needs pieces
         K-major.
         """

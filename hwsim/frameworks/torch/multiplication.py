@@ -16,7 +16,7 @@ import torch
 
 from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
-from hwsim.frameworks.settings import Settings, Stage
+from hwsim.frameworks.settings import PassName, Settings
 from hwsim.frameworks.torch.layer_record import Record
 from hwsim.frameworks.torch.tensors import array_of, format_name, layout, tensor_of
 
@@ -73,7 +73,7 @@ class Place:
 
     key: str
     layer: str
-    stage: Stage
+    stage: PassName
     operation: str
     gradient: str = ""
 

@@ -14,7 +14,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer, Order
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.sum_parts import Sum, ascending, closed_parts, cut, lanes, span
+from hwsim.libraries.cublas.sum_parts import SumTree, ascending, closed_parts, cut, lanes, span
 from hwsim.libraries.cublas.versions import RULES
 from hwsim.libraries.model.facts import sums_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hwsim.libraries.model.sums_model import GemvModel, HalvingRow, InTurnRow, PartsRow, WarpRow
 
 #: The sum over K from one element to another of a slice so long.
-SliceSum = Callable[[Call, int, int, int], Sum]
+SliceSum = Callable[[Call, int, int, int], SumTree]
 
 
 def gemv(call: Call, answer: Answer) -> Order:
@@ -70,7 +70,7 @@ def _by_option() -> dict[int, SliceSum]:
 
 
 def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
-    def found(call: Call, length: int, start: int, stop: int) -> Sum:
+    def found(call: Call, length: int, start: int, stop: int) -> SumTree:
         most = known.share_bytes // max(known.least_bytes, call.element_bytes)
         vector = row.elements or max(1, min(most, math.ceil(length / row.lanes)))
         return Reduction(tuple(lanes(start, stop, row.lanes, vector)), "halving", level="lanes")
@@ -79,7 +79,7 @@ def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
 
 
 def _warp(row: WarpRow) -> SliceSum:
-    def found(call: Call, length: int, start: int, stop: int) -> Sum:
+    def found(call: Call, length: int, start: int, stop: int) -> SumTree:
         own = lanes(start, stop, _warp_lanes(row, call), row.elements)
         return Reduction((*own, *[Chain(())] * (row.lanes - len(own))), "halving", level="lanes")
 

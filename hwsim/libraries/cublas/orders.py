@@ -16,7 +16,7 @@ from hwsim.libraries.cublas.answer import UNKNOWN, Answer, Generation, Order
 from hwsim.libraries.cublas.calls import LINE_BYTES, Call
 from hwsim.libraries.cublas.gemv import gemv, lanes_by_m
 from hwsim.libraries.cublas.shared_k import shared_order
-from hwsim.libraries.cublas.sum_parts import Sum, ascending, closed_parts, cut, lanes, slice_lengths, span
+from hwsim.libraries.cublas.sum_parts import SumTree, ascending, closed_parts, cut, lanes, slice_lengths, span
 
 FFMA = "fma.rn.f32"
 NVJET = 66
@@ -50,7 +50,7 @@ def _whole_tiles(call: Call, answer: Answer) -> Order:
     length = step * math.ceil(call.k // slices / step) if slices > 1 else call.k
     if length * slices >= call.k:
         return Order(Schedule(slice_k=slice_lengths(call.k, length)), known=answer.slices >= 0)
-    parts: list[Sum] = [span(start, stop) for start, stop in cut(length * slices, length)]
+    parts: list[SumTree] = [span(start, stop) for start, stop in cut(length * slices, length)]
     return Order(Schedule(sum=ascending(parts)), lost_k=call.k - length * slices)
 
 
@@ -104,7 +104,7 @@ def _interleaved(call: Call, answer: Answer) -> Order:
         return Order(Schedule())
     if not step:
         return UNKNOWN
-    parts: list[Sum] = [
+    parts: list[SumTree] = [
         Chain((Range(z * step, call.k, slices * step, step),) if z * step < call.k else ()) for z in range(slices)
     ]
     if answer.custom != 1:
@@ -149,24 +149,24 @@ def _dot(call: Call, answer: Answer) -> Order:
     vector, blocks = (2 if is_pair else 1), max(answer.slices, 1)
     tile, found = 128 * vector, []
     for block in range(blocks):
-        threads: list[Sum] = []
+        threads: list[SumTree] = []
         for thread in range(128):
             at = block * tile + thread * vector
-            own: list[Sum] = [
+            own: list[SumTree] = [
                 Chain((Range(at + i, call.k, tile * blocks),) if at + i < call.k else ()) for i in range(vector)
             ]
             threads.append(ascending(own, "registers"))
         found.append(Reduction(tuple(threads), "halving", level="shared"))
     if blocks == 1:
         return Order(Schedule(sum=found[0]))
-    quarter: list[Sum] = [
+    quarter: list[SumTree] = [
         ascending(list(found[index::128]), "registers") if index < blocks else Chain(()) for index in range(128)
     ]
     joined = [
         Reduction((Reduction((quarter[i], quarter[i + 64])), Reduction((quarter[i + 32], quarter[i + 96]))))
         for i in range(32)
     ]
-    columns: list[Sum] = [Reduction(tuple(joined[index::4])) for index in range(4)]
+    columns: list[SumTree] = [Reduction(tuple(joined[index::4])) for index in range(4)]
     return Order(Schedule(sum=Reduction(tuple(columns), level="kernel")))
 
 

@@ -18,7 +18,7 @@ from hwsim.gemm.summation import Range, Reduction, Region
 from hwsim.libraries.cublas.answer import Answer, Order
 from hwsim.libraries.cublas.calls import Call
 from hwsim.libraries.cublas.raster import Grid, block_width, grid_of, last_clusters
-from hwsim.libraries.cublas.sum_parts import Sum, span
+from hwsim.libraries.cublas.sum_parts import SumTree, span
 from hwsim.libraries.cublas.versions import RULES
 from hwsim.libraries.model.facts import sums_of
 from hwsim.libraries.model.sums_model import ClustersModel, SharedKModel, SharingModel
@@ -94,12 +94,12 @@ def _last_wave(call: Call, grid: Grid, swizzle: int, at_once: int, is_transposed
     return Order(Schedule(regions=tuple(regions)), known=call.k >= sharing.shared_k)
 
 
-def segment_sum(k: int, parts: int) -> Sum:
+def segment_sum(k: int, parts: int) -> SumTree:
     """K in parts of whole tiles, the longer ones last; neighbours are added from the last part down."""
     step = known().step
     tiles, extra = divmod(math.ceil(k / step), parts)
     starts = [(tiles * i + max(0, i - (parts - extra))) * step for i in range(parts)] + [k]
-    level: list[Sum] = [span(starts[i], starts[i + 1]) for i in range(parts - 1, -1, -1)]
+    level: list[SumTree] = [span(starts[i], starts[i + 1]) for i in range(parts - 1, -1, -1)]
     return Reduction(tuple(level), "pairwise", level="workspace")
 
 
