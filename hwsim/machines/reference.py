@@ -38,8 +38,9 @@ from hwsim.program.ir import (
     Loop,
     Program,
     StreamItem,
+    derive,
+    evaluate,
 )
-from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend

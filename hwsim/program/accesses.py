@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Loop, Stream, StreamItem
+from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Loop, Stream, StreamItem, derive, evaluate
 from hwsim.program.resolve import Scope
-from hwsim.program.values import derive, evaluate
 
 Rect = tuple[int, int, int, int]  # first row, row after the last, first column, column after the last
 

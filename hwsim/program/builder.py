@@ -229,6 +229,13 @@ class Span:
     loop: str | None
     last: bool
 
+    @property
+    def zero_at(self) -> tuple[str, ...] | None:
+        """The loops at whose first iteration the first product of these blocks of K starts from zero."""
+        if self.loop is not None:
+            return (self.loop,)
+        return None if self.index.constant else ()
+
 
 class KernelBuilder:
     """Builds one kernel: its buffers, semaphores and core groups."""

@@ -9,7 +9,7 @@ A core runs one or more *streams*. A stream issues its instructions in order int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -335,3 +335,18 @@ class Program:
         own = {id(kernel) for kernel in self.kernels}
         kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
         return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}
+
+
+def evaluate(affine: Affine, values: Mapping[str, int]) -> int:
+    """The value of an affine expression; counters that have not advanced are 0."""
+    value = affine.constant
+    for name, coefficient in affine.terms:
+        value += coefficient * values.get(name, 0)
+    return value
+
+
+def derive(derived: Iterable[Derived], values: dict[str, int]) -> None:
+    """Set the derived variables from the loops, counters and CORE in `values`; quotients are rounded down."""
+    for one in derived:
+        quotient, remainder = divmod(evaluate(one.of, values), one.divisor)
+        values[one.name] = quotient if one.part == "quotient" else remainder

@@ -16,7 +16,6 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.mapping import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -25,6 +24,7 @@ from hwsim.dataflows.elementwise import (
     placeholder_pass,
     zero_pass,
 )
+from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole

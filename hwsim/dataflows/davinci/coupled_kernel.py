@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
@@ -174,7 +173,7 @@ class CoupledKernel:
         """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
         before = run.index * (self.k_group // self.tiling.b_k) if self.core.is_joined else Affine()
         slot = (block.index + before) * len(self.core.a_pieces(at.terms))
-        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, zero_at(block))
+        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, block.zero_at)
 
     def _load_c(self, s: StreamBuilder, c_tile: LocalTile, c_global: GlobalTile) -> None:
         s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")

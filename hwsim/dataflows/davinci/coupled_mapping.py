@@ -14,7 +14,7 @@ import numpy as np
 
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
-from hwsim.dataflows.davinci.mapping import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
+from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.records import decision, tile_text
 from hwsim.devices import dot_spec
 from hwsim.errors import InputError

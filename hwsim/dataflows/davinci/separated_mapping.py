@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
-from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.options import (
+    BUFFERS,
+    DEFAULT_BUFFERING,
     DISTRIBUTION,
     GRID_COLS,
     GRID_ROWS,
@@ -19,6 +20,7 @@ from hwsim.dataflows.options import (
     STEP_KA,
     STEP_KB,
     UNIT_FLAG,
+    buffering_of,
 )
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids

@@ -16,7 +16,7 @@ from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.estimate import best_split, merge_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
@@ -29,7 +29,6 @@ from hwsim.dataflows.tiled.program import (
     spilled_rows,
     tile_scheduler,
 )
-from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError

@@ -25,9 +25,10 @@ from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
 from hwsim.frameworks.torch.layer_record import EVERY, Record
-from hwsim.frameworks.torch.multiplication import Place, activated
+from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
+from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.uncaught import multiplies, runs_products
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
