@@ -10,9 +10,9 @@ before, with `--jobs=N` so many processes run. With `--full` it also writes what
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,7 +44,6 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
-from hwsim.report.text.device_text import evidence_text
 from hwsim.request.declarations import declared
 from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import OWN
@@ -56,33 +55,6 @@ FOLDER = Path(__file__).parent
 LAB = FOLDER.parent / "lab" / "docs"
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
-SOURCES = FOLDER.parent / "hwsim"
-#: Folders of modules, in the order of the layers; of the command line each module is one verb.
-PARTS = (
-    "",
-    "numerics",
-    "datafiles",
-    "devices",
-    "libraries",
-    "gemm",
-    "library_calls",
-    "schemes",
-    "program",
-    "arithmetic",
-    "evaluate",
-    "dataflows",
-    "dataflows/davinci",
-    "dataflows/tiled",
-    "machines",
-    "analysis",
-    "resolve",
-    "trace",
-    "report",
-    "studies",
-    "papers",
-    "golden",
-    "recording",
-)
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632
 PAPER_TFLOPS = {buffering: anchor_data.value(f"910a-{buffering}") for buffering in ("double", "single")}
@@ -124,25 +96,6 @@ def devices() -> str:
     return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
 
 
-def modules() -> str:
-    """Every module of the package, but for the verbs of the command line, and what its docstring begins with."""
-    text = ""
-    for part in PARTS:
-        folder = SOURCES / part
-        files = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
-        rows = (
-            (f"[{path.name}](../hwsim/{path.relative_to(SOURCES).as_posix()})", _first_line(path)) for path in files
-        )
-        text += f"### hwsim/{part}{'/' if part else ''}\n\n{table(('module', 'what it is'), rows)}\n"
-    return text
-
-
-def _first_line(path: Path) -> str:
-    """The first paragraph of a module's docstring."""
-    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-    return lines.replace("\n", " ").replace("|", "\\|")
-
-
 def parameters(name: str) -> str:
     """A device's numbers, one row for each part of the chip."""
     device = hwsim.device(name)
@@ -163,7 +116,10 @@ def parameters(name: str) -> str:
                 alike.setdefault((of_level, level), []).append(part)
     rows = ((_joined(names), numbers, level) for (numbers, level), names in alike.items())
     text = table(("part", "numbers (range that sources give)", "evidence"), rows)
-    return f"{text}\nIn all: {evidence_text(device)}.\n"
+    counted = Counter(str(about.evidence) for about in device.evidence.values())
+    levels = [level for level in LEVELS if counted[level]]
+    counts = tuple(str(counted[level]) for level in levels)
+    return f"{text}\n{table(('evidence', *levels), iter([('numbers', *counts)]))}"
 
 
 def anchors() -> str:
@@ -327,15 +283,39 @@ def _default(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+#: Devices of the short table of errors, and its inputs among those of lab/docs/accuracy.md.
+ACCURACY_DEVICES = ("a100", "h200", "b200", "mi300x", "ascend910a")
+ACCURACY_INPUTS = "N(0, 1)"
+
+
+def accuracy() -> str:
+    """Errors of schemes on a few devices, from the whole table in lab/docs/accuracy.md."""
+    text = (LAB / "accuracy.md").read_text(encoding="utf-8")
+    lines = text[text.index("| scheme | devices |") :].partition("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    column = head.index(ACCURACY_INPUTS)
+    errors: dict[str, dict[str, str]] = {}
+    for row in rows:
+        listed = row[1].split(", ")
+        named = ACCURACY_DEVICES if listed == ["any"] else listed
+        errors.setdefault(row[0], {}).update(dict.fromkeys(named, row[column]))
+    shown = ((name, *(of.get(x, "") for x in ACCURACY_DEVICES)) for name, of in errors.items())
+    return table(
+        ("scheme", *(f"`{name}`" for name in ACCURACY_DEVICES)),
+        (row for row in shown if any(row[1:])),
+        right=(1, 2, 3, 4, 5),
+    )
+
+
 #: Exponents of SGEMM-cube's Fig. 2 that the page shows.
 FIG2 = (-24, -20, -16, -14, -13, -12, -11, -10, -8, -6, -4, -3, -2, -1, 0, 2, 4, 8, 12, 15)
 BLOCKS: dict[str, Callable[[], str]] = {
     "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
+    "accuracy": accuracy,
     "schemes": schemes,
     "options": gemm_options,
     "options-of-schemes": scheme_options,
     "devices": devices,
-    "modules": modules,
     "ascend910a-parameters": partial(parameters, "ascend910a"),
     "ascend910a-anchors": anchors,
     "ascend910a-sensitivity": sensitivity,

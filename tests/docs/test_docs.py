@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hwsim_lab.papers.claims import PAPERS
 
 import hwsim
 import hwsim.schemes
