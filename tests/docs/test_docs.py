@@ -165,6 +165,14 @@ def test_links_resolve(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_paths_of_the_repository_are_there(page: Path) -> None:
+    """Files and folders that a page names in code spans, such as `hwsim/api.py`; capitals stand for any name."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    named = re.findall(r"`((?:hwsim|lab|tests|examples|configs|kernels_ext|tools)/[\w./-]+)`", text)
+    assert [path for path in named if not re.search(r"[A-Z]{3}", path) and not (ROOT / path).exists()] == []
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors that headings have where Markdown is shown on the web."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
