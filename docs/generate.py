@@ -55,6 +55,7 @@ FOLDER = Path(__file__).parent
 LAB = FOLDER.parent / "lab" / "docs"
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
+VENDORS = ("AMD", "Huawei", "NVIDIA")
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632
 PAPER_TFLOPS = {buffering: anchor_data.value(f"910a-{buffering}") for buffering in ("double", "single")}
@@ -80,20 +81,15 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[i
 
 
 def devices() -> str:
-    """Every device of the package, and what is computed for it."""
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
-            device = hwsim.device(PACKAGE / f"{name}.yaml")
-            whole = device.family in dataflows() and timing.missing(device) is None
-            yield (
-                f"`{name}`",
-                device.title,
-                "bits and cycles of GEMMs" if whole else "bits of GEMMs",
-                str(len(device.matrix_instructions)),
-            )
-
-    return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
+    """Every device of the package by its vendor, and what is computed for it."""
+    listed: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
+        device = hwsim.device(PACKAGE / f"{name}.yaml")
+        whole = device.family in dataflows() and timing.missing(device) is None
+        vendor = next((word for word in VENDORS if device.title.startswith(word)), "hypothetical")
+        listed.setdefault((vendor, "bits and cycles" if whole else "bits"), []).append(f"`{name}`")
+    rows = ((vendor, computed, ", ".join(names)) for (vendor, computed), names in sorted(listed.items()))
+    return table(("vendor", "of GEMMs", "devices"), rows)
 
 
 def parameters(name: str) -> str:
@@ -243,22 +239,9 @@ def schemes() -> str:
             missing = [name for name in names if name not in carried]
             few, before = (missing, "all but ") if len(missing) < len(carried) else (carried, "")
             listed = before + ", ".join(f"`{name}`" for name in few) if missing else "all"
-            yield f"`{scheme.name}`", scheme.title, ", ".join(scheme.input_formats), listed
+            yield f"`{scheme.name}`", scheme.title, scheme.source, ", ".join(scheme.input_formats), listed
 
-    return table(("scheme", "what", "operands", "devices (bits)"), rows())
-
-
-def scheme_options() -> str:
-    """The options of every scheme, one row for each declaration with the schemes that share it."""
-    sharing: dict[tuple[str, str, str, str], list[str]] = {}
-    for scheme in OWN:
-        for option in scheme.options:
-            allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
-            declaration = f"`{option.name}`", allowed, _default(option.default), option.help
-            sharing.setdefault(declaration, []).append(scheme.name)
-    ordered = sorted(sharing.items(), key=lambda item: item[0][0].strip("`"))
-    rows = ((name, ", ".join(names), *rest) for (name, *rest), names in ordered)
-    return table(("option", "schemes", "allowed", "default", "meaning"), rows)
+    return table(("scheme", "what", "source", "operands", "devices (bits)"), rows())
 
 
 def gemm_options() -> str:
@@ -302,7 +285,7 @@ def accuracy() -> str:
     shown = ((name, *(of.get(x, "") for x in ACCURACY_DEVICES)) for name, of in errors.items())
     return table(
         ("scheme", *(f"`{name}`" for name in ACCURACY_DEVICES)),
-        (row for row in shown if any(row[1:])),
+        (row for row in shown if sum(map(bool, row[1:])) > 1),
         right=(1, 2, 3, 4, 5),
     )
 
@@ -314,9 +297,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "schemes": schemes,
     "options": gemm_options,
-    "options-of-schemes": scheme_options,
     "devices": devices,
-    "ascend910a-parameters": partial(parameters, "ascend910a"),
     "ascend910a-anchors": anchors,
     "ascend910a-sensitivity": sensitivity,
     "ascend910a-traffic": traffic,
