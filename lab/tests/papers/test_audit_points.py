@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hwsim_lab.papers import anchor_data
 
 from hwsim.devices import load
+from hwsim_lab.papers import anchor_data
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOVED = (
     *("910a-fig11-4096", "910a-fig11-8192", "910a-fig11-16384", "910a-fig11-k4096", "910a-fig11-k16384"),
     *("bf16x9-idle", "le-pipeline-a800"),

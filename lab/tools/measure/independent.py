@@ -1,6 +1,6 @@
 """Compare hwsim's times with GEMM times that others measured: the tables of the package aiconfigurator-core.
 
-    pip install 'hwsim[independent]'        # the tables, and what reads them
+    pip install './lab[independent]'        # the tables, and what reads them
     python lab/tools/measure/independent.py     # 400 shapes of each chip, bf16
 
 The tables have rows (format, m, n, k, milliseconds) by chip, framework and the framework's version. Of each framework
@@ -114,7 +114,7 @@ def package_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise InputError(
             f"{PACKAGE} is not installed, which has the tables; allowed: --tables FOLDER, or pip install "
-            "'hwsim[independent]'"
+            "'./lab[independent]'"
         )
     return Path(found.submodule_search_locations[0]) / "systems" / "data"
 

@@ -4,10 +4,10 @@ import csv
 
 import pytest
 import yaml
-from hwsim_lab.papers import anchor_data, measured
 
 from hwsim.devices import instruction, load
 from hwsim.errors import InputError
+from hwsim_lab.papers import anchor_data, measured
 
 ROWS = measured.gemm_times()
 GEMMS = [row for row in ROWS if row.role != "launch"]

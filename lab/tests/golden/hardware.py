@@ -1,6 +1,6 @@
 """Run on a machine with an NVIDIA GPU: check the recorder, then compare the GPU with the simulator at length.
 
-    PYTHONPATH=. python tests/golden/hardware.py --device h200 --outputs 1e9 --seconds 420 --out build/record
+    PYTHONPATH=. python lab/tests/golden/hardware.py --device h200 --outputs 1e9 --seconds 420 --out build/record
 
 1. Builds the recorder. 2. Runs the operands of the captured sets again: the recorder must give the captured results.
 3. A campaign over every instruction whose rule is known; must show no mismatch. 4. A short one over those whose rule
@@ -21,10 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hopper
 import numpy as np
-from hwsim_lab.golden.campaign import Summary, campaign
-from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
 from hwsim._kernels import gemm, variant
 from hwsim.devices import dot_spec, load
@@ -34,8 +31,12 @@ from hwsim.golden.recorder import Recorder, build, driver_version, select
 from hwsim.golden.recording import command_line, record, today
 from hwsim.golden.verify import all_sets, compute
 from hwsim.numerics.units import DotSpec
+from hwsim_lab.golden.campaign import Summary, campaign
+from hwsim_lab.golden.questions import QUESTIONS, write_questions
 
-HERE = Path(__file__).resolve().parent
+GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
+sys.path.append(str(GOLDEN))
+import hopper  # noqa: E402
 
 
 def specs(device: str) -> Callable[[str], DotSpec]:
@@ -93,7 +94,7 @@ def main() -> int:
         f"{time.monotonic() - start:.0f} s",
         flush=True,
     )
-    bad = replay(recorder, [HERE / "h200", HERE / "h200_edge"])
+    bad = replay(recorder, [GOLDEN / "h200", GOLDEN / "h200_edge"])
     find = specs(options.device)
     guesses = {entry.name for entry in select(recorder.instructions, hopper.UNKNOWN)}
     known = [entry for entry in recorder.instructions.values() if entry.name not in guesses]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from hwsim_lab.papers import measured
 
 TOOLS = Path(__file__).parents[2] / "tools" / "measure"

@@ -1,11 +1,11 @@
 """The engine's work does not grow with the cores of a group, nor with repeats: instructions that it executes."""
 
-from hwsim_lab.bench.units import engine_clock
 from timing_device import device, kernel, load, program, store
 
 from hwsim.machines.timing import run
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, CoreGroup, GlobalArray, GlobalTile, Kernel, LocalTile, Program, variable
+from hwsim_lab.bench.units import engine_clock
 
 
 def gemm_traffic(cores, rounds, depth):

@@ -148,7 +148,7 @@ def test_the_kernel_computes_c_or_its_transpose(tool) -> None:
     assert tool.simulated("h200", "bf16", (2048, 136, 2048), "estimate") == turned
 
 
-@pytest.mark.skipif(not HAS_PACKAGE, reason="aiconfigurator-core and pyarrow: pip install 'hwsim[independent]'")
+@pytest.mark.skipif(not HAS_PACKAGE, reason="aiconfigurator-core and pyarrow: pip install './lab[independent]'")
 def test_the_packages_tables_are_read(tool) -> None:
     folder = tool.package_folder()
     for chip in tool.SYSTEMS:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-TOOLS = ROOT / "tools" / "wheels"
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "lab" / "tools" / "wheels"
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 PYCONFIG = """/* pyconfig.h */
 #define HAVE_FORK 1

@@ -7,12 +7,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hwsim_lab.golden.survey import BLOCK, read_survey
 
 import hwsim
 from hwsim.libraries.cublas.versions import versions
+from hwsim_lab.golden.survey import BLOCK, read_survey
 
-FILE = Path(__file__).parents[1] / "golden" / "h200_cublas" / "survey.npz"
+FILE = Path(__file__).parents[3] / "tests" / "golden" / "h200_cublas" / "survey.npz"
 DTYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32}
 KERNELS = re.compile("nvjet|cutlass|xmma|splitK|Memset")
 ENDINGS = re.compile("_badd|_b[zx]")  # of nvjet's names: how C is added

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROW = re.compile(
-    r"^\| (?P<fault>.+) \| (?P<by>.+) \| (?P<commit>[0-9a-f]{7,}) \| `(?P<test>tests/[\w/]+\.py::test_\w+)` \|$"
+    r"^\| (?P<fault>.+) \| (?P<by>.+) \| (?P<commit>[0-9a-f]{7,}) "
+    r"\| `(?P<test>(?:lab/)?tests/[\w/]+\.py::test_\w+)` \|$"
 )
 
 
