@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hwsim_lab.papers.claims import PAPERS
 
 import hwsim
 import hwsim.schemes
@@ -44,6 +43,7 @@ EXPECTED = {
     "energy.md",
     "glossary.md",
     "golden.md",
+    "howto/compare.md",
     "howto/index.md",
     "howto/verify.md",
     "index.md",
