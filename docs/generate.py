@@ -10,9 +10,9 @@ before, with `--jobs=N` so many processes run. With `--full` it also writes what
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,10 +44,9 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
-from hwsim.report.text.device_text import evidence_text
 from hwsim.request.declarations import declared
 from hwsim.resolve.planning import carries, plan_for
-from hwsim.schemes import OWN, scheme_of
+from hwsim.schemes import OWN
 
 PAPERS_BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -56,33 +55,6 @@ FOLDER = Path(__file__).parent
 LAB = FOLDER.parent / "lab" / "docs"
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
-SOURCES = FOLDER.parent / "hwsim"
-#: Folders of modules, in the order of the layers; of the command line each module is one verb.
-PARTS = (
-    "",
-    "numerics",
-    "datafiles",
-    "devices",
-    "libraries",
-    "gemm",
-    "library_calls",
-    "schemes",
-    "program",
-    "arithmetic",
-    "evaluate",
-    "dataflows",
-    "dataflows/davinci",
-    "dataflows/tiled",
-    "machines",
-    "analysis",
-    "resolve",
-    "trace",
-    "report",
-    "studies",
-    "papers",
-    "golden",
-    "recording",
-)
 ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
 EDGE = 5632
 PAPER_TFLOPS = {buffering: anchor_data.value(f"910a-{buffering}") for buffering in ("double", "single")}
@@ -124,25 +96,6 @@ def devices() -> str:
     return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
 
 
-def modules() -> str:
-    """Every module of the package, but for the verbs of the command line, and what its docstring begins with."""
-    text = ""
-    for part in PARTS:
-        folder = SOURCES / part
-        files = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
-        rows = (
-            (f"[{path.name}](../hwsim/{path.relative_to(SOURCES).as_posix()})", _first_line(path)) for path in files
-        )
-        text += f"### hwsim/{part}{'/' if part else ''}\n\n{table(('module', 'what it is'), rows)}\n"
-    return text
-
-
-def _first_line(path: Path) -> str:
-    """The first paragraph of a module's docstring."""
-    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-    return lines.replace("\n", " ").replace("|", "\\|")
-
-
 def parameters(name: str) -> str:
     """A device's numbers, one row for each part of the chip."""
     device = hwsim.device(name)
@@ -163,7 +116,10 @@ def parameters(name: str) -> str:
                 alike.setdefault((of_level, level), []).append(part)
     rows = ((_joined(names), numbers, level) for (numbers, level), names in alike.items())
     text = table(("part", "numbers (range that sources give)", "evidence"), rows)
-    return f"{text}\nIn all: {evidence_text(device)}.\n"
+    counted = Counter(str(about.evidence) for about in device.evidence.values())
+    levels = [level for level in LEVELS if counted[level]]
+    counts = tuple(str(counted[level]) for level in levels)
+    return f"{text}\n{table(('evidence', *levels), iter([('numbers', *counts)]))}"
 
 
 def anchors() -> str:
@@ -268,26 +224,6 @@ def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield path, data
 
 
-#: Schemes that share their options (or have none): the first stands for all.
-KIN = (
-    ("native",),
-    ("sgemm-cube",),
-    ("le-gemm",),
-    ("bf16x9", "bf16x6", "bf16x3"),
-    ("ape-fp32-f",),
-    ("ape-fp32-b",),
-    ("ape-fp32-t",),
-    ("ape-int16",),
-    ("ape",),
-    ("tf32x3", "tf32x1", "tf32x4"),
-    ("tf64x3", "tf64x1", "tf64x4"),
-    ("markidis", "egemm-tc"),
-    ("quantensor",),
-    ("ozaki-int8", "ozaki-fp16"),
-    ("ootomo-fp16", "ootomo-tf32"),
-)
-
-
 def schemes() -> str:
     """Every scheme, its operands, and the devices whose units carry it."""
     names = sorted(file.stem for file in PACKAGE.glob("*.yaml"))
@@ -312,23 +248,17 @@ def schemes() -> str:
     return table(("scheme", "what", "operands", "devices (bits)"), rows())
 
 
-def options(names: tuple[str, ...]) -> str:
-    """The options of schemes that have them in common."""
-    found = {name: scheme_of(name).options for name in names}
-    first = found[names[0]]
-    for name, others in found.items():
-        assert [x.name for x in others] == [x.name for x in first], f"{name} has options of its own"
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for position, option in enumerate(first):
+def scheme_options() -> str:
+    """The options of every scheme, one row for each declaration with the schemes that share it."""
+    sharing: dict[tuple[str, str, str, str], list[str]] = {}
+    for scheme in OWN:
+        for option in scheme.options:
             allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
-            defaults = {name: found[name][position].default for name in names}
-            same = len(set(defaults.values())) == 1
-            each = [("" if same else f" ({name})", value) for name, value in defaults.items()][: 1 if same else None]
-            default = ", ".join(f"{_default(value)}{name}" for name, value in each)
-            yield f"`{option.name}`", allowed, default, option.help
-
-    return table(("option", "allowed", "default", "meaning"), rows())
+            declaration = f"`{option.name}`", allowed, _default(option.default), option.help
+            sharing.setdefault(declaration, []).append(scheme.name)
+    ordered = sorted(sharing.items(), key=lambda item: item[0][0].strip("`"))
+    rows = ((name, ", ".join(names), *rest) for (name, *rest), names in ordered)
+    return table(("option", "schemes", "allowed", "default", "meaning"), rows)
 
 
 def gemm_options() -> str:
@@ -353,15 +283,39 @@ def _default(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+#: Devices of the short table of errors, and its inputs among those of lab/docs/accuracy.md.
+ACCURACY_DEVICES = ("a100", "h200", "b200", "mi300x", "ascend910a")
+ACCURACY_INPUTS = "N(0, 1)"
+
+
+def accuracy() -> str:
+    """Errors of schemes on a few devices, from the whole table in lab/docs/accuracy.md."""
+    text = (LAB / "accuracy.md").read_text(encoding="utf-8")
+    lines = text[text.index("| scheme | devices |") :].partition("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    column = head.index(ACCURACY_INPUTS)
+    errors: dict[str, dict[str, str]] = {}
+    for row in rows:
+        listed = row[1].split(", ")
+        named = ACCURACY_DEVICES if listed == ["any"] else listed
+        errors.setdefault(row[0], {}).update(dict.fromkeys(named, row[column]))
+    shown = ((name, *(of.get(x, "") for x in ACCURACY_DEVICES)) for name, of in errors.items())
+    return table(
+        ("scheme", *(f"`{name}`" for name in ACCURACY_DEVICES)),
+        (row for row in shown if any(row[1:])),
+        right=(1, 2, 3, 4, 5),
+    )
+
+
 #: Exponents of SGEMM-cube's Fig. 2 that the page shows.
 FIG2 = (-24, -20, -16, -14, -13, -12, -11, -10, -8, -6, -4, -3, -2, -1, 0, 2, 4, 8, 12, 15)
 BLOCKS: dict[str, Callable[[], str]] = {
     "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
+    "accuracy": accuracy,
     "schemes": schemes,
     "options": gemm_options,
-    **{f"options-{names[0]}": partial(options, names) for names in KIN},
+    "options-of-schemes": scheme_options,
     "devices": devices,
-    "modules": modules,
     "ascend910a-parameters": partial(parameters, "ascend910a"),
     "ascend910a-anchors": anchors,
     "ascend910a-sensitivity": sensitivity,

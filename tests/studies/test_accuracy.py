@@ -17,7 +17,7 @@ from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
 from hwsim.studies import accuracy
 
-DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
+DOCS = Path(__file__).parents[2] / "lab" / "docs" / "accuracy.md"
 DEVICES = ("ascend910a", "a100", "b200", "mi300x", "tf64")
 NAMES = (
     "native fp32",
@@ -217,7 +217,7 @@ ROWS = [("ascend910a", "sgemm-cube"), ("h200", "tf32x3"), ("b200", "native fp16"
 
 @pytest.mark.parametrize(("device", "scheme"), ROWS)
 def test_the_page_shows_what_is_computed(device, scheme):
-    """Some rows of the table of docs/accuracy.md, computed again."""
+    """Some rows of the table of lab/docs/accuracy.md, computed again."""
     page = DOCS.read_text(encoding="utf-8")
     table = accuracy.markdown(accuracy.table(matmul, fma_chain, (device,), accuracy.all_inputs(), (scheme,)))
     cells = table.splitlines()[-1].split(" | ")[2:]

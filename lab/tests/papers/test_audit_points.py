@@ -55,5 +55,5 @@ def test_sources_of_numbers_say_them(device: str, path: str, source: str, eviden
 def test_projections_and_sections_that_there_are() -> None:
     sources = anchor_data.read().sources
     assert "53 TFLOP/s" in sources["S5"] and "section 4.2" in sources["S1"]
-    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    page = (ROOT / "lab" / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert "at most 1.05 times elementwise at every point" in page and "1.059 at m = n = 128" in page
