@@ -40,7 +40,9 @@ def test_hwsim_has_something_everywhere() -> None:
 
 
 def test_every_tool_has_sources_of_its_version() -> None:
-    sections = dict(re.findall(r"^### (.*)\n\n(.*(?:\n(?!#).*)*)", SOURCES[SOURCES.index("## Sources") :], re.MULTILINE))
+    sections = dict(
+        re.findall(r"^### (.*)\n\n(.*(?:\n(?!#).*)*)", SOURCES[SOURCES.index("## Sources") :], re.MULTILINE)
+    )
     tools = dict(row[0].rsplit(" ", 1) for row in tables()[0][1:])
     assert list(sections) == list(tools)
     for tool, version in tools.items():
