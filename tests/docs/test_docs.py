@@ -35,6 +35,7 @@ EXPECTED = {
     "energy.md",
     "glossary.md",
     "golden.md",
+    "howto/compare.md",
     "howto/index.md",
     "howto/verify.md",
     "index.md",
