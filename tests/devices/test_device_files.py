@@ -9,12 +9,12 @@ import pydantic
 import pytest
 
 from hwsim import devices
-from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import parse, plain
 from hwsim.devices import registry
 from hwsim.devices.json_schema import schema_text
 from hwsim.devices.model.chip import DotUnit
 from hwsim.errors import ConfigError
+from hwsim.host.places import package_folder
 from hwsim.libraries import model as libraries
 from hwsim.numerics import units
 
