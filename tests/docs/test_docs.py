@@ -13,7 +13,8 @@ from pages import blocks, broken_links, commands, generator, missing_paths, run_
 import hwsim
 import hwsim.schemes
 from hwsim.cli import main
-from hwsim.cli.command import VERBS, parser_for
+from hwsim.cli.command import parser_for
+from hwsim.cli.verbs import OWN as VERBS
 
 ROOT = Path(__file__).parents[2]
 #: Pages for users, without what a build of the site has left.
@@ -47,12 +48,14 @@ EXPECTED = {
     "report.md",
     "plots.md",
     "reference/api.md",
+    "reference/index.md",
     "schemes.md",
     "stability.md",
     "sweeps.md",
     "timing.md",
     "torch.md",
     "tutorial/first_run.md",
+    "tutorial/index.md",
     "tutorial/reading_a_report.md",
     "tutorial/why_this_bit.md",
     "tutorial/why_two_gpus_differ.md",
