@@ -14,11 +14,7 @@ import hwsim
 import hwsim.schemes
 from hwsim.cli import main
 from hwsim.cli.command import parser_for
-<<<<<<< HEAD
-from hwsim.cli.verbs import OWN
-=======
 from hwsim.cli.verbs import OWN as VERBS
->>>>>>> docs-b
 
 ROOT = Path(__file__).parents[2]
 #: Pages for users, without what a build of the site has left.
@@ -136,7 +132,7 @@ def test_generated_parts_are_current() -> None:
     assert found == set(generate.BLOCKS)
 
 
-@pytest.mark.parametrize("verb", OWN)
+@pytest.mark.parametrize("verb", VERBS)
 def test_cli_page_names_every_option(verb: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert f"`hwsim {verb}" in page
