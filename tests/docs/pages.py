@@ -71,7 +71,7 @@ def broken_links(page: Path) -> list[str]:
 
 
 def missing_paths(page: Path, root: Path) -> list[str]:
-    """Files and folders of the repository that a page names in code spans, such as `hwsim/api.py`, and that are not there.
+    """The files and folders of the repository that a page names in code spans and that are not there.
 
     Capitals stand for any name: `tests/golden/DEVICE`.
     """

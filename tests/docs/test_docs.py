@@ -61,6 +61,8 @@ EXPECTED = {
     "tutorial/why_two_gpus_differ.md",
     "walk.md",
 }
+#: The forge's index names neither itself nor the pages that group others in the site's.
+SITE_ONLY = {"README.md", "index.md", "reference/index.md", "tutorial/index.md"}
 #: Pages whose blocks need an extra, and a package of each extra.
 NEEDS = {
     "torch.md": "torch",
@@ -70,6 +72,7 @@ NEEDS = {
     "reading_a_report.md": "report",
 }
 PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
+SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 
@@ -77,8 +80,7 @@ CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 def test_all_pages_are_there() -> None:
     assert {page.relative_to(ROOT / "docs").as_posix() for page in DOCS} == EXPECTED
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    pages = {name for name in EXPECTED - {"README.md"} if not name.endswith("index.md")}
-    assert [name for name in sorted(pages) if f"]({name})" not in index] == []
+    assert [name for name in sorted(EXPECTED - SITE_ONLY) if f"]({name})" not in index] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -164,6 +166,22 @@ def test_schemes_page_names_every_scheme_and_warning() -> None:
     codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - options
     assert len(codes) >= 9
     assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
+
+
+def test_adding_page_names_every_file_of_a_dot_unit() -> None:
+    """The files that name the last unit that was added are those that the page lists, no more and no fewer."""
+    text = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    section = text[text.index("## A dot unit") :].partition("\n## ")[0]
+    listed = {path.replace("MODEL", "block_scaled") for path in re.findall(r"^\| (`.*?`.*?) \|", section, re.MULTILINE)}
+    named = {path for cell in listed for path in re.findall(r"`([\w./]+)`", cell)}
+    folders = ("hwsim", "kernels_ext", "configs/schema", "lab/tools/fuzz")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    touched = {name for name, source in texts.items() if re.search(r"BlockScaledUnit|block_scaled", source)}
+    assert named == touched
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    new = sum("block_scaled" in name for name in touched)
+    assert f"| a dot unit | {new} files | {len(touched) - new} files, which" in page
 
 
 def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:
