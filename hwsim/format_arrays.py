@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from hwsim._kernels import convert
 from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
+from hwsim.host.arrays import given_array
 from hwsim.host.environment import in_default_environment
 
 Array = NDArray[Any]
@@ -116,7 +117,7 @@ def describe(format: str) -> dict[str, Any]:
 
 
 def _native(given: Any) -> Array:
-    x = np.asarray(given)
+    x = given_array("the array", given)
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 

@@ -23,6 +23,7 @@ from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
 from hwsim.frameworks.numpy import contraction
+from hwsim.host.arrays import given_array
 from hwsim.host.environment import in_default_environment
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.schemes import scheme_of
@@ -71,7 +72,7 @@ class Engine:
         """
         if self._busy:
             return False
-        arrays = [np.asarray(x) for x in operands]
+        arrays = [given_array("an operand", x) for x in operands]
         return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
 
     @in_default_environment  # complex products and narrower dtypes are NumPy's arithmetic
@@ -191,7 +192,7 @@ def _as_dot(product: Plain, a: Plain, b: Plain) -> Plain:
 
 
 def _plain(x: Any) -> Plain:
-    return np.asarray(x).view(np.ndarray)
+    return given_array("an operand", x).view(np.ndarray)
 
 
 @in_default_environment  # a narrower dtype of `out`
@@ -261,7 +262,7 @@ class Array(np.ndarray[Any, Any]):
         cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
-        made: Array = np.asarray(x).view(cls)
+        made: Array = given_array("x", x).view(cls)
         made.engine = engine if engine is not None else new_engine(arguments, measure, timing)
         return made
 
