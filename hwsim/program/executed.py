@@ -34,9 +34,8 @@ def _of_kernel(kernel: Kernel) -> Executed:
 def _count(body: Iterable[Node]) -> int:
     found = 0
     for node in body:
-        kind = type(node)
-        if kind is Instr:
+        if isinstance(node, Instr):
             found += 1
-        elif kind is Loop:
-            found += node.count * _count(node.body)  # type: ignore[union-attr]
+        elif isinstance(node, Loop):
+            found += node.count * _count(node.body)
     return found
