@@ -18,7 +18,6 @@ _SUMMATION = (
     *("remainder", "operand_rounding", "start", "sum", "regions"),
 )
 _EPILOGUE = ("contraction", "product_format", "output_rounding")
-_PROBLEM = ("group", "scales", "sparsity")
 
 
 def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True) -> Plan:
@@ -32,7 +31,6 @@ def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, run
     problem, schedule, plain = gemm.problem, gemm.schedule, Schedule()
     found = [name for name in _SUMMATION if getattr(schedule, name) != getattr(plain, name)]
     found += [name for name in _EPILOGUE if getattr(gemm.epilogue, name) != getattr(Epilogue(), name)]
-    found += [name for name in _PROBLEM if getattr(problem, name)]
     if problem.matrices > 1:
         found.append("stacks of matrices")
     if not epilogue:

@@ -18,7 +18,7 @@ from hwsim.dataflows.tiles import CoreWaves, places, slices_of, tile_grids
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
-from hwsim.gemm.problem import OperandScale, Problem, Sparsity
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Region
@@ -168,19 +168,6 @@ PROBLEM = Problem("fp16", 70, 40, 300)
 def test_what_no_program_carries_of_a_schedule_is_refused_by_name(schedule, words):
     with pytest.raises(UnsupportedError, match=f"the sm90 dataflow carries no {words}"):
         mapped("h200", problem=PROBLEM, schedule=schedule)
-
-
-@pytest.mark.parametrize(
-    ("problem", "words"),
-    [
-        (Problem("fp16", 64, 64, 64, scales=(OperandScale("a", "fp32"),)), "scales"),
-        (Problem("fp16", 64, 64, 64, sparsity=Sparsity(2, 4)), "sparsity"),
-        (Problem("fp16", 64, 64, 64, group=((32, 32, 32),)), "group"),
-    ],
-)
-def test_what_no_program_carries_of_a_problem_is_refused_by_name(problem, words):
-    with pytest.raises(UnsupportedError, match=f"carries no {words}"):
-        mapped("a100", problem=problem)
 
 
 def test_c_in_the_accumulator_is_refused():

@@ -15,7 +15,7 @@ from hwsim.libraries.cublas.lookup import ANSWERED
 from hwsim.libraries.cublas.sweeps import DIGEST, CallKind, read, shipped, write
 from hwsim.libraries.cublas.versions import versions
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))
 import pack_layers
 
 KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)

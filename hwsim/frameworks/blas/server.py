@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.environment import in_default_environment
 from hwsim.errors import HwsimError
 from hwsim.frameworks.numpy.emulation import Engine, new_engine
-from hwsim.host.environment import in_default_environment
 from hwsim.host.memory import left_if_too_little
 
 Array = NDArray[Any]

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.datafiles.archive import digest, open_archive
-from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError, InputError
 from hwsim.host.files import write_npz
+from hwsim.host.places import package_folder
 from hwsim.libraries.cublas.calls import REDUCTION_MASKS
 
 NOT_ASKED = 65535  # the label of a run that no answer is known of

@@ -1,4 +1,4 @@
-"""Campaigns of lab/tools/fuzz, short here: the long ones are run by command (docs/robustness.md)."""
+"""Campaigns of lab/tools/fuzz, short here: the long ones are run by command (lab/docs/robustness.md)."""
 
 import json
 import re
