@@ -22,6 +22,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import subset
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
@@ -297,7 +298,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
 
 
 def _checked_bias(given: Any, n: int) -> Array:
-    bias: Array = np.asarray(given)
+    bias: Array = given_array("bias", given)
     if bias.dtype.name in _NARROW:
         bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":
