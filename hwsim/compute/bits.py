@@ -135,7 +135,9 @@ def compute(
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
-    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+    return product, Errors(
+        a=part.a, b=part.b, product=product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=part.bias
+    )
 
 
 @dataclass(frozen=True, slots=True)
