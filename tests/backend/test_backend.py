@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 import ml_dtypes
 import numpy as np
 import pytest
+from device_arrays import DeviceBackend
 from reference_backend import ReferenceBackend
 
 import hwsim
@@ -21,6 +22,8 @@ from hwsim.errors import InputError
 from hwsim.evaluate import product_instructions
 from hwsim.evaluate.plan_evaluation import plan_evaluation
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.operands.operand import operand
 from hwsim.resolve.resolver import Request, rerun, resolve
 from hwsim.schemes import scheme_of
@@ -28,7 +31,10 @@ from hwsim.schemes import scheme_of
 M, N, K = 5, 4, 70
 E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 OPERATIONS = [name for name, _ in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
-COMPUTING = [name for name in OPERATIONS if name not in ("empty", "zeros")]
+COMPUTING = [name for name in OPERATIONS if name not in ("from_host", "to_host", "empty", "zeros")]
+
+HALVES = Reduction((Chain((Range(0, 32),)), Chain((Range(32, K),))), stored="fp16")
+REGIONS = Schedule(regions=(Region(Range(1, 3), Range(0, 4, 2), HALVES),), shape=(M, N))
 
 #: Whole runs: options of hwsim.run, and the dtype of A and B.
 RUNS = {
@@ -42,6 +48,9 @@ RUNS = {
     "e4m3": ({"device": "h200", "format": "e4m3"}, E4M3),
     "e4m3 promoted": ({"device": "h200", "format": "e4m3", "k_group": 32}, E4M3),
     "slices of K": ({"device": "h200", "format": "fp16", "schedule": {"split_k": 2, "slice_multiple": 16}}, np.float16),
+    "a written-out sum": ({"device": "h200", "format": "fp16", "schedule": Schedule(sum=HALVES)}, np.float16),
+    "regions": ({"device": "h200", "format": "fp32", "schedule": REGIONS}, np.float32),
+    "K permuted": ({"device": "h200", "format": "fp16", "schedule": Schedule(k_permutation=(1, 0, 3, 2))}, np.float16),
     "sgemm-cube": ({"device": "ascend910a", "scheme": "sgemm-cube"}, np.float32),
     "tf32x3": ({"device": "h200", "scheme": "tf32x3"}, np.float32),
     "bf16x9": ({"device": "h200", "scheme": "bf16x9"}, np.float32),
@@ -127,30 +136,43 @@ def computed_by(given, a, b, other, record, *, by_program=False):
     resolved = rerun(record, load(given["device"]), exact=True, backend=other)
     taken = record.single.input_format
     sides = [operand(name, x, format=given.get("format")) for name, x in (("A", a), ("B", b))]
-    left, right = (x if x.format == taken else x.converted(taken, other) for x in sides)
+    left, right = (x.on(other).converted(taken, other) for x in sides)
     arrays = Arrays(left, right, (), given.get("c"), given.get("bias"))
     product, _ = compute(resolved, arrays, by_program=by_program, threads=2, progress=None)
     return product
 
 
+@pytest.mark.parametrize("of_device", [False, True], ids=["integer reference", "arrays of a device"])
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("name", RUNS)
-def test_a_whole_run_by_the_integer_reference_has_the_same_bits(name, epilogue, cpu_out_of_reach):
+def test_a_whole_run_by_another_backend_has_the_same_bits(name, epilogue, of_device, cpu_out_of_reach):
     given, a, b = options_of(name, epilogue)
     whole = hwsim.run(a, b, timing=False, **given)
+    backend = DeviceBackend(OPERATIONS) if of_device else ReferenceBackend()
     cpu_out_of_reach()
-    other = computed_by(given, a, b, ReferenceBackend(), whole.gemm)
+    other = computed_by(given, a, b, backend, whole.gemm)
     assert other.dtype == whole.c.dtype and other.tobytes() == whole.c.tobytes()
 
 
+@pytest.mark.parametrize("of_device", [False, True], ids=["integer reference", "arrays of a device"])
 @pytest.mark.parametrize("name", BY_PROGRAM)
-def test_a_whole_run_by_the_program_and_the_integer_reference_has_the_same_bits(name, cpu_out_of_reach):
+def test_a_whole_run_by_the_program_and_another_backend_has_the_same_bits(name, of_device, cpu_out_of_reach):
     given, a, b = options_of(name, "plain")
     whole = hwsim.run(a, b, functional=True, **given)
     assert whole.by_program
+    backend = DeviceBackend(OPERATIONS) if of_device else ReferenceBackend()
     cpu_out_of_reach()
-    other = computed_by(given, a, b, ReferenceBackend(), whole.gemm, by_program=True)
+    other = computed_by(given, a, b, backend, whole.gemm, by_program=True)
     assert other.dtype == whole.c.dtype and other.tobytes() == whole.c.tobytes()
+
+
+@pytest.mark.parametrize(("scheme", "dtype"), [("native", np.float16), ("sgemm-cube", np.float32)])
+def test_a_prepared_stack_on_arrays_of_a_device_has_the_same_bits(scheme, dtype, cpu_out_of_reach):
+    a, b, c = drawn((3, M, K), dtype, 1), drawn((3, K, N), dtype, 2), drawn((3, M, N), np.float32, 3)
+    whole, prepared = hwsim.api.prepared(a, b, device="h200", scheme=scheme, c=c, beta=0.5)
+    other = replace(prepared, resolved=replace(prepared.resolved, backend=DeviceBackend(OPERATIONS)))
+    cpu_out_of_reach()
+    assert other(a, b, c).tobytes() == whole.c.tobytes()
 
 
 @pytest.mark.parametrize(
