@@ -590,7 +590,7 @@ def _rerun(
     if found is None and record.library is not None:  # the program alone tells the time
         record = replace(record, decisions=tuple(one for one in record.decisions if one.name != "times"))
     request = _request(chip, scheme, given, operands, None)
-    request, resolved, operands = found or (request, rerun(record, chip, own["exact"]), operands)
+    request, resolved, operands = found or (request, rerun(record, chip, scheme, own["exact"]), operands)
     return _result(request, resolved, operands, given, None, progress)
 
 

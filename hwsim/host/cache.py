@@ -12,7 +12,7 @@ from hwsim import errors
 from hwsim.host.places import package_folder
 
 #: Packages that results do not depend on.
-APART = ("papers", "cli", "report")
+APART = ("cli", "report")
 KERNEL_SOURCES = (".pyx", ".pxi", ".pxd", ".c", ".h", ".inc")
 
 

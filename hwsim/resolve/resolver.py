@@ -28,6 +28,7 @@ from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.library_scheme import as_calls
 from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.saved_options import check_scheme_options
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -136,18 +137,17 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return found
 
 
-def rerun(gemm: Gemm, device: Device, exact: bool, backend: Backend = CPU) -> Resolved:
+def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Backend = CPU) -> Resolved:
     """A saved record with its program, where the dataflow supports it. exact: a result without cycles is acceptable.
 
-    Raises UnsupportedError for a record with features that hwsim does not compute, and for one without cycles where
-    bits are not wanted.
+    Raises InputError for a record whose parts or scheme options do not fit together, UnsupportedError for a record
+    with features that hwsim does not compute, and for one without cycles where bits are not wanted.
     """
-    beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
+    gemm.check()
+    check_scheme_options(gemm, scheme)
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
-        beyond.append("library")
-    if beyond:
-        raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
+        raise UnsupportedError("gemm record: it has library, which nothing computes")
     options = {one.name: one.value for one in gemm.scheme_options}
     reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
     found = Resolved(gemm, device, options, {}, reason, backend)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import runpy
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from hwsim_lab.papers.claims import PAPERS
+from pages import blocks, broken_links, commands, generator, missing_paths, run_blocks
 
 import hwsim
 import hwsim.schemes
 from hwsim.cli import main
-from hwsim.cli.command import VERBS, parser_for
+from hwsim.cli.command import parser_for
+from hwsim.cli.verbs import OWN as VERBS
 
 ROOT = Path(__file__).parents[2]
-#: Without what a build of the site has left.
+#: Pages for users, without what a build of the site has left.
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.relative_to(ROOT).parts)
 PAGES = [*DOCS, *(page for page in [ROOT / "README.md"] if page.exists())]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FENCE = re.compile(r"^```(\w*)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 #: What the pages must not lack; a folder that is empty must not pass.
 EXPECTED = {
     "README.md",
@@ -34,46 +28,41 @@ EXPECTED = {
     "adding.md",
     "architecture.md",
     "ascend910a.md",
-    "ascend910b.md",
     "blas.md",
-    "campaign.md",
     "choosing.md",
     "cli.md",
-    "cublas.md",
-    "cycles.md",
     "devices.md",
     "emulation.md",
     "energy.md",
-    "faults.md",
     "glossary.md",
-    "first_hour.md",
     "golden.md",
+    "howto/compare.md",
     "howto/index.md",
     "howto/verify.md",
     "index.md",
     "jax.md",
     "library.md",
     "packaging.md",
-    "papers.md",
-    *(f"papers/{paper}.md" for paper in PAPERS),
     "peers.md",
     "numerics.md",
     "report.md",
-    "robustness.md",
     "plots.md",
     "reference/api.md",
+    "reference/index.md",
     "schemes.md",
-    "speed.md",
     "stability.md",
     "sweeps.md",
     "timing.md",
     "torch.md",
     "tutorial/first_run.md",
+    "tutorial/index.md",
     "tutorial/reading_a_report.md",
     "tutorial/why_this_bit.md",
     "tutorial/why_two_gpus_differ.md",
     "walk.md",
 }
+#: The forge's index names neither itself nor the pages that group others in the site's.
+SITE_ONLY = {"README.md", "index.md", "reference/index.md", "tutorial/index.md"}
 #: Pages whose blocks need an extra, and a package of each extra.
 NEEDS = {
     "torch.md": "torch",
@@ -83,47 +72,15 @@ NEEDS = {
     "reading_a_report.md": "report",
 }
 PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
+SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: language, file name (`title=`), text, line of its first line."""
-
-    language: str
-    title: str
-    text: str
-    line: int
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(found[1], found[2] or "", found[3], text.count("\n", 0, found.start(3)) + 1)
-        for found in FENCE.finditer(text)
-    ]
-
-
-def commands(block: Block) -> Iterator[tuple[list[str], list[str]]]:
-    """(arguments of hwsim, lines of output shown) for each `$ hwsim` line."""
-    found: list[tuple[list[str], list[str]]] = []
-    shown: list[str] = []
-    for line in block.text.splitlines():
-        if line.startswith("$ "):
-            shown = []
-            words = shlex.split(line[2:])
-            if words[:1] == ["hwsim"]:
-                found.append((words[1:], shown))
-        elif line.strip() not in ("", "..."):
-            shown.append(line)
-    return iter(found)
 
 
 def test_all_pages_are_there() -> None:
     assert {page.relative_to(ROOT / "docs").as_posix() for page in DOCS} == EXPECTED
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(EXPECTED - {"README.md", "index.md"}) if f"]({name})" not in index] == []
+    assert [name for name in sorted(EXPECTED - SITE_ONLY) if f"]({name})" not in index] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -134,21 +91,7 @@ def test_blocks_run(
     if page.name in NEEDS:
         pytest.importorskip(PACKAGES[NEEDS[page.name]], reason=f"needs hwsim[{NEEDS[page.name]}]")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__docs__"}
-    for block in blocks(page):
-        if block.title:
-            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
-        elif block.language == "python":
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
-            exec(code, names)
-        elif block.language == "console":
-            for arguments, shown in commands(block):
-                capsys.readouterr()
-                code = main(arguments)
-                output = capsys.readouterr()
-                assert code == 0, f"{page.name}:{block.line}: hwsim {shlex.join(arguments)}: {output.err}"
-                if page in DOCS:
-                    assert [line for line in shown if line not in output.out.splitlines()] == []
+    run_blocks(page, tmp_path, capsys, same_output=True)
 
 
 def test_there_is_something_to_run() -> None:
@@ -160,21 +103,12 @@ def test_there_is_something_to_run() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_resolve(page: Path) -> None:
-    broken = []
-    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
-        if "://" in target or target.startswith("mailto:"):
-            continue
-        path, _, anchor = target.partition("#")
-        file = page.parent / path if path else page
-        if not file.exists() or (anchor and anchor not in anchors(file)):
-            broken.append(target)
-    assert broken == []
+    assert broken_links(page) == []
 
 
-def anchors(page: Path) -> set[str]:
-    """The anchors that headings have where Markdown is shown on the web."""
-    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_paths_of_the_repository_are_there(page: Path) -> None:
+    assert missing_paths(page, ROOT) == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -190,17 +124,9 @@ def test_examples_are_there() -> None:
     assert {"own_scheme.py", "pipeline_program.py", "sgemm_cube.py"} <= {path.name for path in EXAMPLES}
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_generated_parts_are_current() -> None:
     """Every table that docs/generate.py writes is made again, some of them by runs, and compared with its page."""
-    generate, found = generator(), set()
+    generate, found = generator(ROOT / "docs" / "generate.py"), set()
     for page in DOCS:
         text = page.read_text(encoding="utf-8")
         found |= {name for _, name, _ in generate.BLOCK.findall(text)}
@@ -230,19 +156,32 @@ def test_cli_page_names_every_key_of_the_json(capsys: pytest.CaptureFixture[str]
     assert [key for row in rows for key in re.findall(r"`(\w+)`", row) if key not in printed] == []
 
 
-def test_schemes_page_names_every_option_and_warning() -> None:
+def test_schemes_page_names_every_scheme_and_warning() -> None:
     page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
-    parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)
-    sections = {name: text for head, text in zip(parts[1::2], parts[2::2], strict=True) for name in head.split(", ")}
     for scheme in hwsim.schemes.OWN:
-        for option in scheme.options:
-            assert f"| `{option.name}` |" in sections[scheme.name], scheme.name
+        assert re.search(rf"^## (.*, )?{scheme.name}(,|$)", page, re.MULTILINE), scheme.name
     folder = ROOT / "hwsim" / "schemes"
     source = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
     options = {option.name for scheme in hwsim.schemes.OWN for option in scheme.options}
     codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - options
     assert len(codes) >= 9
     assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
+
+
+def test_adding_page_names_every_file_of_a_dot_unit() -> None:
+    """The files that name the last unit that was added are those that the page lists, no more and no fewer."""
+    text = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    section = text[text.index("## A dot unit") :].partition("\n## ")[0]
+    listed = {path.replace("MODEL", "block_scaled") for path in re.findall(r"^\| (`.*?`.*?) \|", section, re.MULTILINE)}
+    named = {path for cell in listed for path in re.findall(r"`([\w./]+)`", cell)}
+    folders = ("hwsim", "kernels_ext", "configs/schema", "lab/tools/fuzz")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    touched = {name for name, source in texts.items() if re.search(r"BlockScaledUnit|block_scaled", source)}
+    assert named == touched
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    new = sum("block_scaled" in name for name in touched)
+    assert f"| a dot unit | {new} files | {len(touched) - new} files, which" in page
 
 
 def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:
