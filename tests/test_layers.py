@@ -77,7 +77,7 @@ OPTIONAL = (
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the
 #: dataflows of hwsim's own families, and estimates of what a library runs. Their TYPE_CHECKING blocks, and texts of the
 #: form "module:object", say what they import so, and count as imports.
-LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 
@@ -308,7 +308,7 @@ def test_a_late_import_is_seen(module: str, source: str) -> None:
     [
         ("hwsim.api", "import numpy\nif True:\n    import yaml"),
         ("hwsim.api", "def f():\n    from plotly import graph_objects  # optional"),
-        ("hwsim.cli.command", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
+        ("hwsim.cli.verbs", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
         ("hwsim.dataflows.registry", "from importlib import import_module\nx = import_module('hwsim.dataflows.x')"),
     ],
 )
