@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from hwsim import errors
-from hwsim.datafiles.places import package_folder
+from hwsim.host.places import package_folder
 
 #: Packages that results do not depend on.
 APART = ("cli", "report")

@@ -1,7 +1,7 @@
 """The library call that a request stands for, and what follows from it: the order of summation, format and decisions.
 
-A request is called as PyTorch calls cuBLAS (`hwsim.libraries.cublas.pytorch`). The module knows libraries and requests; it
-computes no bit and no time.
+A request is called as PyTorch calls cuBLAS (`hwsim.libraries.cublas.pytorch`). The module knows libraries and
+requests; it computes no bit and no time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hwsim.libraries.cublas.fitted_times import STEP, TimeRow, facts, forest_of,
 from hwsim.libraries.cublas.lookup import ANSWERED
 from hwsim.libraries.cublas.orders import is_rounded_before_bias
 from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.libraries.cublas.versions import calls_taken, rules_text
+from hwsim.libraries.cublas.versions import calls_taken, chips_text, rules_text
 from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LibraryCall:
     is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
     recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
     such calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked
-    for).
+    for). asked_on: the chips that the library was asked on, in words.
     """
 
     id: LibraryId
@@ -66,6 +66,7 @@ class LibraryCall:
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
     accumulate: str | None = None
+    asked_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +115,33 @@ def library_call(
     evidence = "assumption" if any(guessed) else choice.evidence
     is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
     row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
-    decisions = _decisions(choice, evidence, guessed)
+    asked_on = chips_text(asked.version.devices)
+    decisions = _decisions(choice, evidence, guessed, asked_on)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
-        carried = "fitted" if format_b in (None, format) else "assumption"  # of products of one format
+        is_fitted = asked.version.is_asked and format_b in (None, format)  # to products of one format
+        carried = "fitted" if is_fitted else "assumption"
         decisions.append(Decision("times", "the program's, and what else its kernels take", "library", carried, why))
     why = ""
     if choice.known and not choice.seen:
         why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
         why += f"; published is {asked.generation.published}" if asked.generation.published else ""
     return LibraryCall(
-        asked.id, choice, orders, operand, product, "assumption" if any(guessed) else choice.order_evidence, why, row,
-        forest_of(asked.version.factors, asked.device), tuple(decisions), _mapping(choice), count,
-        None if asked.generation.promotes or accumulate is None else "fast",
-    )  # fmt: skip
+        id=asked.id,
+        choice=choice,
+        layouts=orders,
+        format=operand,
+        product_format=product,
+        evidence="assumption" if any(guessed) else choice.order_evidence,
+        why=why,
+        times=row,
+        factors=forest_of(asked.version.factors, asked.device),
+        decisions=tuple(decisions),
+        mapping=_mapping(choice),
+        count=count,
+        accumulate=None if asked.generation.promotes or accumulate is None else "fast",
+        asked_on=asked_on,
+    )
 
 
 def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
@@ -189,12 +203,12 @@ def as_pytorch_asks(
     return replace(chosen, workspace_bytes=call.told.workspace_bytes), call
 
 
-def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked) -> list[Decision]:
+def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked, asked_on: str) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
     if choice.is_estimated:
         sure = (
             f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
-            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200"
+            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {asked_on}"
         )
     if choice.evidence == ANSWERED and not any(guessed):
         sure = "the library's own answer for these sizes on such a chip"
@@ -258,7 +272,7 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if choice.is_estimated:
         text = (
             f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
-            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200; bits and "
+            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {call.asked_on}; bits and "
             "cycles may be others (hwsim library record asks the library on a GPU)"
         )
         found.append({"code": ESTIMATED, "count": 1, "message": text})

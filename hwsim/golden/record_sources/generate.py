@@ -120,7 +120,10 @@ def numbers(shape: str) -> tuple[int, int, int]:
 
 def asm(text: str, outputs: list[str], inputs: list[str], constraint: str, extra: tuple[str, ...] = ()) -> str:
     """An asm statement. `text` has one {} per group of registers; outputs and inputs are C arrays "name:count"."""
-    groups, out, into, at = [], [], [], 0
+    groups: list[str] = []
+    out: list[str] = []
+    into: list[str] = []
+    at = 0
     for sink, arrays, mark in ((out, outputs, "="), (into, inputs, "")):
         for array in arrays:
             name, count = array.split(":")

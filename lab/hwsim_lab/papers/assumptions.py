@@ -13,10 +13,10 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hwsim.analysis.energy import ChipEnergies, EnergyRange, energies_of
-from hwsim.datafiles.places import text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.devices import load
 from hwsim.errors import InputError
+from hwsim.host.places import text_of
 from hwsim.studies.sensitivity import range_of
 from hwsim_lab import places
 from hwsim_lab.papers.record import PaperRecord

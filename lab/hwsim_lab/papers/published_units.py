@@ -11,9 +11,9 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from hwsim.datafiles.places import text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
+from hwsim.host.places import text_of
 from hwsim_lab import places
 from hwsim_lab.papers.record import PaperRecord
 

@@ -5,11 +5,12 @@ It knows the container and its arrays, not what they mean. Python objects are ne
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,13 @@ def text_of(archive: Archive, name: str) -> str:
 
 def _some(names: list[str]) -> str:
     return f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" or "none"
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of arrays: names, dtypes, shapes and bytes, in order of the names."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
