@@ -36,6 +36,7 @@ from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.host.environment import in_default_environment
 from hwsim.host.memory import check_memory
 from hwsim.host.threads import worker_count
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.operands.operand import Operand, operand, selected_indices, to_common_format
 from hwsim.program.ir import Program
 from hwsim.request.declarations import (
@@ -51,7 +52,6 @@ from hwsim.resolve.auto_scheme import SchemeChoice, choose
 from hwsim.resolve.library_call import (
     OWN_OPTIONS,
     PLAIN,
-    EpilogueUse,
     LibraryCall,
     at_seconds,
     checked_against,
@@ -60,6 +60,7 @@ from hwsim.resolve.library_call import (
     library_times,
     warnings_of,
 )
+from hwsim.resolve.library_on_device import library
 from hwsim.resolve.library_scheme import SchemeCalls, calls_of, without_decided
 from hwsim.resolve.planning import with_epilogue
 from hwsim.resolve.resolver import NOT_ASKED, Request, Resolved, rerun, resolve
@@ -319,7 +320,7 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
     fmt = own["format"] or native_format(request.device, request.problem.input_format)
     calls = SchemeCalls(dict(request.scheme_options), str(fmt), layouts)
     if not is_plain:
-        calls = calls_of(request, layouts, str(own["library"]))
+        calls = calls_of(request, layouts, library(own["library"], device=request.device))
     m, n, k = operands.sizes
     m, n = own["shape"] or (m, n)
     accumulate, format_b = (given.scheme.get(x) if is_plain else None for x in ("accumulate", "format_b"))
@@ -327,21 +328,25 @@ def _by_library(request: Request, given: GivenOptions, operands: _Operands) -> R
     call = library_call(
         own["library"],
         request.device,
-        (m, n, k),
-        format=calls.format,
-        output=own["output"],
-        accumulate=None if accumulate is None else str(accumulate),
-        layouts=calls.layouts,
-        batch=request.problem.matrices,
-        epilogue=EpilogueUse(
-            own["bias"] is not None,
-            own["c"] is not None or calls.adds,
-            epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
-            epilogue.beta in (None, 1.0),
+        GemmCall(
+            m=m,
+            n=n,
+            k=k,
+            format=calls.format,
+            format_b=None if format_b is None else str(format_b),
+            output=own["output"],
+            accumulate=None if accumulate is None else str(accumulate),
+            a_layout=calls.layouts[0],
+            b_layout=calls.layouts[1],
+            batch=request.problem.matrices,
+            bias=own["bias"] is not None,
+            has_c=own["c"] is not None or calls.adds,
+            is_scaled=epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
+            is_c_whole=epilogue.beta in (None, 1.0),
+            caller=PYTORCH,
         ),
         is_at_own_clock=own["clock_mhz"] is None,
         count=calls.count,
-        format_b=None if format_b is None else str(format_b),
     )
     if not own["timing"]:  # layouts are the library's to know, and no program is asked for
         mapping = {name: value for name, value in mapping.items() if name not in ("a_layout", "b_layout")}

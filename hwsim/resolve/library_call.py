@@ -1,7 +1,6 @@
 """The library call that a request stands for, and what follows from it: the order of summation, format and decisions.
 
-A request is called as PyTorch calls cuBLAS (`hwsim.libraries.cublas.pytorch`). The module knows libraries and
-requests; it computes no bit and no time.
+The module knows the protocol of libraries and requests; no library, and it computes no bit and no time.
 """
 
 from __future__ import annotations
@@ -15,22 +14,19 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.calls import Unasked, operand_of, result_format
-from hwsim.libraries.cublas.choice import LibraryChoice
-from hwsim.libraries.cublas.choose import LibraryOnDevice
-from hwsim.libraries.cublas.fitted_times import STEP, TimeRow, facts, forest_of, key_of, quantities, row_of, with_factor
-from hwsim.libraries.cublas.lookup import ANSWERED
-from hwsim.libraries.cublas.orders import is_rounded_before_bias
-from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.libraries.cublas.versions import calls_taken, chips_text, rules_text
+from hwsim.libraries.gemm_call import GemmCall
+from hwsim.libraries.kernel_choice import ASSUMED, KernelTimes, LibraryChoice
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.resolve.library_on_device import library
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hwsim.analysis.times import Times
     from hwsim.devices.device import Device
-    from hwsim.libraries.cublas.forest import Forest
     from hwsim.resolve.resolver import Resolved
 
+STEP = 32  # of K, where the choice does not say it
 #: Codes of warnings.
 ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
 ESTIMATED, LOSES_K = "library_choice_estimated", "library_loses_k"
@@ -46,122 +42,70 @@ LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call'
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    format: of the operands for which the kernels are. product_format: to which the sum is rounded before the bias or C
-    is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
-    recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
-    such calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked
-    for). asked_on: the chips that the library was asked on, in words.
+    asked: the call. choice: with its order of summation. layouts: of A and B. times: what such kernels take, None: what
+    their program takes. mapping: options of the dataflow that follow from the kernel. count: of such calls, one for
+    each product of a scheme.
     """
 
     id: LibraryId
+    asked: GemmCall
     choice: LibraryChoice
     layouts: tuple[Order, Order]
-    format: str
-    product_format: str | None
-    evidence: str
-    why: str
-    times: TimeRow | None
-    factors: Forest | None
+    times: KernelTimes | None
     decisions: tuple[Decision, ...]
     mapping: dict[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
-    accumulate: str | None = None
-    asked_on: str = ""
 
+    @property
+    def format(self) -> str:
+        """Of the operands for which the kernel is."""
+        return self.choice.operand
 
-@dataclass(frozen=True, slots=True)
-class EpilogueUse:
-    """What a request adds to the product A B: a bias, a C, factors of other values than 1. is_c_whole: C is taken as it
-    is (beta = 1)."""
+    @property
+    def product_format(self) -> str | None:
+        """To which the sum is rounded before the bias or C is added, None: the sum's own."""
+        return self.choice.order.product_format
 
-    has_bias: bool = False
-    has_c: bool = False
-    is_scaled: bool = False
-    is_c_whole: bool = True
+    @property
+    def accumulate(self) -> str | None:
+        """Of 8-bit floats, as the kernel does it (None: as asked for)."""
+        return self.choice.accumulate
+
+    @property
+    def evidence(self) -> str:
+        """Of the order of summation."""
+        return self.choice.order_evidence
+
+    @property
+    def why(self) -> str:
+        """By which rules the order of summation is assumed; "": it is not, or no rule is known."""
+        return self.choice.order.assumed if self.choice.known else ""
 
 
 def library_call(
-    name: str,
-    chip: Device,
-    sizes: tuple[int, int, int],
-    *,
-    format: str,
-    output: str | None,
-    accumulate: str | None,
-    layouts: tuple[str, str],
-    batch: int,
-    epilogue: EpilogueUse,
-    is_at_own_clock: bool = True,
-    count: int = 1,
-    format_b: str | None = None,
+    name: str | Path | LibraryOnDevice, chip: Device, asked: GemmCall, *, is_at_own_clock: bool = True, count: int = 1
 ) -> LibraryCall:
-    """The call for a product of these sizes. is_at_own_clock: else there are no fitted times. count: of such calls.
-    format_b: of B where it is not A's.
+    """The call for one product. is_at_own_clock: else there are no recorded times. count: of such calls.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
-    m, n, k = sizes
-    wide, operand = output or result_format(format), operand_of(calls_taken(), format, format_b)
-    asked, call = as_pytorch_asks(name, chip, (n, k), format=operand, output=wide, epilogue=epilogue)
-    choice = asked.choose(
-        m=m, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=layouts[0], b_layout=layouts[1],
-        batch=batch, bias=epilogue.has_bias, reductions=call.told.reductions, format_b=format_b,
-    )  # fmt: skip
-    orders: tuple[Order, Order] = (order_named(layouts[0]), order_named(layouts[1]))
-    product = product_format(choice, wide, epilogue, call)
-    guessed = choice.unasked
-    if not choice.is_estimated:
-        guessed = guessed._replace(parts=guessed.parts + _beside(epilogue, wide, format in asked.version.same_with_c))
-    evidence = "assumption" if any(guessed) else choice.evidence
-    is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
-    row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
-    asked_on = chips_text(asked.version.devices)
-    decisions = _decisions(choice, evidence, guessed, asked_on)
-    if row is not None:
-        why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
-        is_fitted = asked.version.is_asked and format_b in (None, format)  # to products of one format
-        carried = "fitted" if is_fitted else "assumption"
-        decisions.append(Decision("times", "the program's, and what else its kernels take", "library", carried, why))
-    why = ""
-    if choice.known and not choice.seen:
-        why = f"{asked.id.name} {asked.id.version} on {chip.name} by the rules of {rules_text()}"
-        why += f"; published is {asked.generation.published}" if asked.generation.published else ""
+    chosen = library(name, device=chip)
+    choice = chosen.choose(asked)
+    times = chosen.times(asked, choice) if is_at_own_clock else None
+    decisions = _decisions(choice)
+    if times is not None:
+        text = "the program's, and what else its kernels take"
+        decisions.append(Decision("times", text, "library", times.evidence, times.why))
     return LibraryCall(
-        id=asked.id,
+        id=chosen.id,
+        asked=asked,
         choice=choice,
-        layouts=orders,
-        format=operand,
-        product_format=product,
-        evidence="assumption" if any(guessed) else choice.order_evidence,
-        why=why,
-        times=row,
-        factors=forest_of(asked.version.factors, asked.device),
+        layouts=(order_named(asked.a_layout), order_named(asked.b_layout)),
+        times=times,
         decisions=tuple(decisions),
         mapping=_mapping(choice),
         count=count,
-        accumulate=None if asked.generation.promotes or accumulate is None else "fast",
-        asked_on=asked_on,
     )
-
-
-def product_format(choice: LibraryChoice, output: str, epilogue: EpilogueUse, call: PytorchCall) -> str | None:
-    """To which format the sum is rounded before the bias or C is added; None: its own."""
-    is_rounded_twice = (
-        (epilogue.has_bias or (epilogue.has_c and epilogue.is_c_whole))
-        and output in NARROW
-        and is_rounded_before_bias(choice.algorithm, choice.split_k, choice.reduction, call.is_lt)
-    )
-    return output if is_rounded_twice else None
-
-
-def _beside(epilogue: EpilogueUse, output: str, is_seen: bool) -> tuple[str, ...]:
-    """What beside the product cuBLASLt was not asked about, so that the choice of the product alone stands for it.
-    is_seen: a C, alpha and beta change nothing for such operands.
-    """
-    if is_seen:
-        return ()
-    found = ["a C"] if epilogue.has_c and output in NARROW else []  # of wide results it was seen to change nothing
-    return (*found, *(["alpha and beta"] if epilogue.is_scaled else []))
 
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:
@@ -188,37 +132,15 @@ def in_order(choice: LibraryChoice, k: int) -> Schedule:
     return Schedule(instruction=own.instruction, slice_k=lengths if lengths and len(lengths) > 1 else None)
 
 
-def as_pytorch_asks(
-    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = EpilogueUse()
-) -> tuple[LibraryOnDevice, PytorchCall]:
-    """The library with the workspace of PyTorch's call, and the call.
-
-    sizes: (n, k), which say whether a bias goes through cublasLtMatmul. Raises UnsupportedError for a call that
-    PyTorch does not make or that was not asked about.
-    """
-    chosen = library(name, device=chip)
-    if epilogue.has_bias and epilogue.has_c:
-        raise UnsupportedError(f"library = {name!r}: PyTorch has no call with a bias and a C; leave one of them out")
-    call = pytorch_call(sizes, format=format, output=output, has_bias=epilogue.has_bias)
-    return replace(chosen, workspace_bytes=call.told.workspace_bytes), call
-
-
-def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked, asked_on: str) -> list[Decision]:
-    sure = f"right with a probability of {choice.confidence:.2f}"
-    if choice.is_estimated:
-        sure = (
-            f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
-            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {asked_on}"
-        )
-    if choice.evidence == ANSWERED and not any(guessed):
-        sure = "the library's own answer for these sizes on such a chip"
-    sure += guessed.text
-    found = [Decision("kernel", choice.kernel, "library", evidence, f"algorithm {choice.algorithm}, {sure}")]
-    found.append(Decision("split_k", str(choice.split_k), "library", evidence, sure))
+def _decisions(choice: LibraryChoice) -> list[Decision]:
+    numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
+    why = ", ".join([*numbers, choice.why])
+    found = [Decision("kernel", choice.kernel, "library", choice.evidence, why)]
+    found.append(Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why))
     if not choice.known:
         stands = "tiles whose K several CTAs share" if choice.schedule.regions else "one chain in order of K"
         why = f"how this kernel adds over K is not known for these sizes; {stands} stands for it"
-        found.append(Decision("order of summation", stands, "default", "assumption", why))
+        found.append(Decision("order of summation", stands, "default", ASSUMED, why))
     return found
 
 
@@ -227,21 +149,11 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times, estimate_
 
     estimate_us: of the call by the kernel that hwsim would choose; 0 where there is none.
     """
-    row = call.times
-    if row is None:
+    if call.times is None:
         return times
     problem = resolved.gemm.problem
     program_us = 0.0 if times.seconds is None else times.seconds * 1e6
-    output = resolved.gemm.output
-    found = quantities(
-        call.choice, problem.sizes, call.format, output, resolved.device.cores, program_us, estimate_us,
-        problem.matrices,
-    )  # fmt: skip
-    seconds = row.seconds(found)
-    if call.factors is not None and problem.matrices == 1:  # recorded ones were single products
-        us = seconds * 1e6
-        also = facts(call.choice, problem.sizes, call.format, output, call.layouts[1] == "rows", us)
-        seconds = with_factor(call.factors, (*found, *also), us) * 1e-6
+    seconds = call.times.seconds(program_us, estimate_us)
     return at_seconds(times, seconds, 2 * problem.matrices * math.prod(problem.sizes))
 
 
@@ -272,7 +184,7 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     if choice.is_estimated:
         text = (
             f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
-            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {call.asked_on}; bits and "
+            f"which gives {choice.share_text}; bits and "
             "cycles may be others (hwsim library record asks the library on a GPU)"
         )
         found.append({"code": ESTIMATED, "count": 1, "message": text})

@@ -14,11 +14,11 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.calls import result_format
-from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.gemm_call import result_format
 from hwsim.resolve.planning import plan_for
 
 if TYPE_CHECKING:
+    from hwsim.libraries.on_device import LibraryOnDevice
     from hwsim.resolve.resolver import Request
 
 ACCUMULATION, TERMWISE = "accumulation", "termwise"  # the option of schemes, and its value that means calls
@@ -58,13 +58,13 @@ class SchemeCalls:
         return replace(own, merge_into="sum", merge_format=cast(Any, result))
 
 
-def calls_of(request: Request, layouts: tuple[str, str], library: str) -> SchemeCalls:
+def calls_of(request: Request, layouts: tuple[str, str], chosen: LibraryOnDevice) -> SchemeCalls:
     """The calls of a request's scheme. layouts: of A and B.
 
     Raises InputError for options that say otherwise, UnsupportedError for schemes whose products share an accumulator
     or an operand format that no call has.
     """
-    scheme = request.scheme
+    scheme, library = request.scheme, chosen.id.name
     options = _termwise(request, library)
     plan = plan_for(request.device, scheme, request.problem, request.format, options).plan
     if isinstance(plan, Mixed):
@@ -85,8 +85,7 @@ def calls_of(request: Request, layouts: tuple[str, str], library: str) -> Scheme
             "which no call is known"
         )
     fmt = formats.pop()
-    is_k_major = fmt in calls_taken().k_major
-    own = ("rows", "columns") if is_k_major else layouts  # pieces are written so as the kernel takes them
+    own = chosen.layouts(fmt, layouts)  # pieces are written so as the kernel takes them
     is_in_turn = plan.arithmetic == result_format(fmt) and sequential_form(plan.combine) is not None
     return SchemeCalls(options, fmt, own, plan.products, plan.arithmetic, is_in_turn and plan.products > 1)
 

@@ -21,7 +21,7 @@ from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.versions import known_libraries
+from hwsim.libraries.registry import known_libraries
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.library_scheme import as_calls
