@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim import _kernels
 from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
 from hwsim.analysis.inputs import drawn
 from hwsim.analysis.times import Times, Work, times_of
+from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.compute.prepared import Prepared
 from hwsim.devices import at_clock, load
@@ -33,7 +33,6 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule, schedule_of
-from hwsim.host.environment import in_default_environment
 from hwsim.host.memory import check_memory
 from hwsim.host.threads import worker_count
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
@@ -596,7 +595,7 @@ def _rerun(
     if found is None and record.library is not None:  # the program alone tells the time
         record = replace(record, decisions=tuple(one for one in record.decisions if one.name != "times"))
     request = _request(chip, scheme, given, operands, None)
-    request, resolved, operands = found or (request, rerun(record, chip, own["exact"]), operands)
+    request, resolved, operands = found or (request, rerun(record, chip, scheme, own["exact"]), operands)
     return _result(request, resolved, operands, given, None, progress)
 
 
@@ -682,7 +681,7 @@ def _result(
         by_program=by_program,
         evidence=_evidence(record, times),
         device_sha256=chip.sha256,
-        kernel=_kernels.variant,
+        kernel=resolved.backend.variant,
         hwsim_version=__version__,
         gemm=record,
         times=times,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate import evaluator
+from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
@@ -95,7 +95,7 @@ def carries(device: Device, plan: Plan | Mixed) -> str | None:
         if isinstance(plan, Mixed):
             check_mixed(device, plan)
         else:
-            evaluator.resolved(Schedule(), plan, device)
+            defaults.resolved(Schedule(), plan, device)
     except UnsupportedError as error:
         return str(error)
     return None

@@ -13,6 +13,7 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from hwsim.backend.cpu import CPU
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
@@ -27,8 +28,10 @@ from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.library_scheme import as_calls
 from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.saved_options import check_scheme_options
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.problem import Problem
     from hwsim.operands.operand import Operand
@@ -46,7 +49,7 @@ class Request:
 
     scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
     epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
-    by the program. library: the library call that the schedule comes from.
+    by the program. library: the library call that the schedule comes from. backend: computes the bits.
     """
 
     device: Device
@@ -61,13 +64,14 @@ class Request:
     timing: bool = True
     functional: bool = False
     library: LibraryCall | None = None
+    backend: Backend = CPU
 
     @property
     def key(self) -> str:
         """The request as text; it distinguishes 1 from True and 0.0 from -0.0."""
         fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
         wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
-        return repr((id(self.device), id(self.scheme), fixed, wanted, self.problem, self.schedule))
+        return repr((id(self.device), id(self.scheme), id(self.backend), fixed, wanted, self.problem, self.schedule))
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Resolved:
     """A record with its evaluator and program, each made once.
 
     options: as a result shows them. refused: {choice: reason} for the choices that the scheme left to the device.
-    no_program: the reason why there is no program; empty where there is one.
+    no_program: the reason why there is no program; empty where there is one. backend: computes the bits.
     """
 
     gemm: Gemm
@@ -83,11 +87,12 @@ class Resolved:
     options: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     no_program: str = ""
+    backend: Backend = CPU
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """The direct evaluator of the record."""
-        return Evaluator(self.gemm, self.device)
+        return Evaluator(self.gemm, self.device, self.backend)
 
     @cached_property
     def needs(self) -> dict[Any, int]:
@@ -132,21 +137,20 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return found
 
 
-def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
+def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Backend = CPU) -> Resolved:
     """A saved record with its program, where the dataflow supports it. exact: a result without cycles is acceptable.
 
-    Raises UnsupportedError for a record with features that hwsim does not compute, and for one without cycles where
-    bits are not wanted.
+    Raises InputError for a record whose parts or scheme options do not fit together, UnsupportedError for a record
+    with features that hwsim does not compute, and for one without cycles where bits are not wanted.
     """
-    beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
+    gemm.check()
+    check_scheme_options(gemm, scheme)
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
-        beyond.append("library")
-    if beyond:
-        raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
+        raise UnsupportedError("gemm record: it has library, which nothing computes")
     options = {one.name: one.value for one in gemm.scheme_options}
     reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
-    found = Resolved(gemm, device, options, {}, reason)
+    found = Resolved(gemm, device, options, {}, reason, backend)
     try:
         _ = found.program
     except UnsupportedError as error:
@@ -198,7 +202,7 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
     if request.library is not None:
         gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
-    found = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
+    found = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program, request.backend)
     try:
         _ = found.program  # what the dataflow finds only when it writes it
     except UnsupportedError as error:

@@ -15,7 +15,7 @@ from hwsim.libraries.cublas.answers.vectors import NAMES, as_row, facts
 from hwsim.libraries.cublas.calls import Call
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "library"))
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
 import compare_vectors  # noqa: E402
 
 EVERY = 25

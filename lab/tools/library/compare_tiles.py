@@ -23,7 +23,7 @@ from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.kernel_choice import SummationOrder
 
-RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
+RECORDED = Path(__file__).resolve().parents[3] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
 GRAIN = 64  # of the recorder's tiles
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
+from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
 from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, Call
 from hwsim.libraries.cublas.orders.families import tables_in
