@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.compute.repeated import Ready
 from hwsim.formats import format_of
+from hwsim.frameworks.repeated import Ready
 from hwsim.frameworks.settings import PassSettings
 from hwsim.host.environment import in_default_environment
 from hwsim.host.threads import worker_count

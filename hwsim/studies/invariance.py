@@ -20,10 +20,11 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
+from hwsim.libraries.adopt import as_pytorch_asks, product_format
+from hwsim.libraries.call import EpilogueUse
 from hwsim.libraries.cublas.calls import result_format
 from hwsim.numerics.units import IntegerUnit
 from hwsim.resolve import library_on_device
-from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
 from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 
 import hwsim
 import hwsim.api
+import hwsim.libraries.adopt
 from hwsim.analysis.energy import energy
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.libraries.cublas.fitted_times import (
@@ -25,7 +26,6 @@ from hwsim.libraries.cublas.fitted_times import (
 )
 from hwsim.libraries.cublas.forest import LEAF, unpack
 from hwsim.libraries.cublas.versions import versions
-from hwsim.resolve import library_call
 
 ROOT = Path(__file__).parents[2]
 HELD, EVERY = "blind2", 12  # no number is fitted to this set
@@ -102,8 +102,8 @@ def test_the_estimate_is_what_a_run_without_the_library_takes() -> None:
     for call in ({"format": "fp16", "b_layout": "columns"}, {"format": "tf32", "output": "fp32"}):
         given = {"device": "h200", "m": 512, "n": 768, "k": 2048, "exact": False, **call}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library_call, "row_of", lambda *_: TimeRow(alone, 9, 0.1))
-            patch.setattr(library_call, "forest_of", lambda *_: None)
+            patch.setattr(hwsim.libraries.adopt, "row_of", lambda *_: TimeRow(alone, 9, 0.1))
+            patch.setattr(hwsim.libraries.adopt, "forest_of", lambda *_: None)
             found = hwsim.run(library="cublas", **given)
         assert found.seconds == pytest.approx(hwsim.run(split_k="auto", **given).seconds)
 

@@ -30,6 +30,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import hwsim
 from hwsim.errors import HwsimError
+from hwsim.libraries.adopt import library_call
+from hwsim.libraries.call import EpilogueUse
 from hwsim.libraries.cublas.choice import LibraryChoice
 from hwsim.libraries.cublas.fitted_times import (
     ABOUT_A_LAUNCH_US,
@@ -42,7 +44,6 @@ from hwsim.libraries.cublas.fitted_times import (
     with_factor,
 )
 from hwsim.libraries.cublas.forest import LEAF, Forest, unpack
-from hwsim.resolve.library_call import EpilogueUse, library_call
 
 LEAST_GEMMS = 6
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
